@@ -1,0 +1,55 @@
+# Two commands: `make demo` and `make test`. Each sets up .venv first where that is needed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The CPU serves everything here. For another build of PyTorch: make setup TORCH=torch==2.13.0
+TORCH ?= torch==2.13.0+cpu
+TORCH_PLAIN := $(firstword $(subst +, ,$(TORCH)))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export TOKENIZERS_PARALLELISM := false
+# Without a network, fetching the price list at import can hang an MLflow server.
+export LITELLM_LOCAL_MODEL_COST_MAP := True
+
+.PHONY: demo test setup lint types contracts wheel unit clean
+
+demo: $(VENV)/.ready
+	@$(BIN)/ga-dspy demo
+
+test: lint types contracts unit wheel
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once; a few minutes)"
+	@$(PYTHON) -c 'import sys; sys.exit("ga_dspy needs Python 3.11 or later, this is " + sys.version) if sys.version_info < (3, 11) else 0'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q '$(TORCH)' 2>/dev/null || \
+	  { $(BIN)/pip install -q uv && VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --torch-backend cpu '$(TORCH_PLAIN)'; }
+	@$(BIN)/pip install -q -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+contracts: $(VENV)/.ready
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.ready
+	$(BIN)/pytest
+
+# The wheel, built and imported in an environment that has the core dependencies only.
+wheel: $(VENV)/.ready
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(BIN)/python -m build -q --wheel --no-isolation --outdir build/wheel .
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/pip install -q -c constraints.txt build/wheel/*.whl
+	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.artifact, ga_dspy.eval, ga_dspy.optimize, ga_dspy.signatures, ga_dspy.lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
+	@build/wheel/venv/bin/ga-dspy --help >/dev/null
+
+clean:
+	rm -rf $(VENV) build dist .demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,50 @@
+"""Multi-hop question answering in DSPy over an evolving, grounded knowledge graph.
+
+Names are loaded when first used, so that `import ga_dspy` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ga_dspy.artifact import load as load
+    from ga_dspy.artifact import save as save
+    from ga_dspy.errors import GaDspyError as GaDspyError
+    from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
+    from ga_dspy.lm import extractive_lm as extractive_lm
+    from ga_dspy.passage import Passage as Passage
+    from ga_dspy.programs import GraphAnchor as GraphAnchor
+    from ga_dspy.programs import VanillaRAG as VanillaRAG
+    from ga_dspy.retrieval import Index as Index
+    from ga_dspy.retrieval import as_retriever as as_retriever
+    from ga_dspy.retrieval import read_passages as read_passages
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "GaDspyError": "ga_dspy.errors",
+    "GraphAnchor": "ga_dspy.programs",
+    "Index": "ga_dspy.retrieval",
+    "KnowledgeGraph": "ga_dspy.graph",
+    "Passage": "ga_dspy.passage",
+    "VanillaRAG": "ga_dspy.programs",
+    "as_retriever": "ga_dspy.retrieval",
+    "extractive_lm": "ga_dspy.lm",
+    "load": "ga_dspy.artifact",
+    "read_passages": "ga_dspy.retrieval",
+    "save": "ga_dspy.artifact",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ga_dspy' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

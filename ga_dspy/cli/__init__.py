@@ -1,0 +1,5 @@
+"""The command line: `ga-dspy`. Errors are one clear line and exit code 2."""
+
+from __future__ import annotations
+
+from ga_dspy.cli.app import main as main

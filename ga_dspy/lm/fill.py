@@ -1,0 +1,255 @@
+"""Filling the output fields of a prompt: those it knows by name, any other by its type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from ga_dspy.lm.answer import NONE, rank
+from ga_dspy.lm.demonstrated import Demonstrated, read_demos
+from ga_dspy.lm.evidence import Answer, Doc, Fact
+from ga_dspy.lm.extract import Additions, additions
+from ga_dspy.lm.focus import rank_focused
+from ga_dspy.lm.inputs import Inputs, read_inputs
+from ga_dspy.lm.judge import Judgement, cited, judge
+from ga_dspy.lm.notes import notes
+from ga_dspy.lm.prompt import Field, Prompt
+from ga_dspy.lm.question import Question, analyse
+from ga_dspy.lm.refute import Refutation, refuted
+from ga_dspy.lm.text import sentences
+
+UNSUPPORTED = 0.02
+_FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def fill(prompt: Prompt) -> dict[str, Any]:
+    """A value for each output field; one nameless value where the prompt has no fields."""
+    filling = Filling(prompt)
+    if prompt.style == "plain":
+        return {"": filling.plain()}
+    return {field.name: filling.value(field) for field in prompt.output_fields}
+
+
+class Filling:
+    """One prompt's values, worked out when first asked for."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self.prompt = prompt
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What the prompt's inputs say."""
+        return read_inputs(self.prompt.inputs)
+
+    @cached_property
+    def demos(self) -> Demonstrated:
+        """What the prompt's examples teach."""
+        return read_demos(self.prompt.demos)
+
+    @cached_property
+    def question(self) -> Question:
+        """The question, taken apart."""
+        return analyse(self.inputs.question)
+
+    @cached_property
+    def docs(self) -> tuple[Doc, ...]:
+        """The passages, or what stands in for them: the notes, or the graph told in sentences."""
+        return self.inputs.docs or _told(self.inputs)
+
+    @cached_property
+    def ranked(self) -> list[Answer]:
+        """The ranker's answers, best first."""
+        given = self.inputs
+        return rank(
+            given.question,
+            self.docs,
+            facts=given.graph.facts,
+            hint=given.best,
+            demos=self.demos.answers,
+        )
+
+    @cached_property
+    def settled(self) -> Answer:
+        """The final answer: what holds in several views of the passages."""
+        given, demos = self.inputs, self.demos.answers
+        found = rank_focused(given.question, self.docs, facts=given.graph.facts, demos=demos)
+        return found[0] if found else NONE
+
+    @property
+    def best(self) -> Answer:
+        """The ranker's best answer."""
+        return self.ranked[0] if self.ranked else NONE
+
+    @cached_property
+    def added(self) -> Additions:
+        """What the passages add to the graph."""
+        given, shown = self.inputs, self.demos
+        return additions(
+            self.question,
+            given.docs,
+            given.graph,
+            candidate=self.best.text,
+            faults=given.faults,
+            budget=shown.budget,
+        )
+
+    @cached_property
+    def judged(self) -> Judgement:
+        """The judgement."""
+        facts: tuple[Fact, ...] = self.inputs.graph.facts
+        if self._indexes:
+            facts = (*facts, *self.added.facts)
+        return judge(self.question, self.inputs, facts, self.ranked, self.demos.caution)
+
+    @cached_property
+    def refutation(self) -> Refutation | None:
+        """A premise that the passages deny."""
+        return refuted(self.question, self.inputs.docs)
+
+    @property
+    def _indexes(self) -> bool:
+        return any(field.name == "additions" for field in self.prompt.output_fields)
+
+    @property
+    def supported(self) -> bool:
+        """Whether the passages hold an answer at all."""
+        return bool(self.settled.text) and self.settled.score >= UNSUPPORTED
+
+    def verdict(self) -> str:
+        """One of "answered", "not in passages" and "premise refuted"."""
+        if self.refutation:
+            return "premise refuted"
+        return "answered" if self.supported else "not in passages"
+
+    def cited(self) -> str:
+        """The numbers of the passages the answer rests on."""
+        if self.refutation:
+            return str(self.refutation.label)
+        labels = cited(self.question, self.docs, self.settled) if self.supported else ()
+        return ", ".join(map(str, labels))
+
+    def answer(self) -> str:
+        """The short answer, or the sentence that refutes the question."""
+        if self.refutation:
+            return self.refutation.sentence
+        return self.settled.text or self.inputs.best
+
+    def thought(self) -> str:
+        """One sentence of reasoning: the answer where it is found, else what to look for."""
+        if self.judged.sufficient and self.best.text:
+            return f"So the answer is: {self.best.text}."
+        lines = notes(self.question, self.docs, "", most=1).splitlines()
+        return lines[0].removeprefix("- ") if lines else self.judged.reasoning
+
+    def query(self) -> str:
+        """The next query; the question itself where nothing was read yet."""
+        return self.judged.next_query if self.inputs.docs else self.inputs.question
+
+    def note(self) -> str:
+        """The notes after reading the passages."""
+        return notes(self.question, self.inputs.docs, self.inputs.notes)
+
+    def value(self, field: Field) -> Any:
+        """The value of a field, in its type."""
+        by_name = _BY_NAME.get(field.name)
+        text = by_name(self) if by_name else self.guess(field.name)
+        return self._typed(text, field)
+
+    def guess(self, name: str) -> str:
+        """Text for a field of a name unknown here: a like-named input, an answer, a sentence."""
+        own = set(name.lower().split("_"))
+        for given, text in self.prompt.inputs.items():
+            if own & set(given.lower().split("_")) and text:
+                return text
+        if self.inputs.question and self.docs and self.best.text:
+            return self.best.text
+        longest = max(self.prompt.inputs.values(), key=len, default="")
+        return next(iter(sentences(longest)), longest) or self.prompt.text[:200]
+
+    def plain(self) -> str:
+        """A completion for a prompt without fields: its fenced text again, or its best sentence.
+
+        A prompt that asks for a rewriting of instructions in a fence gets them back unchanged.
+        """
+        fenced = _FENCE.search(self.prompt.text)
+        if fenced:
+            return f"```\n{fenced[1].strip()}\n```"
+        return next(iter(sentences(self.prompt.text)), self.prompt.text).strip() or "(empty)"
+
+    def _typed(self, text: str, field: Field) -> Any:
+        if field.allowed:
+            return _choice(text, field.allowed)
+        kind = field.type_text.replace("Optional[", "").replace("Union[", "")
+        if kind.startswith("bool"):
+            return self.judged.sufficient if "suffic" in field.name else text.lower() == "yes"
+        if kind.startswith(("int", "float")):
+            number = _NUMBER.search(text)
+            value = float(number[0]) if number else self.best.score
+            return int(value) if kind.startswith("int") else value
+        if kind.startswith("list"):
+            return [text] if text and kind.startswith("list[str") else []
+        if kind.startswith("dict"):
+            return {}
+        if field.schema is not None and field.schema.get("type") != "string":
+            return self._built(field.schema, field.schema.get("$defs", {}), field.name)
+        return text
+
+    def _built(self, schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> Any:
+        """The least value that a JSON schema allows, texts filled by their names."""
+        schema = defs.get(str(schema.get("$ref", "")).rsplit("/", 1)[-1], schema)
+        for key in ("anyOf", "oneOf", "allOf"):
+            if choices := schema.get(key):
+                return self._built(choices[0], defs, name)
+        if "const" in schema or "enum" in schema:
+            return schema.get("const", schema.get("enum", [None])[0])
+        if schema.get("type") == "object":
+            given = schema.get("properties", {})
+            return {key: self._built(part, defs, key) for key, part in given.items()}
+        least = {"array": [], "integer": 0, "number": 0.0, "boolean": False, "null": None}
+        kind = schema.get("type", "string")
+        if kind in least:
+            return least[kind]
+        by_name = _BY_NAME.get(name)
+        return by_name(self) if by_name else self.guess(name)
+
+
+def _choice(text: str, allowed: tuple[Any, ...]) -> Any:
+    return next((value for value in allowed if str(value).lower() == text.lower()), allowed[0])
+
+
+def _told(inputs: Inputs) -> tuple[Doc, ...]:
+    if inputs.notes:
+        return (Doc(1, "", inputs.notes),)
+    about: dict[str, list[Fact]] = {}
+    for fact in inputs.graph.facts:
+        about.setdefault(fact.head, []).append(fact)
+    return tuple(
+        Doc(min((n for f in facts for n in f.labels), default=1), head,
+            " ".join(f"{f.head} {f.relation} {f.tail}." for f in facts))
+        for head, facts in about.items()
+    )  # fmt: skip
+
+
+def _said(sufficient: bool) -> str:
+    return "sufficient" if sufficient else "insufficient"
+
+
+_BY_NAME: Mapping[str, Callable[[Filling], str]] = {
+    "additions": lambda f: str(f.added),
+    "reasoning": lambda f: f.judged.reasoning,
+    "rationale": lambda f: f.judged.reasoning,
+    "thought": Filling.thought,
+    "judgement": lambda f: _said(f.judged.sufficient),
+    "candidate": lambda f: f.judged.candidate,
+    "next_query": lambda f: f.judged.next_query,
+    "query": Filling.query,
+    "search_query": Filling.query,
+    "answer": Filling.answer,
+    "verdict": Filling.verdict,
+    "cited": Filling.cited,
+    "notes": Filling.note,
+    "note": Filling.note,
+}

@@ -1,0 +1,382 @@
+"""GraphAnchor: retrieval anchored by a graph that grows as it reads (paper, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import dspy
+
+from ga_dspy.graph import (
+    KnowledgeGraph,
+    Relation,
+    connects,
+    evidence_chain,
+    linearise,
+    prune,
+)
+from ga_dspy.grounding import Dropped, Grounding, ground
+from ga_dspy.passage import Passage
+from ga_dspy.programs.answering import Conclusion, concluded
+from ga_dspy.programs.base import MultiHopProgram, one_of, whole
+from ga_dspy.programs.conversation import Ask, Conversation, Request, Search
+from ga_dspy.programs.meter import Meter
+from ga_dspy.programs.prediction import Step, chain_links, quotes
+from ga_dspy.programs.reading import Reading, Shown, fit
+from ga_dspy.programs.reformulate import reformulated
+from ga_dspy.programs.salvage import StepFailed, asked, retrace
+from ga_dspy.signatures import (
+    AnswerQuestion,
+    GraphProposal,
+    JudgeSufficiency,
+    ReadAndJudge,
+    ReadNotesAndJudge,
+    UpdateGraph,
+    UpdateNotes,
+)
+from ga_dspy.signatures.prompt import EMPTY, said
+from ga_dspy.tokens import TokenCounter, estimate_tokens
+
+IndexKind = Literal["graph", "text"] | None
+AnswerFrom = Literal["both", "passages", "graph"]
+Stop = Literal["judge", "judge+path"]
+_NOTES = "the notes taken so far, with passage numbers"
+
+
+class Verdict(NamedTuple):
+    """What the judge said, with every way of saying nothing read as empty."""
+
+    reasoning: str = ""
+    judgement: str = ""
+    candidate: str = ""
+    next_query: str = ""
+
+    @classmethod
+    def of(cls, reply: dspy.Prediction) -> Verdict:
+        """Read a judge's reply."""
+        return cls(
+            said(reply.reasoning), reply.judgement, said(reply.candidate), said(reply.next_query)
+        )
+
+
+@dataclass
+class Progress:
+    """Everything known about one question while it is being worked on."""
+
+    question: str
+    meter: Meter = field(default_factory=Meter)
+    reading: Reading = field(default_factory=Reading)
+    graph: KnowledgeGraph = field(default_factory=KnowledgeGraph)
+    notes: str = ""
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def reasoning(self) -> str:
+        """What the step before concluded."""
+        return self.steps[-1].reasoning if self.steps else ""
+
+    @property
+    def candidate(self) -> str:
+        """The latest answer that a judge saw."""
+        return next((step.candidate for step in reversed(self.steps) if step.candidate), "")
+
+
+class GraphAnchor(MultiHopProgram):
+    """Retrieve, add what was read to a graph, let the graph say what to search next; then answer.
+
+    Every entity and relation of the graph is grounded in a passage. The paper's ablations are
+    settings: `answer_from="passages"` (QA w/ Docs), `answer_from="graph"` (QA w/ Graph),
+    `index="text"` (w/ Text Index), `index=None` (w/o Graph), `max_steps=1` (w/o Iterative
+    Retrieval).
+
+    Rules where the judge leaves a gap:
+
+    - "sufficient" with a next query: the query is ignored.
+    - "insufficient" without a next query, or with one already tried: a query is made from the
+      graph (`reformulate.py`); if that was tried too, the search ends.
+    - a query that brings nothing new: a query is made from the graph, once; if that brings
+      nothing new either, the search ends.
+    - a read step whose output is unusable twice: the step carries the failure, the search ends,
+      and the answer rests on what was read until then.
+
+    Args:
+        retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
+        max_steps: The most rounds of retrieval (the paper's T).
+        k: Passages a round.
+        fused: Index and judge in one LM call (n + 1 calls for n steps) or in two (2n + 1).
+        index: What is kept while reading: "graph", "text" (running notes) or None.
+        answer_from: What the final answer sees: "both", "passages" or "graph" (the index).
+        stop: "judge", or "judge+path": accept "sufficient" only where the graph connects an
+            entity of the question to the candidate.
+        feedback_rounds: How often a step's ungrounded items are sent back before they are dropped.
+        graph_tokens: Budget for the graph in a prompt; farthest entities are left out first.
+        passage_tokens: Budget for the passages in a prompt; those that carry the graph's facts
+            are served first.
+        abstain: Give an empty answer where no passage supports one.
+        count: Counts the tokens of a text.
+    """
+
+    def __init__(
+        self,
+        retriever: Any,
+        *,
+        max_steps: int = 4,
+        k: int = 5,
+        fused: bool = True,
+        index: IndexKind = "graph",
+        answer_from: AnswerFrom = "both",
+        stop: Stop = "judge",
+        feedback_rounds: int = 1,
+        graph_tokens: int = 1500,
+        passage_tokens: int = 6000,
+        abstain: bool = False,
+        count: TokenCounter = estimate_tokens,
+    ) -> None:
+        super().__init__(retriever, k=k)
+        self.max_steps = whole("max_steps", max_steps)
+        self.fused = fused
+        self.index: IndexKind = one_of("index", index, ("graph", "text", None))
+        self.answer_from = one_of("answer_from", answer_from, ("both", "passages", "graph"))
+        self.stop = one_of("stop", stop, ("judge", "judge+path"))
+        self.feedback_rounds = whole("feedback_rounds", feedback_rounds, 0)
+        self.graph_tokens = whole("graph_tokens", graph_tokens, 50)
+        self.passage_tokens = whole("passage_tokens", passage_tokens, 50)
+        self.abstain = abstain
+        self.count = count
+        _check_combination(self.index, self.answer_from, self.stop)
+        for name, signature in _signatures(fused, self.index, self.answer_from).items():
+            setattr(self, name, dspy.Predict(signature))
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this program again, but for the retriever and the counter."""
+        names = (
+            "max_steps k fused index answer_from stop feedback_rounds graph_tokens "
+            "passage_tokens abstain"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+        """The algorithm: at most `max_steps` rounds of searching and reading, then the answer."""
+        progress = Progress(question)
+        query = question
+        for number in range(1, self.max_steps + 1):
+            step = yield from self._round(progress, number, query)
+            progress.steps.append(step)
+            if step.judgement == "sufficient" or step.failure or not step.next_query:
+                break
+            query = step.next_query
+        return (yield from self._conclude(progress))
+
+    def _round(self, progress: Progress, number: int, query: str) -> Generator[Request, Any, Step]:
+        step = Step(number=number, query=query, graph=progress.graph, notes=progress.notes)
+        fresh = yield from self._search(progress, query)
+        if not fresh:
+            other = reformulated(progress.question, progress.graph, progress.reading)
+            if other:
+                fresh = yield from self._search(progress, other)
+                step = step.model_copy(update={"reformulated": other})
+            if not fresh:
+                return step.model_copy(update={"rule": "nothing new was found: the search ends"})
+        step = step.model_copy(update={"passage_ids": tuple(p.id for p in fresh.values())})
+        try:
+            read = yield from self._read(progress, step, fresh)
+        except StepFailed as failure:
+            return step.model_copy(update={"failure": str(failure), "graph": progress.graph})
+        return self._decide(progress, read)
+
+    def _search(
+        self, progress: Progress, query: str
+    ) -> Generator[Request, Any, dict[int, Passage]]:
+        found = yield Search(self.retriever.search, query, self.k)
+        return progress.reading.take(query, found)
+
+    def _read(
+        self, progress: Progress, step: Step, fresh: dict[int, Passage]
+    ) -> Generator[Request, Any, Step]:
+        """Index the new passages, then judge: one LM call where fused, two where not."""
+        inputs = self._inputs(progress, step.query, fresh)
+        reply: dspy.Prediction | None = None
+        if self.index == "graph":
+            predictor = self.read if self.fused else self.update
+            step, reply = yield from self._index(predictor, progress, step, inputs)
+        elif self.index == "text":
+            predictor = self.read if self.fused else self.update
+            reply = yield from asked("read", predictor, _given(predictor, inputs), progress.meter)
+            progress.notes = said(reply.notes) or progress.notes
+            progress.reading.note_gain("notes rewritten")
+        if reply is None or not self.fused:
+            inputs = self._inputs(progress, step.query, fresh)
+            judge = _given(self.judge, inputs)
+            reply = yield from asked("judge", self.judge, judge, progress.meter)
+        verdict = Verdict.of(reply)
+        return step.model_copy(
+            update={**verdict._asdict(), "graph": progress.graph, "notes": progress.notes}
+        )
+
+    def _index(
+        self,
+        predictor: dspy.Predict,
+        progress: Progress,
+        step: Step,
+        inputs: dict[str, Any],
+    ) -> Generator[Ask, dspy.Prediction, tuple[Step, dspy.Prediction]]:
+        """Ask what the passages add; send back what they do not support; keep what they do."""
+        given = _given(predictor, inputs)
+        attempts: list[tuple[dspy.Prediction, Grounding]] = []
+        for _ in range(1 + self.feedback_rounds):
+            told = {**given, "feedback": attempts[-1][1].feedback if attempts else ""}
+            reply = yield from asked("read", predictor, told, progress.meter)
+            known = {entity.name for entity in progress.graph.entities}
+            found = ground(reply.additions.draft, progress.reading.passages, known)
+            attempts.append((reply, found))
+            if not attempts[-1][1].feedback:
+                break
+        before = progress.graph
+        for _, grounding in attempts:
+            progress.graph = progress.graph.merge(grounding.update)
+        gain = progress.graph.difference(before)
+        added = f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
+        progress.reading.note_gain(added)
+        reply, last = attempts[-1]
+        clean = _sanitised(reply, last, progress.reading)
+        retrace(predictor, [attempt for attempt, _ in attempts], {**given, "feedback": ""}, clean)
+        dropped: tuple[Dropped, ...] = sum((g.dropped for _, g in attempts), ())
+        return step.model_copy(
+            update={
+                **gain._asdict(),
+                "dropped": tuple(dict.fromkeys(dropped)),
+                "attempts": len(attempts),
+            }
+        ), clean
+
+    def _decide(self, progress: Progress, step: Step) -> Step:
+        """Apply the rules for a verdict that contradicts itself, the graph or the past."""
+        query, rule = step.next_query, ""
+        if step.judgement == "sufficient":
+            if self.stop == "judge" or connects(progress.graph, progress.question, step.candidate):
+                return step
+            rule = "the graph does not connect the question to the candidate: not accepted"
+        if step.number == self.max_steps:
+            return step.model_copy(update={"rule": rule})
+        if not query or progress.reading.was_tried(query):
+            fault = "no next query" if not query else "the next query was tried before"
+            query = reformulated(progress.question, progress.graph, progress.reading)
+            made = "one was made from the graph" if query else "the search ends"
+            rule = "; ".join(filter(None, (rule, f"{fault}: {made}")))
+        judgement = "insufficient" if rule.startswith("the graph does not") else step.judgement
+        return step.model_copy(update={"judgement": judgement, "next_query": query, "rule": rule})
+
+    def _conclude(self, progress: Progress) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
+        """Answer from all passages and the final index."""
+        passages = progress.reading.passages
+        anchored = dict.fromkeys(
+            progress.reading.labels[e.passage]
+            for relation in progress.graph.relations
+            for e in relation.evidence
+        )
+        shown = fit(passages, self.passage_tokens, self.count, tuple(anchored))
+        inputs = {
+            "question": progress.question,
+            "graph": self._graph_text(progress),
+            "notes": progress.notes or EMPTY,
+            "passages": shown.text,
+            "candidate": progress.candidate,
+        }
+        end = yield from concluded(self.answer, inputs, passages, progress.meter)
+        return self._prediction(progress, shown, end)
+
+    def _prediction(self, progress: Progress, shown: Shown, end: Conclusion) -> dspy.Prediction:
+        passages = progress.reading.passages
+        cited = tuple(passages[label] for label in end.cited)
+        chain: tuple[Relation, ...] = ()
+        if end.supported:
+            chain = evidence_chain(progress.graph, progress.question, end.answer)
+        by_id = {passage.id: passage for passage in passages.values()}
+        links = chain_links(chain, by_id)
+        return dspy.Prediction(
+            answer="" if self.abstain and not end.supported else end.answer,
+            verdict=end.verdict,
+            supported=end.supported,
+            candidate=end.answer,
+            evidence=links or (quotes(end.answer, cited) if end.supported else ()),
+            cited=tuple(passage.id for passage in cited),
+            passages=tuple(passages.values()),
+            left_out=tuple(passages[label].id for label in shown.left_out),
+            graph=progress.graph,
+            notes=progress.notes,
+            steps=tuple(progress.steps),
+            failures=tuple(step.failure for step in progress.steps if step.failure),
+            calls=progress.meter.calls,
+            tokens=progress.meter.tokens,
+        )
+
+    def _inputs(self, progress: Progress, query: str, fresh: dict[int, Passage]) -> dict[str, Any]:
+        notes = progress.notes or EMPTY
+        return {
+            "question": progress.question,
+            "query": query,
+            "tried": progress.reading.render_tried(),
+            "graph": self._graph_text(progress),
+            "notes_so_far": notes,
+            "notes": notes,
+            "previous_reasoning": progress.reasoning,
+            "passages": fit(fresh, self.passage_tokens, self.count).text,
+        }
+
+    def _graph_text(self, progress: Progress) -> str:
+        labels = progress.reading.labels
+        pruned = prune(
+            progress.graph, progress.question, self.graph_tokens, self.count, labels=labels
+        )
+        return linearise(pruned.graph, labels=labels)
+
+
+def _given(predictor: dspy.Predict, inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: inputs[name] for name in predictor.signature.input_fields if name in inputs}
+
+
+def _sanitised(reply: dspy.Prediction, grounding: Grounding, reading: Reading) -> dspy.Prediction:
+    """The reply as a demonstration may show it: its proposal holds grounded items only."""
+    text = linearise(KnowledgeGraph().merge(grounding.update), labels=reading.labels)
+    values = {**dict(reply.items()), "additions": GraphProposal.model_validate(text)}
+    return dspy.Prediction(**values)
+
+
+def _signatures(
+    fused: bool, index: IndexKind, answer_from: AnswerFrom
+) -> dict[str, type[dspy.Signature]]:
+    """The predictors of a combination of settings, by attribute name."""
+    steps: dict[str, type[dspy.Signature]] = {}
+    answer: type[dspy.Signature] = AnswerQuestion
+    if index is None:
+        steps["judge"] = JudgeSufficiency.delete("graph")
+        answer = answer.delete("graph")
+    elif fused:
+        steps["read"] = ReadAndJudge if index == "graph" else ReadNotesAndJudge
+    else:
+        steps["update"] = UpdateGraph if index == "graph" else UpdateNotes
+        steps["judge"] = JudgeSufficiency if index == "graph" else _on_notes(JudgeSufficiency)
+    if index == "text":
+        answer = _on_notes(answer)
+    if answer_from == "passages" and index is not None:
+        answer = answer.delete("graph" if index == "graph" else "notes")
+    if answer_from == "graph":
+        answer = answer.delete("passages")
+    return {**steps, "answer": answer}
+
+
+def _on_notes(signature: type[dspy.Signature]) -> type[dspy.Signature]:
+    position = list(signature.input_fields).index("graph")
+    without = signature.delete("graph")
+    noted: type[dspy.Signature] = without.insert(
+        position, "notes", dspy.InputField(desc=_NOTES), str
+    )
+    return noted
+
+
+def _check_combination(index: IndexKind, answer_from: AnswerFrom, stop: Stop) -> None:
+    if index is None and answer_from == "graph":
+        one_of("answer_from without an index", answer_from, ("both", "passages"))
+    if index != "graph" and stop == "judge+path":
+        one_of("stop without a graph", stop, ("judge",))

@@ -1,0 +1,40 @@
+"""Retrieval: any retriever of yours, or an index of passages kept in one folder.
+
+Names are loaded when first used: `import ga_dspy.retrieval` imports no search library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ga_dspy.retrieval.encoder import Encoder as Encoder
+    from ga_dspy.retrieval.encoder import load_encoder as load_encoder
+    from ga_dspy.retrieval.index import Hit as Hit
+    from ga_dspy.retrieval.index import Index as Index
+    from ga_dspy.retrieval.protocol import Retriever as Retriever
+    from ga_dspy.retrieval.protocol import as_retriever as as_retriever
+    from ga_dspy.retrieval.reading import read_passages as read_passages
+
+_HOME = {
+    "Encoder": "ga_dspy.retrieval.encoder",
+    "Hit": "ga_dspy.retrieval.index",
+    "Index": "ga_dspy.retrieval.index",
+    "Retriever": "ga_dspy.retrieval.protocol",
+    "as_retriever": "ga_dspy.retrieval.protocol",
+    "load_encoder": "ga_dspy.retrieval.encoder",
+    "read_passages": "ga_dspy.retrieval.reading",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ga_dspy.retrieval' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,318 @@
+"""Saving artifacts: nothing secret, nothing half, nothing replaced unasked."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from ga_dspy.artifact import (
+    PROGRAMS,
+    AlreadyThere,
+    CannotSave,
+    FieldMismatch,
+    NotAnArtifact,
+    SecretFound,
+    UnknownKeys,
+    UnknownProgram,
+    WrongShape,
+    load,
+    register,
+    save,
+    show,
+)
+from ga_dspy.errors import InputError
+from ga_dspy.passage import Passage
+from ga_dspy.programs import GraphAnchor, VanillaRAG
+
+SECRETS = {
+    "an OpenAI key": "sk-proj-abcdEFGH1234ijklMNOP",
+    "a Hugging Face token": "hf_abcdefghijklmnopqrstuvwx",
+    "a GitHub token": "ghp_abcdefghijklmnopqrstuvwx1234",
+    "an AWS key": "AKIAABCDEFGHIJKLMNOP",
+    "a Google key": "AIza" + "a" * 35,
+    "a Slack token": "xoxb-1234567890-abcdef",
+    "a header": "Authorization: Basic dXNlcjpwYXNz",
+    "a bearer": "curl -H 'bearer abcdefghij0123456789'",
+    "an address": "api_base http://10.0.0.7:8000/v1",
+    "a key by name": "OPENAI_API_KEY=abc123",
+    "a JSON key": '{"api_key": "abc123"}',
+    "a web token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.c2lnbmF0dXJl",
+    "a private key": "-----BEGIN RSA PRIVATE KEY-----",
+    "a database": "postgres://ann:hunter2@db.internal/app",
+}
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return []
+
+
+def demo(**values: Any) -> VanillaRAG:
+    program = VanillaRAG(search)
+    program.answer.demos = [dspy.Example(**{"question": "Who?", "answer": "Ann"} | values)]
+    return program
+
+
+def refused(tmp_path: Path, program: VanillaRAG, secret: str, **told: Any) -> str:
+    with pytest.raises(SecretFound) as caught:
+        save(program, tmp_path / "a", **told)
+    assert not (tmp_path / "a").exists()
+    assert secret not in str(caught.value)
+    return caught.value.where
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_a_secret_in_a_demo_is_refused(tmp_path: Path, secret: str) -> None:
+    program = demo(passages=f"Once upon a time: {secret} and so on.")
+    assert refused(tmp_path, program, secret) == "program.json.answer.demos[0].passages"
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_a_secret_in_the_instructions_is_refused(tmp_path: Path, secret: str) -> None:
+    program = VanillaRAG(search)
+    program.answer.signature = program.answer.signature.with_instructions(f"Use {secret}.")
+    assert refused(tmp_path, program, secret) == "program.json.answer.signature.instructions"
+
+
+def test_a_secret_in_the_wording_of_a_field_is_refused(tmp_path: Path) -> None:
+    program, secret = VanillaRAG(search), SECRETS["an OpenAI key"]
+    program.answer.signature = program.answer.signature.with_updated_fields("answer", desc=secret)
+    assert refused(tmp_path, program, secret).startswith("program.json.answer.signature.fields")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["api_key", "OPENAI_API_KEY", "api_base", "base_url", "Authorization", "extra_headers",
+     "model_list", "access_token", "db-password"],
+)  # fmt: skip
+def test_a_key_that_names_a_secret_is_refused(tmp_path: Path, key: str) -> None:
+    recipe = {"name": "bootstrap", "parameters": {"reflection": [{key: "anything"}]}}
+    where = refused(tmp_path, VanillaRAG(search), "anything", recipe=recipe)
+    assert where == f"manifest.json.recipe.parameters.reflection[0].{key}"
+
+
+def test_a_secret_in_what_is_told_about_data_is_refused(tmp_path: Path) -> None:
+    data = {"train": {"source": SECRETS["a database"]}}
+    assert refused(tmp_path, VanillaRAG(search), "hunter2", data=data).startswith("manifest.json")
+
+
+def test_the_key_of_the_lm_in_use_is_refused_whatever_it_looks_like(tmp_path: Path) -> None:
+    program = demo(passages="the magic word is xyzzy-plugh-42, said the cave")
+    program.set_lm(dspy.LM("openai/gpt-4o-mini", api_key="xyzzy-plugh-42"))
+    refused(tmp_path, program, "xyzzy-plugh-42")
+
+
+def test_the_address_of_the_configured_lm_is_refused(tmp_path: Path) -> None:
+    address = "http://inference.internal:8000/v1"
+    program = demo(passages=f"served from {address}")
+    lm = dspy.LM("openai/x", api_base=address, api_key="none")
+    with dspy.context(lm=lm):
+        refused(tmp_path, program, address)
+
+
+def test_lms_with_keys_are_left_out_of_the_artifact(tmp_path: Path) -> None:
+    program = demo()
+    lm = dspy.LM("openai/x", api_key="xyzzy-plugh-42", api_base="http://inference.internal/v1")
+    program.set_lm(lm)
+    save(program, tmp_path / "a", lms={"task": lm})
+    written = "".join(file.read_text("utf-8") for file in (tmp_path / "a").iterdir())
+    assert "xyzzy" not in written
+    assert "inference.internal" not in written
+    assert '"task": "openai/x"' in written
+
+
+def test_an_address_is_no_model_name(tmp_path: Path) -> None:
+    with pytest.raises(CannotSave, match="an address as the name of an LM"):
+        save(VanillaRAG(search), tmp_path / "a", lms={"task": "http://localhost:8000/v1"})
+
+
+def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    save(VanillaRAG(search, k=3), tmp_path / "a")
+    with pytest.raises(AlreadyThere, match="overwrite=True"):
+        save(VanillaRAG(search, k=4), tmp_path / "a")
+    assert show(tmp_path / "a").manifest.settings["k"] == 3
+    save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
+    assert show(tmp_path / "a").manifest.settings["k"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path: Path) -> None:
+    save(VanillaRAG(search), tmp_path / "a")
+    (tmp_path / "a" / "thesis.txt").write_text("years of work")
+    with pytest.raises(NotAnArtifact, match=r"thesis\.txt"):
+        save(VanillaRAG(search), tmp_path / "a", overwrite=True)
+    assert (tmp_path / "a" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_file_or_a_link_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    save(VanillaRAG(search), tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for name in ("file", "link"):
+        with pytest.raises(NotAnArtifact):
+            save(VanillaRAG(search), tmp_path / name, overwrite=True)
+
+
+def test_an_empty_folder_is_filled_and_parents_are_made(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "deep" / "er" / "a"):
+        assert load(save(VanillaRAG(search), path), retriever=search).settings()["k"] == 5
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("there_before", [True, False])
+def test_a_write_that_fails_leaves_what_was_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, there_before: bool
+) -> None:
+    if there_before:
+        save(VanillaRAG(search, k=3), tmp_path / "a")
+    calls: list[int] = []
+
+    def full_disk(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == failing:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == (["a"] if there_before else [])
+    if there_before:
+        assert load(tmp_path / "a", retriever=search).settings()["k"] == 3
+
+
+def test_a_failed_replacement_puts_the_old_artifact_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(VanillaRAG(search, k=3), tmp_path / "a")
+    rename = Path.rename
+
+    def refuse_the_new(self: Path, target: Path) -> Path:
+        if self.suffix == ".new":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse_the_new)
+        with pytest.raises(OSError, match="Input/output"):
+            save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert load(tmp_path / "a", retriever=search).settings()["k"] == 3
+
+
+KILLED = """
+import os, sys
+
+calls = []
+
+def killed(descriptor):
+    calls.append(descriptor)
+    if len(calls) == 2:
+        os._exit(9)  # the second file is being written
+
+os.fsync = killed
+from ga_dspy.artifact import save
+from ga_dspy.programs import VanillaRAG
+
+save(VanillaRAG(lambda query, k: []), sys.argv[1])
+"""
+
+
+def test_a_process_killed_between_the_files_leaves_no_half_artifact(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "a")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 9, done.stderr
+    assert not (tmp_path / "a").exists()
+    save(VanillaRAG(search), tmp_path / "a")
+
+
+def test_lm_settings_on_a_predictor_are_not_dropped_in_silence(tmp_path: Path) -> None:
+    program = VanillaRAG(search)
+    program.answer.update_config(temperature=0.7)
+    with pytest.raises(CannotSave, match=r"LM settings of predictor 'answer' \(\['temperature'\]"):
+        save(program, tmp_path / "a")
+
+
+class Anything:
+    """What JSON has no form for."""
+
+
+@pytest.mark.parametrize("value", [Anything(), "\ud800", math.nan], ids=["object", "half", "nan"])
+def test_a_demo_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(CannotSave, match="cannot be saved"):
+        save(demo(passages=value), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Citation(BaseModel):
+    title: str
+
+
+@pytest.mark.parametrize("value", [("a", "b"), Citation(title="a")], ids=["tuple", "model"])
+def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(CannotSave, match="'answer', whose prompt under"):
+        save(demo(passages=value), tmp_path / "a")
+
+
+def test_a_program_whose_fields_were_changed_would_not_load_and_is_not_saved(
+    tmp_path: Path,
+) -> None:
+    program = VanillaRAG(search)
+    program.answer.signature = program.answer.signature.append("mood", dspy.OutputField(), str)
+    with pytest.raises(FieldMismatch, match="mood"):
+        save(program, tmp_path / "a")
+
+
+class Variant(GraphAnchor):
+    """Not GraphAnchor, though it is one."""
+
+
+def test_a_subclass_is_another_program(tmp_path: Path) -> None:
+    with pytest.raises(UnknownProgram, match="'Variant' is unknown"):
+        save(Variant(search), tmp_path / "a")
+
+
+def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.artifact.known.PROGRAMS", dict(PROGRAMS))
+    assert register(Variant) is Variant
+    assert register(Variant) is Variant
+    impostor = type("GraphAnchor", (Variant,), {})
+    with pytest.raises(InputError, match="'GraphAnchor' is known already"):
+        register(impostor)
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, UnknownKeys),
+        ({"scores": {"n": 3, "after": {}, "verdict": "great"}}, WrongShape),
+        ({"scores": {"n": 3, "after": {}, "p_value": 2}}, WrongShape),
+        ({"cost": {"calls": 3}}, WrongShape),
+        ({"recipe": {}}, WrongShape),
+        ({"created": datetime(2025, 1, 1)}, WrongShape),
+        ({"data": {"train": {"rows": {1, 2}, "of": Anything()}}}, CannotSave),
+    ],
+    ids=str,
+)
+def test_what_is_told_about_a_program_must_have_its_shape(
+    tmp_path: Path, told: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        save(VanillaRAG(search), tmp_path / "a", **told)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_may_be_told_by_its_name(tmp_path: Path) -> None:
+    save(VanillaRAG(search), tmp_path / "a", recipe="bootstrap")
+    recipe = show(tmp_path / "a").manifest.recipe
+    assert recipe is not None
+    assert recipe.name == "bootstrap"

@@ -1,0 +1,156 @@
+"""Where artifacts are loaded from, and how two of them are compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import dspy
+import pytest
+
+from ga_dspy.artifact import RESOLVERS, MissingFile, UnknownScheme, diff, load, save, show, verify
+from ga_dspy.errors import MissingExtra
+from ga_dspy.passage import Passage
+from ga_dspy.programs import VanillaRAG
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return []
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    return save(VanillaRAG(search, k=3), tmp_path / "artifact")
+
+
+def resolver(monkeypatch: pytest.MonkeyPatch, name: str, answer: Path) -> list[str]:
+    """A module whose `resolve` gives that folder, or needs mlflow where there is none."""
+    module, asked = ModuleType(name), list[str]()
+
+    def resolve(uri: str) -> Path:
+        asked.append(uri)
+        return answer
+
+    module.__dict__["resolve"] = resolve
+    monkeypatch.setitem(sys.modules, name, module)
+    return asked
+
+
+@pytest.mark.parametrize("uri", ["models:/qa@champion", "models:/qa/3", "runs:/0a1b/artifact"])
+def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    asked = resolver(monkeypatch, "ga_dspy.optimize.tracking", artifact)
+    assert load(uri, retriever=search).settings()["k"] == 3
+    assert show(uri).path == artifact
+    assert verify(uri) == ()
+    assert asked == [uri] * 3
+
+
+def test_an_app_may_add_a_scheme_of_its_own(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver(monkeypatch, "own_buckets", artifact)
+    monkeypatch.setitem(RESOLVERS, "s3", "own_buckets:resolve")
+    assert load("s3://bucket/qa", retriever=search).settings()["k"] == 3
+
+
+def test_an_unknown_scheme_is_refused_by_name() -> None:
+    with pytest.raises(UnknownScheme, match="scheme 'gs'; expected a folder, or one of models"):
+        load("gs://bucket/qa", retriever=search)
+
+
+def test_a_path_is_a_path_as_text_too(artifact: Path) -> None:
+    assert (
+        load(str(artifact), retriever=search).settings()
+        == load(artifact, retriever=search).settings()
+    )
+
+
+def test_a_path_that_looks_like_a_drive_is_no_address() -> None:
+    with pytest.raises(MissingFile):
+        show("C:/artifacts/qa")
+
+
+def needing(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> None:
+    """A module whose `resolve` imports a package that is not there."""
+    module = ModuleType(name)
+
+    def resolve(uri: str) -> Path:
+        __import__(package)
+        raise AssertionError(uri)
+
+    module.__dict__["resolve"] = resolve
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+def test_without_mlflow_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    needing(monkeypatch, "mlflow", "ga_dspy.optimize.tracking")
+    with pytest.raises(MissingExtra, match=r"mlflow is not installed; .*ga-dspy\[optimize\]"):
+        load("models:/qa@champion", retriever=search)
+
+
+def test_what_an_apps_own_resolver_lacks_is_not_blamed_on_an_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needing(monkeypatch, "boto_of_ours", "own_buckets")
+    monkeypatch.setitem(RESOLVERS, "s3", "own_buckets:resolve")
+    with pytest.raises(ModuleNotFoundError, match="boto_of_ours"):
+        load("s3://bucket/qa", retriever=search)
+
+
+IMPORTS = """
+import sys
+import ga_dspy.artifact
+heavy = ("mlflow", "torch", "faiss", "datasets", "lightgbm", "ga_dspy.eval", "ga_dspy.optimize")
+print(*(name for name in heavy if name in sys.modules))
+"""
+
+
+def test_importing_the_module_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert (done.stdout.split(), done.returncode) == ([], 0), done.stderr
+
+
+def test_two_artifacts_of_one_program_do_not_differ(artifact: Path, tmp_path: Path) -> None:
+    again = save(VanillaRAG(search, k=3), tmp_path / "again")
+    assert diff(artifact, again) == ""
+
+
+def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
+    before, after = VanillaRAG(search), VanillaRAG(search, k=8)
+    before.answer.signature = before.answer.signature.with_instructions("Answer.\nBe brief.")
+    after.answer.signature = after.answer.signature.with_instructions("Answer.\nQuote the passage.")
+    after.answer.demos = [dspy.Example(question="Who?", answer="Ann\nand Bob")]
+    scores = {"n": 50, "held_out": "test", "after": {"f1": {"value": 40, "low": 30, "high": 50}}}
+    a = save(before, tmp_path / "a")
+    b = save(after, tmp_path / "b", scores=scores, recipe="bootstrap", lms={"task": "x/y"})
+    changed = [line for line in diff(a, b).splitlines() if line[0] in "+-"]
+    assert changed == [
+        f"--- {a}",
+        f"+++ {b}",
+        "-  k = 5",
+        "+  k = 8",
+        "-  Be brief.",
+        "+  Quote the passage.",
+        "+predictor answer, demo 1:",
+        "+  question:",
+        "+    Who?",
+        "+  answer:",
+        "+    Ann",
+        "+    and Bob",
+        "+recipe bootstrap:",
+        '+  task = "x/y"',
+        "+scores on 50 test questions:",
+        "+  f1 after: 40.0 (95 %: 30.0 to 50.0)",
+    ]
+
+
+def test_a_diff_of_something_that_is_no_artifact_names_it(artifact: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingFile, match="nowhere"):
+        diff(artifact, tmp_path / "nowhere")

@@ -1,0 +1,100 @@
+"""The command line as a user meets it: what it prints, what it writes, how it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from ga_dspy.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sparse index over the shipped corpus, built by the command."""
+    pytest.importorskip("bm25s")
+    folder = tmp_path_factory.mktemp("cli")
+    out = folder / "index"
+    corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
+    done = run("index", "build", corpus, "--out", out, "--kind", "sparse", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "112 passages" in done.stdout
+    return out
+
+
+def test_ask_shows_the_steps_the_answer_and_what_answered(index: Path, tmp_path: Path) -> None:
+    done = run("ask", "Which river does Bath lie on?", "--index", index, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part in ("Step 1", "query", "passages", "judgement", "Answer", "embedded extractive LM"):
+        assert part in done.stdout
+
+
+def test_ask_prints_nothing_but_json_where_asked(index: Path, tmp_path: Path) -> None:
+    done = run("ask", "Which river does Bath lie on?", "--index", index, "--json", cwd=tmp_path)
+    record = json.loads(done.stdout)
+    assert record["lm"] == "ga-dspy/extractive"
+    assert {"answer", "supported", "evidence", "passages", "graph", "steps", "calls"} <= set(record)
+
+
+def test_eval_writes_a_summary_and_predictions_and_goes_on_where_it_stopped(
+    index: Path, tmp_path: Path
+) -> None:
+    data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
+    args = ("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "4",
+            "--program", "vanilla-rag", "--out", tmp_path / "run")  # fmt: skip
+    first = run(*args, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert {"dataset", "program", "lm", "n", "f1", "em", "acc", "support_recall", "failures",
+            "steps_mean", "lm_calls_mean", "seconds"} <= set(summary)  # fmt: skip
+    assert (summary["n"], summary["failures"], summary["lm_calls_mean"]) == (4, 0, 1.0)
+    assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 4
+    assert run(*args, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("ask", "Who?", "--index", "nowhere"), "nowhere"),
+        (("ask", " ", "--index", "{index}"), "the question is"),
+        (("ask", "Who?", "--index", "{index}", "--program", "magic"), "--program magic"),
+        (("ask", "Who?", "--index", "{index}", "--api-base", "http://127.0.0.1:9"), "--lm"),
+        (("index", "build", "missing.jsonl", "--out", "x"), "missing.jsonl"),
+        (("eval", "--dataset", "nope", "--data", "{data}", "--index", "{index}", "--out", "o"),
+         "nope"),
+        (("eval", "--dataset", "musique", "--data", "{data}", "--index", "{index}", "--out", "o"),
+         "questions_dev.json"),
+        (("ask", "Who?", "--index", "{index}", "--lm", "openai/m", "--api-base",
+          "http://127.0.0.1:9/v1", "--timeout", "1"), "ga-dspy: "),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_clear_line_and_exit_code_2(
+    index: Path, tmp_path: Path, args: tuple[str, ...], message: str
+) -> None:
+    data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
+    done = run(*(arg.format(index=index, data=data) for arg in args), cwd=tmp_path)
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if line.startswith("ga-dspy: ")]
+    assert len(said) == 1 and message in said[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = run("--help", cwd=tmp_path)
+    for command in ("demo", "ask", "eval", "index", "bench", "fit-extractive"):
+        assert command in done.stdout

@@ -1,0 +1,276 @@
+"""Loading question files: the four layouts, the hub's layout, dirty rows, wrong files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy.errors import InputError
+from ga_dspy.eval import (
+    UnknownDataset,
+    UnusableRows,
+    WrongFormat,
+    detect,
+    from_hub,
+    load,
+    read,
+    sample,
+)
+
+
+def hotpot_row(**changes: Any) -> dict[str, Any]:
+    row = {
+        "_id": "h1",
+        "question": "In which state is the lodge?",
+        "answer": "Montana",
+        "type": "bridge",
+        "level": "hard",
+        "supporting_facts": [["Lodge", 0], ["State", 1], ["Lodge", 1]],
+        "context": [[title, ["One.", " Two."]] for title in ["Lodge", "State", *"ABCDEFGH"]],
+    }
+    return {**row, **changes}
+
+
+def wiki_row(**changes: Any) -> dict[str, Any]:
+    evidence = {"type": "compositional", "evidences": [["Lodge", "state", "Montana"]]}
+    return {**hotpot_row(), **evidence, "answer_id": "Q1", "entity_ids": "Q1_Q2", **changes}
+
+
+def musique_row(**changes: Any) -> dict[str, Any]:
+    row = {
+        "id": "2hop__1_2",
+        "question": "In which state is the lodge?",
+        "answer": "Montana",
+        "answer_aliases": ["MT", "Montana"],
+        "answerable": True,
+        "question_decomposition": [{"id": 1}, {"id": 2}],
+        "paragraphs": [
+            {"idx": i, "title": f"T{i}", "paragraph_text": "One.", "is_supporting": i in (3, 5)}
+            for i in range(20)
+        ],
+    }
+    return {**row, **changes}
+
+
+def write(path: Path, rows: Sequence[object]) -> Path:
+    lines = path.suffix == ".jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows), "utf-8")
+    return path
+
+
+def test_a_hotpotqa_row_gives_question_answer_gold_titles_type_and_level(tmp_path: Path) -> None:
+    [example] = load("hotpotqa", write(tmp_path / "dev.json", [hotpot_row()]))
+    assert example.inputs().toDict() == {"question": "In which state is the lodge?"}
+    assert (example.id, example.answer, example.answers) == ("h1", "Montana", ("Montana",))
+    assert example.gold_titles == ("Lodge", "State")
+    assert (example.type, example.level, example.answerable) == ("bridge", "hard", True)
+
+
+def test_a_musique_row_accepts_its_aliases_once_each_and_counts_its_hops(tmp_path: Path) -> None:
+    [example] = load("musique", write(tmp_path / "dev.jsonl", [musique_row()]))
+    assert example.answers == ("Montana", "MT")
+    assert example.gold_titles == ("T3", "T5")
+    assert (example.type, example.level) == ("2hop", "")
+
+
+def test_both_twins_of_musique_full_are_kept_and_told_apart(tmp_path: Path) -> None:
+    rows = [musique_row(), musique_row(answerable=False)]
+    loaded = read("musique", write(tmp_path / "full.jsonl", rows))
+    assert [(e.id, e.answerable) for e in loaded.examples] == [
+        ("2hop__1_2", True),
+        ("2hop__1_2#2", False),
+    ]
+    assert loaded.report.flaws == {"duplicate id": 1, "unanswerable": 1}
+
+
+def test_a_2wiki_row_gives_its_gold_triples(tmp_path: Path) -> None:
+    [example] = load("2wikimultihopqa", write(tmp_path / "dev.json", [wiki_row()]))
+    assert example.evidences == (("Lodge", "state", "Montana"),)
+    assert example.type == "compositional"
+
+
+def test_a_bamboogle_row_is_named_by_its_position(tmp_path: Path) -> None:
+    rows = [{"question": "Who?", "answer": "Ann"}, {"Question": "When?", "Answer": 1984}]
+    loaded = read("bamboogle", write(tmp_path / "test.json", rows))
+    assert [(e.id, e.answers) for e in loaded.examples] == [
+        ("bamboogle-1", ("Ann",)),
+        ("bamboogle-2", ("1984",)),
+    ]
+    assert loaded.report.flaws == {}
+
+
+def test_a_limit_takes_the_first_questions_and_looks_no_further(tmp_path: Path) -> None:
+    rows = [hotpot_row(_id="a"), hotpot_row(_id="b"), hotpot_row(question=None)]
+    assert [e.id for e in load("hotpotqa", write(tmp_path / "dev.json", rows), limit=2)] == [
+        "a",
+        "b",
+    ]
+
+
+def test_dirty_rows_survive_and_what_they_lack_is_counted(tmp_path: Path) -> None:
+    rows = [
+        hotpot_row(),
+        hotpot_row(_id="b", context=[]),
+        hotpot_row(_id="c", context=[["Lodge", ["One."]], ["State", ["Two."]]]),
+        hotpot_row(_id="d", supporting_facts=None),
+        hotpot_row(_id="e", context=[["Lodge", []], "junk", *hotpot_row()["context"]]),
+        hotpot_row(_id="f", supporting_facts=[["Elsewhere", 0], ["Lodge"]]),
+        {"question": "Who?", "answer": "Ann"},
+    ]
+    loaded = read("hotpotqa", write(tmp_path / "dev.json", rows))
+    assert len(loaded.examples) == loaded.report.rows == 7
+    assert loaded.report.flaws == {
+        "fewer paragraphs": 1,
+        "gold paragraph not in context": 1,
+        "malformed paragraph": 1,
+        "malformed supporting fact": 1,
+        "no context": 2,
+        "no id": 1,
+        "no supporting facts": 2,
+    }
+    assert loaded.examples[6].id == "hotpotqa-7"
+
+
+def test_rows_that_cannot_be_asked_are_listed_by_position(tmp_path: Path) -> None:
+    rows = [hotpot_row(answer=" "), hotpot_row(), "junk", hotpot_row(question=None)]
+    path = write(tmp_path / "dev.json", rows)
+    loaded = read("hotpotqa", path)
+    assert [tuple(row) for row in loaded.report.unusable] == [
+        (1, "no answer"),
+        (3, "not an object"),
+        (4, "no question"),
+    ]
+    assert (loaded.report.rows, loaded.report.examples) == (4, 1)
+    with pytest.raises(UnusableRows, match=r"3 of 4 rows .* row 1 \(no answer\), row 3"):
+        load("hotpotqa", path)
+
+
+def test_repeated_ids_are_made_unique_even_against_ids_that_look_made(tmp_path: Path) -> None:
+    rows = [hotpot_row(_id=name) for name in ("x", "x#2", "x", "x")]
+    loaded = read("hotpotqa", write(tmp_path / "dev.json", rows))
+    assert [e.id for e in loaded.examples] == ["x", "x#2", "x#3", "x#4"]
+    assert loaded.report.flaws == {"duplicate id": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("hotpotqa", hotpot_row()),
+        ("2wikimultihopqa", wiki_row()),
+        ("musique", musique_row()),
+        ("bamboogle", {"question": "Who?", "answer": "Ann"}),
+    ],
+)
+def test_the_dataset_is_told_from_the_fields(name: str, row: object, tmp_path: Path) -> None:
+    assert detect(write(tmp_path / "a.json", ["junk", row])) == name
+    assert detect(write(tmp_path / "b.jsonl", [row])) == name
+
+
+def test_lines_are_read_from_a_json_file_and_an_array_from_a_jsonl_file(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.json"
+    lines.write_text(f"\ufeff{json.dumps(hotpot_row())}\n\n", "utf-8")
+    array = tmp_path / "array.jsonl"
+    array.write_text(json.dumps([hotpot_row()]), "utf-8")
+    assert load("hotpotqa", lines)[0].id == load("hotpotqa", array)[0].id == "h1"
+
+
+def test_a_line_separator_inside_a_string_does_not_end_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    row = musique_row(question="one\u2028two?")
+    path.write_text(json.dumps(row, ensure_ascii=False), "utf-8")
+    assert load("musique", path)[0].question == "one\u2028two?"
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "the file is empty"),
+        (b"[]", "holds no rows"),
+        (b'[{"question": "cut', "not valid JSON"),
+        (b'{"question": "q", "answer": "a"}\nnot json', "line 2 is not valid JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b'[{"title": "Lodge", "text": "One."}]', "no row has a field 'question'"),
+        (b'["a", "b"]', "no row has a field 'question'"),
+        (b'[{"question": "Who?", "context": []}]', "none of 1 rows has both"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_error(content: bytes, found: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    with pytest.raises(WrongFormat, match=found):
+        load("hotpotqa", path)
+
+
+def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(WrongFormat, match="No such file"):
+        load("hotpotqa", tmp_path / "none.json")
+
+
+def test_another_datasets_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.jsonl", [musique_row()])
+    with pytest.raises(WrongFormat, match=r"fields of musique.*load it as 'musique'"):
+        load("hotpotqa", path)
+
+
+def test_2wiki_questions_without_the_optional_fields_load_as_2wiki(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.json", [hotpot_row(type="comparison")])
+    assert load("2wikimultihopqa", path)[0].type == "comparison"
+
+
+def test_an_unknown_dataset_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownDataset, match="one of hotpotqa, musique"):
+        load("squad", tmp_path / "x.json")
+
+
+def hub_layout(row: dict[str, Any]) -> dict[str, Any]:
+    titles, sentences = zip(*row["context"], strict=True)
+    facts, numbers = zip(*row["supporting_facts"], strict=True)
+    layout = {key: value for key, value in row.items() if key != "_id"}
+    layout["id"] = row["_id"]
+    layout["context"] = {"title": list(titles), "sentences": list(sentences)}
+    layout["supporting_facts"] = {"title": list(facts), "sent_id": list(numbers)}
+    if "evidences" in row:
+        head, relation, tail = zip(*row["evidences"], strict=True)
+        columns = {"fact": list(head), "relation": list(relation), "entity": list(tail)}
+        layout["evidences"] = columns
+    return layout
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("hotpotqa", hotpot_row()), ("2wikimultihopqa", wiki_row())]
+)
+def test_rows_of_the_hub_give_the_same_questions_as_the_official_file(
+    name: str, row: dict[str, Any], tmp_path: Path
+) -> None:
+    datasets = pytest.importorskip("datasets", reason="the hub's library is not installed")
+    rows = datasets.Dataset.from_list([hub_layout(row)])
+    official = load(name, write(tmp_path / "dev.json", [row]))
+    assert from_hub(name, rows, "a hub").examples == official
+
+
+def test_musique_rows_of_the_hub_need_no_change() -> None:
+    datasets = pytest.importorskip("datasets", reason="the hub's library is not installed")
+    rows = datasets.Dataset.from_list([musique_row()])
+    [example] = from_hub("musique", rows, "a hub").examples
+    assert example.gold_titles == ("T3", "T5")
+
+
+def test_a_file_saved_in_the_hubs_layout_loads_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "dev.jsonl", [hub_layout(hotpot_row())])
+    assert detect(path) == "hotpotqa"
+    assert load("hotpotqa", path)[0].gold_titles == ("Lodge", "State")
+
+
+def test_a_sample_keeps_the_order_and_repeats_with_its_seed(tmp_path: Path) -> None:
+    rows = [hotpot_row(_id=f"q{number:02}") for number in range(30)]
+    examples = load("hotpotqa", write(tmp_path / "dev.json", rows))
+    drawn = [e.id for e in sample(examples, 10, seed=3)]
+    assert drawn == sorted(set(drawn))
+    assert drawn == [e.id for e in sample(examples, 10, seed=3)]
+    assert drawn != [e.id for e in sample(examples, 10, seed=4)]
+    with pytest.raises(InputError, match="from 1 to 30"):
+        sample(examples, 31, seed=3)

@@ -1,0 +1,326 @@
+"""GraphAnchor's loop: its rules, its settings, its prediction, with a scripted LM."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage, VanillaRAG
+from ga_dspy.errors import InputError
+from ga_dspy.lm.scripted import CutOff, Reply, scripted_lm
+
+LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
+CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")
+MONTANA = Passage(id="montana", title="Montana", text="Montana is a state; its capital is Helena.")
+HELENA = Passage(id="helena", title="Helena", text="Helena was founded in 1864.")
+QUESTION = "In which state is the county whose seat is Red Lodge?"
+CORPUS = {QUESTION: [LODGE], "Carbon County": [CARBON, LODGE], "Montana": [MONTANA]}
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return CORPUS.get(query, [LODGE])[:k]
+
+
+def read(additions: str, judgement: str, query: str = "", candidate: str = "") -> dict[str, str]:
+    return {
+        "additions": additions,
+        "reasoning": "because",
+        "judgement": judgement,
+        "candidate": candidate,
+        "next_query": query,
+    }
+
+
+SEAT = "Relations:\n1. Red Lodge -> is the seat of -> Carbon County [1]"
+STATE = "Relations:\n1. Carbon County -> lies in -> Montana [2]"
+INVENTED = "Relations:\n1. Red Lodge -> was founded by -> Bob Smith [1]"
+FIRST = read(SEAT, "insufficient", "Carbon County")
+SECOND = read(STATE, "sufficient", candidate="Montana")
+ANSWER = {"verdict": "answered", "cited": "2", "answer": "Montana"}
+
+
+def run(script: Sequence[Reply], retriever: Any = search, **settings: Any) -> Any:
+    lm = scripted_lm(script)
+    with dspy.context(lm=lm):
+        prediction = GraphAnchor(retriever, **settings)(question=QUESTION)
+    prediction.prompts = lm.engine.prompts
+    return prediction
+
+
+def test_two_steps_lead_to_a_supported_answer_with_its_chain() -> None:
+    prediction = run([FIRST, SECOND, ANSWER])
+    assert (prediction.answer, prediction.supported, prediction.calls) == ("Montana", True, 3)
+    assert [str(link) for link in prediction.evidence] == [
+        'Red Lodge -> is the seat of -> Carbon County: "Red Lodge is the seat of Carbon County."'
+        " (Red Lodge)",
+        'Carbon County -> lies in -> Montana: "Carbon County lies in Montana." (Carbon County)',
+    ]
+
+
+def test_an_lm_that_invents_entities_never_gets_one_into_a_graph() -> None:
+    bad = read(INVENTED, "insufficient", "Montana")
+    prediction = run([bad, bad, bad, bad, ANSWER], max_steps=2)
+    assert all(not step.relations for step in prediction.steps)
+    assert all(step.attempts == 2 for step in prediction.steps)
+    assert "Bob Smith" not in str(prediction.graph)
+    assert '"Bob Smith" not found' in str(prediction.steps[0].dropped[0])
+
+
+def test_the_model_is_told_what_was_not_grounded() -> None:
+    prediction = run([read(INVENTED, "sufficient"), SECOND, ANSWER])
+    assert '"Bob Smith" not found in any passage' in prediction.prompts[1]
+    assert prediction.steps[0].attempts == 2
+
+
+def test_feedback_can_be_turned_off() -> None:
+    assert run([read(INVENTED, "sufficient"), ANSWER], feedback_rounds=0).calls == 2
+
+
+def test_only_new_passages_go_to_the_index_step_under_labels_that_stay() -> None:
+    prompts = run([FIRST, SECOND, ANSWER]).prompts
+    assert "[1] Red Lodge\n" in prompts[0]
+    assert "[2] Carbon County\n" in prompts[1] and "[1] Red Lodge\n" not in prompts[1]
+    assert "[1] Red Lodge\n" in prompts[2] and "[2] Carbon County\n" in prompts[2]
+
+
+def test_the_judge_sees_every_query_and_what_it_brought() -> None:
+    prompt = run([FIRST, SECOND, ANSWER]).prompts[1]
+    assert f"1. {QUESTION} => passages 1; 2 entities, 1 relations added" in prompt
+    assert "2. Carbon County => passages 2,1" in prompt
+
+
+def test_the_answer_step_starts_from_the_candidate() -> None:
+    assert re.search(r"candidate ## \]\]\nMontana", run([FIRST, SECOND, ANSWER]).prompts[-1])
+
+
+def test_the_word_none_never_enters_a_prompt() -> None:
+    script = [read(SEAT, "insufficient", "None", "N/A"), SECOND, ANSWER]
+    prediction = run(script)
+    assert prediction.steps[0].rule.startswith("no next query")
+    assert not any(re.search(r"\]\]\n(None|N/A)\b", prompt) for prompt in prediction.prompts)
+
+
+def test_a_next_query_beside_sufficient_is_ignored() -> None:
+    prediction = run([read(SEAT, "sufficient", "Carbon County"), ANSWER])
+    assert len(prediction.steps) == 1
+
+
+def test_a_missing_next_query_is_made_from_the_graph() -> None:
+    prediction = run([read(SEAT, "insufficient"), SECOND, ANSWER])
+    assert prediction.steps[1].query.startswith("Carbon County")
+
+
+def test_a_query_that_was_tried_is_not_searched_again() -> None:
+    prediction = run([read(SEAT, "insufficient", QUESTION.upper()), SECOND, ANSWER])
+    assert "tried before" in prediction.steps[0].rule
+    assert prediction.steps[1].query != QUESTION
+
+
+def test_a_query_that_brings_nothing_new_is_reformulated_from_the_graph_once() -> None:
+    prediction = run([read(SEAT, "insufficient", "its state"), SECOND, ANSWER], by_words)
+    assert prediction.steps[1].reformulated.startswith("Carbon County")
+    assert prediction.steps[1].passage_ids == ("carbon",)
+
+
+def test_the_search_ends_where_nothing_new_is_to_be_had() -> None:
+    prediction = run([read(SEAT, "insufficient", "x"), ANSWER], lambda query, k: [LODGE])
+    assert prediction.steps[-1].rule == "nothing new was found: the search ends"
+    assert prediction.calls == 2
+
+
+def test_a_retriever_that_finds_nothing_still_gets_an_answer() -> None:
+    nothing = {"verdict": "not in passages", "cited": "", "answer": "Montana"}
+    prediction = run([nothing], lambda query, k: [])
+    assert (prediction.answer, prediction.supported) == ("Montana", False)
+
+
+def test_at_most_max_steps_rounds_are_made() -> None:
+    assert len(run([FIRST, ANSWER], max_steps=1).steps) == 1
+
+
+def by_words(query: str, k: int) -> list[Passage]:
+    return [CARBON] if "Carbon" in query else [LODGE]
+
+
+def test_judge_and_path_accepts_sufficient_only_where_the_graph_connects() -> None:
+    early = read(SEAT, "sufficient", candidate="Montana")
+    prediction = run([early, SECOND, ANSWER], by_words, stop="judge+path")
+    assert "not accepted" in prediction.steps[0].rule
+    assert [step.judgement for step in prediction.steps] == ["insufficient", "sufficient"]
+
+
+def test_a_read_step_that_fails_twice_is_named_and_the_question_still_answered() -> None:
+    prediction = run([FIRST, "gibberish", "more gibberish", ANSWER])
+    assert "read step got no usable output" in prediction.failures[0]
+    assert prediction.answer == "Montana"
+
+
+def test_a_truncated_graph_is_asked_for_anew() -> None:
+    cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
+    assert run([cut, FIRST, SECOND, ANSWER]).calls == 4
+
+
+def test_unfused_takes_one_call_to_index_and_one_to_judge() -> None:
+    def halves(reply: dict[str, str]) -> list[Reply]:
+        judged = {name: text for name, text in reply.items() if name != "additions"}
+        return [{"additions": reply["additions"]}, judged]
+
+    prediction = run([*halves(FIRST), *halves(SECOND), ANSWER], fused=False)
+    assert (prediction.answer, prediction.calls) == ("Montana", 5)
+
+
+def test_a_text_index_takes_the_graph_s_place() -> None:
+    def notes(reply: dict[str, str], text: str) -> dict[str, str]:
+        kept = {name: said for name, said in reply.items() if name != "additions"}
+        return {"notes": text, **kept}
+
+    script: list[Reply] = [notes(FIRST, "seat [1]"), notes(SECOND, "seat [1], state [2]"), ANSWER]
+    prediction = run(script, index="text")
+    assert prediction.notes == "seat [1], state [2]"
+    assert "seat [1], state [2]" in prediction.prompts[-1]
+    assert "graph ##" not in prediction.prompts[-1]
+
+
+def test_without_an_index_the_judge_and_the_answer_see_passages_only() -> None:
+    def judged(reply: dict[str, str]) -> dict[str, str]:
+        return {name: said for name, said in reply.items() if name != "additions"}
+
+    prediction = run([judged(FIRST), judged(SECOND), ANSWER], index=None)
+    assert prediction.answer == "Montana"
+    assert not any("graph ##" in prompt for prompt in prediction.prompts)
+
+
+@pytest.mark.parametrize(
+    ("answer_from", "seen", "hidden"),
+    [("passages", "passages ##", "graph ##"), ("graph", "graph ##", "passages ##")],
+)
+def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hidden: str) -> None:
+    prompt = run([FIRST, SECOND, ANSWER], answer_from=answer_from).prompts[-1]
+    assert seen in prompt and hidden not in prompt
+
+
+@pytest.mark.parametrize(
+    ("reply", "supported"),
+    [
+        ({"verdict": "answered", "cited": "2", "answer": "Montana"}, True),
+        ({"verdict": "answered", "cited": "", "answer": "Montana"}, True),
+        ({"verdict": "answered", "cited": "2", "answer": "Wyoming"}, False),
+        ({"verdict": "not in passages", "cited": "2", "answer": "Montana"}, False),
+        ({"verdict": "answered", "cited": "2", "answer": "yes"}, True),
+        ({"verdict": "answered", "cited": "", "answer": "yes"}, False),
+        ({"verdict": "premise refuted", "cited": "1", "answer": "It is no seat."}, True),
+    ],
+)
+def test_an_answer_is_supported_only_by_a_passage_that_was_read(
+    reply: dict[str, str], supported: bool
+) -> None:
+    assert run([FIRST, SECOND, reply]).supported is supported
+
+
+def test_abstaining_leaves_an_unsupported_answer_empty_and_keeps_the_guess() -> None:
+    guess = {"verdict": "not in passages", "cited": "", "answer": "Wyoming"}
+    prediction = run([FIRST, SECOND, guess], abstain=True)
+    assert (prediction.answer, prediction.candidate) == ("", "Wyoming")
+
+
+def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
+    program = GraphAnchor(search)
+    one, other = scripted_lm([FIRST, SECOND, ANSWER]), scripted_lm([FIRST, SECOND, ANSWER])
+    with dspy.context(lm=one):
+        sync = program(question=QUESTION)
+
+    async def ask() -> Any:
+        with dspy.context(lm=other):
+            return await program.acall(question=QUESTION)
+
+    assert dict(asyncio.run(ask()).items()) == dict(sync.items())
+    assert one.engine.prompts == other.engine.prompts
+
+
+def test_threads_share_a_program_without_mixing_questions() -> None:
+    program = GraphAnchor(lambda query, k: [Passage(id=query, text=f"{query} is a thing.")])
+
+    def reply(prompt: str) -> dict[str, str]:
+        number = re.findall(r"question ## \]\]\n(\d+)", prompt)[-1]
+        if "verdict" in prompt:
+            return {"verdict": "answered", "cited": "1", "answer": number}
+        return read("(empty)", "sufficient", candidate=number)
+
+    with dspy.context(lm=scripted_lm(reply)), ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(copy_context().run, program, question=str(n)) for n in range(40)]
+        predictions = [job.result() for job in jobs]
+    assert [p.answer for p in predictions] == [str(n) for n in range(40)]
+    assert {(p.calls, len(p.passages)) for p in predictions} == {(2, 1)}
+
+
+def test_rejected_attempts_and_feedback_leave_the_trace() -> None:
+    program = GraphAnchor(search)
+    mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
+    with dspy.context(lm=scripted_lm([mixed, mixed, ANSWER]), trace=[]):
+        program(question=QUESTION)
+        trace = list(dspy.settings.trace)
+    assert [predictor for predictor, _, _ in trace] == [program.read, program.answer]
+    _, inputs, reply = trace[0]
+    assert inputs["feedback"] == ""
+    assert "Bob Smith" not in reply.additions.format()
+    assert "Carbon County" in reply.additions.format()
+
+
+def test_a_deep_copy_shares_the_retriever() -> None:
+    program = GraphAnchor(search)
+    assert copy.deepcopy(program).retriever is program.retriever
+    assert program.deepcopy().retriever.search is program.retriever.search
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"k": 0},
+        {"max_steps": 0},
+        {"index": "grph"},
+        {"stop": "never"},
+        {"answer_from": "graph", "index": None},
+        {"stop": "judge+path", "index": "text"},
+        {"graph_tokens": -1},
+        {"feedback_rounds": -1},
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_clear_error(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"expected .*; pass "):
+        GraphAnchor(search, **settings)
+
+
+def test_an_empty_question_is_one_clear_error() -> None:
+    with pytest.raises(InputError, match="the question is ' '"):
+        GraphAnchor(search)(question=" ")
+
+
+def test_vanilla_rag_returns_the_same_fields_in_one_call() -> None:
+    with dspy.context(lm=scripted_lm([{**ANSWER, "cited": "1"}])):
+        prediction = VanillaRAG(lambda query, k: [CARBON])(question=QUESTION)
+    assert (prediction.answer, prediction.calls, prediction.supported) == ("Montana", 1, True)
+    assert prediction.evidence[0].quote == "Carbon County lies in Montana."
+    assert set(dict(prediction.items())) | {"notes"} == set(
+        dict(run([FIRST, SECOND, ANSWER]).items())
+    ) - {"prompts"}
+
+
+def test_a_passage_budget_leaves_out_what_does_not_fit_and_says_so() -> None:
+    long = Passage(
+        id="long", title="Long", text=" ".join(f"Sentence {n} is here." for n in range(300))
+    )
+    prediction = run(
+        [FIRST, SECOND, ANSWER],
+        lambda q, k: [LODGE, long] if q == QUESTION else [CARBON],
+        passage_tokens=60,
+    )
+    assert "Sentence 299" not in prediction.prompts[-1]
+    assert "Carbon County lies in Montana" in prediction.prompts[-1]

@@ -1,0 +1,144 @@
+"""What of a draft do the passages support? The rest never enters a graph, and is named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga_dspy.graph import Draft, DraftEntity, DraftRelation, parse
+from ga_dspy.grounding import Grounding, ground
+from ga_dspy.mentions import mentions
+from ga_dspy.passage import Passage
+
+LODGE = Passage(
+    id="lodge",
+    title="Red Lodge",
+    text="Red Lodge is a city in Montana. It is the county seat of Carbon County since 1896.",
+)
+PRISM = Passage(id="prism", title="Prism (album)", text="Prism is an album. Katy Perry made it.")
+READ = {1: LODGE, 2: PRISM}
+
+
+def grounded(text: str) -> Grounding:
+    return ground(parse(text), READ)
+
+
+def test_a_supported_draft_is_kept_whole_with_our_own_spans() -> None:
+    found = grounded(
+        "Entities:\n- Red Lodge (city) [1]\nRelations:\n"
+        "1. Red Lodge -> is the county seat of -> Carbon County [1]"
+    )
+    relation = found.update.relations[0]
+    evidence = relation.evidence[0]
+    assert found.dropped == ()
+    assert LODGE.content[evidence.start : evidence.end] == (
+        "It is the county seat of Carbon County since 1896."
+    )
+
+
+def test_an_invented_entity_is_dropped_and_named() -> None:
+    found = grounded("Entities:\n- Bozeman (city) [1]")
+    assert found.update.entities == ()
+    assert found.feedback == '- entity "Bozeman": not found in [1]'
+
+
+def test_a_relation_with_an_invented_end_is_dropped_and_the_end_named() -> None:
+    found = grounded("Relations:\n1. Red Lodge -> is near -> Bozeman [1]")
+    assert found.update.relations == ()
+    assert '"Bozeman" not found in any passage' in found.feedback
+
+
+def test_the_ends_of_a_relation_must_stand_in_one_passage() -> None:
+    found = grounded("Relations:\n1. Katy Perry -> born in -> Red Lodge [1]")
+    assert found.update.relations == ()
+    assert "no single passage mentions both ends" in found.feedback
+
+
+def test_a_wrong_citation_is_put_right() -> None:
+    found = grounded("Relations:\n1. Katy Perry -> made -> Prism [1]")
+    assert found.update.relations[0].evidence[0].passage == "prism"
+
+
+def test_the_ends_of_a_kept_relation_are_entities() -> None:
+    found = grounded("Relations:\n1. Katy Perry -> made -> Prism [2]")
+    assert {entity.name for entity in found.update.entities} == {"Katy Perry", "Prism"}
+
+
+def test_an_attribute_that_the_passage_does_not_state_is_taken_off() -> None:
+    found = grounded("Entities:\n- Red Lodge (city; in Montana; founded in 1884) [1]")
+    assert found.update.entities[0].attributes == ("in Montana",)
+    assert [d.item for d in found.dropped] == ["Red Lodge: founded in 1884"]
+    assert found.feedback == ""
+
+
+@pytest.mark.parametrize("name", ["unknown", "N/A", "not mentioned", "[Entity 1]"])
+def test_placeholders_never_enter(name: str) -> None:
+    draft = Draft(relations=(DraftRelation(head="Red Lodge", relation="mayor", tail=name),))
+    found = ground(draft, READ)
+    assert found.update.relations == ()
+    assert [d.cause for d in found.dropped] == ["placeholder"]
+
+
+def test_a_hedged_guess_never_enters() -> None:
+    found = grounded("Relations:\n1. Red Lodge -> is possibly the seat of -> Carbon County [1]")
+    assert found.update.relations == ()
+    assert [d.cause for d in found.dropped] == ["hedged"]
+
+
+def test_a_time_that_the_passage_does_not_state_is_left_off() -> None:
+    kept = grounded("Relations:\n1. Red Lodge -> seat of -> Carbon County (time: 1896) [1]")
+    left = grounded("Relations:\n1. Red Lodge -> seat of -> Carbon County (time: 1950) [1]")
+    assert kept.update.relations[0].time == "1896"
+    assert left.update.relations[0].time is None
+
+
+def test_a_qualifier_is_kept_where_a_passage_carries_it_or_the_graph_shows_it() -> None:
+    def named(name: str, known: tuple[str, ...] = ()) -> list[str]:
+        draft = Draft(entities=(DraftEntity(name=name),))
+        return [entity.name for entity in ground(draft, READ, known).update.entities]
+
+    assert named("Carbon County (Montana)") == ["Carbon County (Montana)"]
+    assert named("Carbon County (Wyoming)") == ["Carbon County"]
+    assert named("Carbon County (Wyoming)", ("Carbon County (Wyoming)",)) == [
+        "Carbon County (Wyoming)"
+    ]
+
+
+def test_another_name_that_a_passage_states_becomes_an_alias() -> None:
+    person = Passage(id="p", title="Bob Hayes", text="Robert Dale Hayes, known as Bob Hayes, ran.")
+    found = ground(parse("Entities:\n- Bob Hayes (person) [1]"), {1: person})
+    assert found.update.entities[0].aliases == ("Robert Dale Hayes",)
+
+
+def test_a_line_that_is_no_graph_is_reported() -> None:
+    found = grounded("Entities:\n- Red Lodge (city) [1]\nRelations:\n1. Red Lodge -> in")
+    assert [d.kind for d in found.dropped] == ["line"]
+
+
+names = st.one_of(
+    st.sampled_from(["Red Lodge", "Montana", "Carbon County", "Katy Perry", "Prism", "1896"]),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=14),
+)
+
+
+@given(st.lists(st.tuples(names, names), max_size=6), st.lists(names, max_size=6))
+def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
+    pairs: list[tuple[str, str]], proposed: list[str]
+) -> None:
+    try:
+        draft = Draft(
+            entities=tuple(DraftEntity(name=name) for name in proposed),
+            relations=tuple(DraftRelation(head=h, relation="knows", tail=t) for h, t in pairs),
+        )
+    except ValueError:
+        return
+    update = ground(draft, READ).update
+    content = {passage.id: passage.content for passage in READ.values()}
+    for entity in update.entities:
+        assert entity.evidence
+        assert all(mentions(entity.name, content[e.passage]) for e in entity.evidence)
+    for relation in update.relations:
+        text = content[relation.evidence[0].passage]
+        assert mentions(relation.head, text)
+        assert mentions(relation.tail, text)

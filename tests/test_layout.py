@@ -1,0 +1,63 @@
+"""The shape of the project: links, import cost, what an import may not pull in."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("mlflow", "torch", "faiss", "datasets", "lightgbm", "sentence_transformers", "pyarrow")
+
+
+def python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["signatures", "optimize", "eval"])
+def test_each_top_level_name_is_a_relative_link_into_the_package(name: str) -> None:
+    link = ROOT / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("ga_dspy") / name
+    assert link.resolve() == ROOT / "ga_dspy" / name
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["ga_dspy", "ga_dspy.programs", "ga_dspy.retrieval", "ga_dspy.lm", "ga_dspy.graph",
+     "ga_dspy.eval", "ga_dspy.optimize", "ga_dspy.artifact", "ga_dspy.cli", "ga_dspy.demo"],
+)  # fmt: skip
+def test_importing_pulls_in_no_heavy_library(module: str) -> None:
+    loaded = python(f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])")
+    assert loaded == "[]"
+
+
+@pytest.mark.parametrize(
+    ("ours", "most"),
+    [("import dspy, ga_dspy", 1.2), ("import dspy; from ga_dspy import GraphAnchor", 1.4)],
+)
+def test_an_import_costs_little_more_than_that_of_dspy(ours: str, most: float) -> None:
+    timed = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
+    codes = timed.format(ours), timed.format("import dspy")
+    for code in codes:
+        python(code)
+    ratios = [float(python(codes[0])) / float(python(codes[1])) for _ in range(5)]
+    assert statistics.median(ratios) <= most
+
+
+def test_every_public_name_can_be_imported() -> None:
+    names = python("import ga_dspy; [getattr(ga_dspy, n) for n in ga_dspy.__all__]; print('ok')")
+    assert names == "ok"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import ga_dspy
+
+    with pytest.raises(AttributeError, match="no attribute 'GraphAncor'"):
+        _ = ga_dspy.GraphAncor

@@ -1,0 +1,98 @@
+"""`ga-dspy compile`: what it reads, asks, shows and leaves."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ga_dspy import GraphAnchor, demo
+from ga_dspy.artifact import load
+from ga_dspy.cli.compile import CompileArgs, _Lines, read_questions, recipe_settings, run_compile
+from ga_dspy.errors import InputError
+from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.optimize import Candidate, Caps, Estimate
+from ga_dspy.retrieval import Index
+
+COST = Estimate(questions=10, calls=100, tokens=1000, money=None)
+
+
+def arguments(tmp_path: Path, **changes: object) -> CompileArgs:
+    given = {
+        "dataset": "hotpotqa",
+        "train": demo.questions("train"),
+        "validation": "4",
+        "index": tmp_path / "index",
+        "out": tmp_path / "artifacts" / "demo",
+        "track": False,
+    }
+    return CompileArgs(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_the_last_train_questions_can_be_held_out_for_validation(tmp_path: Path) -> None:
+    questions = read_questions(arguments(tmp_path))
+    assert (len(questions.train), len(questions.validation)) == (26, 4)
+    assert questions.names == {
+        "train": "questions_train.json[:26]",
+        "validation": "questions_train.json[26:]",
+    }
+
+
+def test_a_file_of_its_own_can_be_the_validation_set(tmp_path: Path) -> None:
+    questions = read_questions(arguments(tmp_path, validation=str(demo.questions("dev"))))
+    assert (len(questions.train), len(questions.validation)) == (30, 30)
+
+
+@pytest.mark.parametrize("number", ["0", "30"])
+def test_a_validation_set_that_is_empty_or_takes_all_is_refused(
+    number: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="from 1 to 29"):
+        read_questions(arguments(tmp_path, validation=number))
+
+
+def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
+    assert recipe_settings(["demos=2", "merge=false", "encoder=auto"]) == {
+        "demos": 2,
+        "merge": False,
+        "encoder": "auto",
+    }
+    with pytest.raises(InputError, match="--set demos"):
+        recipe_settings(["demos"])
+
+
+def test_without_a_terminal_a_cap_or_a_yes_is_needed(tmp_path: Path) -> None:
+    lines, lms = _Lines(Console(file=StringIO())), {"task": scripted_lm([])}
+    with pytest.raises(InputError, match="--yes, or a cap"):
+        lines.agreed(COST, arguments(tmp_path), lms)
+    assert lines.agreed(COST, arguments(tmp_path, yes=True), lms)
+    assert lines.agreed(COST, arguments(tmp_path, max_calls=5), lms)
+    assert arguments(tmp_path, max_calls=5).caps == Caps(calls=5)
+
+
+def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
+    shown = StringIO()
+    lines = _Lines(Console(file=shown, width=40))
+    lines._expected = 100
+    lines.show(Candidate(3, 41.25, 50.0, 25, 12_345, 20.0, "2 demos for answer"))
+    (line,) = shown.getvalue().splitlines()
+    for part in ("41.2", "best  50.0", "25 calls", "12,345 tokens", "left ≤ 1:00", "2 demos"):
+        assert part in line
+
+
+def test_the_command_compiles_with_the_embedded_lm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
+    run_compile(arguments(tmp_path, recipe="labeled", settings=["demos=3"], threads=1))
+    said = capsys.readouterr().out
+    assert "this takes about" in said and "$0.00" in said
+    assert "as given" in said and "3 demos for answer" in said
+    assert "on validation, which the recipe has seen" in said
+    out = tmp_path / "artifacts" / "demo"
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["recipe"], summary["n"], summary["held_out"]) == ("labeled", 4, "validation")
+    assert isinstance(load(out, retriever=index), GraphAnchor)

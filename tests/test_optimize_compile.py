@@ -1,0 +1,347 @@
+"""Compiling with scripted LMs: every recipe to its end, caps, baselines, what is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage
+from ga_dspy.artifact import load, verify
+from ga_dspy.errors import InputError
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.optimize import RECIPES, Candidate, Caps, Outcome, compile, recipe
+from ga_dspy.optimize.compile import Declined
+from ga_dspy.optimize.held_out import BaselineFails, CapTooSmall
+from ga_dspy.optimize.recipes import MissingRole, TooFewQuestions
+from ga_dspy.optimize.splits import SetsOverlap
+
+HINT = "Name the state alone."
+
+
+def question(i: int) -> dspy.Example:
+    return dspy.Example(
+        id=f"q{i}",
+        question=f"In which state is the county whose seat is Town{i}?",
+        answer=f"State{i}",
+        answers=(f"State{i}",),
+        gold_titles=(f"Town{i}", f"County{i}"),
+    ).with_inputs("question")
+
+
+TRAIN = [question(i) for i in range(6)]
+VALIDATION = [question(i) for i in range(10, 16)]
+TEST = [question(i) for i in range(20, 32)]
+
+
+def search(query: str, k: int) -> list[Passage]:
+    i = re.findall(r"\d+", query)[0]
+    town = Passage(id=f"t{i}", title=f"Town{i}", text=f"Town{i} is the seat of County{i}.")
+    county = Passage(id=f"c{i}", title=f"County{i}", text=f"County{i} lies in State{i}.")
+    return [county, town] if query.startswith("County") else [town]
+
+
+def asked_of(prompt: str) -> str:
+    """The number of the town in the last question of a prompt, behind its demos."""
+    return str(re.findall(r"seat is Town(\d+)\?", prompt)[-1])
+
+
+def task(prompt: str) -> Reply:
+    """Right, but wordy unless a demo or the instruction shows how short an answer is."""
+    i, last = asked_of(prompt), prompt.rpartition("[[ ## question ## ]]")[2]
+    if "`[[ ## answer ## ]]`" in prompt:
+        shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
+        answer = f"State{i}" if shown or int(i) % 3 == 0 else f"the state of State{i}"
+        return {"verdict": "answered", "cited": "2", "answer": answer}
+    first = f"[1] Town{i}" in last
+    additions = (
+        f"Relations:\n1. Town{i} -> is the seat of -> County{i} [1]"
+        if first
+        else f"Relations:\n1. County{i} -> lies in -> State{i} [2]"
+    )
+    return {
+        "additions": additions,
+        "reasoning": "one more link",
+        "judgement": "insufficient" if first else "sufficient",
+        "candidate": "" if first else f"State{i}",
+        "next_query": f"County{i}" if first else "",
+    }
+
+
+PROPOSALS = {
+    "proposed_instruction": HINT,
+    "proposed_prefix_for_output_field": "Answer:",
+    "natural_language_rules": HINT,
+    "new_instruction": HINT,
+    "improved_instruction": HINT,
+    "discussion": "answers are wordy",
+    "module_advice": json.dumps({"answer": HINT, "read": "Go on."}),
+    "reasoning": "because",
+}
+
+
+def proposer(prompt: str) -> Reply:
+    """Fill whichever fields a prompt for instructions, rules or summaries asks for."""
+    wanted = re.findall(r"^\d+\. `(\w+)`", prompt.partition("output fields are")[2], re.MULTILINE)
+    return {name: PROPOSALS.get(name, f"about {name}") for name in wanted} or f"```\n{HINT}\n```"
+
+
+def compiled(name: str, out: Path, **arguments: Any) -> Outcome:
+    settings = arguments.pop("settings", {})
+    reflection = scripted_lm(arguments.pop("reflection", proposer))
+    lm = arguments.pop("lm", None) or scripted_lm(task)
+    program = GraphAnchor(search, max_steps=3, k=2)
+    return compile(
+        program,
+        recipe(name, **settings),
+        arguments.pop("train", TRAIN),
+        arguments.pop("validation", VALIDATION),
+        **{
+            "test": TEST,
+            "out": out,
+            "lm": lm,
+            "reflection_lm": reflection,
+            "prompt_lm": scripted_lm(arguments.pop("prompt", proposer)),
+            "threads": 1,
+            **arguments,
+        },
+    )
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "labeled": {"demos": 2},
+    "bootstrap": {"demos": 2},
+    "bootstrap-rs": {"demos": 2, "candidates": 2},
+    "knn": {"demos": 2},
+    "copro": {"breadth": 2, "depth": 1},
+    "miprov2": {"candidates": 2, "trials": 2, "demos": 1},
+    "infer-rules": {"candidates": 2, "rules": 2, "demos": 1},
+    "simba": {"batch": 4, "candidates": 2, "steps": 2},
+    "gepa": {"evaluations": 60},
+    "better-together": {"candidates": 1, "evaluations": 30},
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.eval.statistics._RESAMPLES", 499)
+
+
+class Letters:
+    """An encoder that counts digits."""
+
+    def encode(self, texts: list[str]) -> Any:
+        import numpy as np
+
+        return np.array([[t.count(c) for c in "0123456789"] for t in texts], dtype=np.float32)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ga_dspy.retrieval.load_encoder", lambda name: Letters())
+    outcome = compiled(name, tmp_path, settings=SMALL[name])
+    assert outcome.stopped == ""
+    assert outcome.before.f1 < outcome.after.f1 == 100.0, outcome.candidates
+    assert (outcome.verdict, outcome.held_out) == ("better", "test")
+    assert not verify(tmp_path)
+    again = compiled(
+        name, tmp_path, settings=SMALL[name], lm=scripted_lm([]), reflection=[], prompt=[]
+    )
+    assert again.replayed == again.calls == outcome.calls
+    assert again.prompts_after == outcome.prompts_after
+    program = load(tmp_path, retriever=search)
+    with dspy.context(lm=scripted_lm(task)):
+        assert program(question=TEST[1].question).answer == "State21"
+
+
+def test_every_recipe_has_a_test_that_runs_it() -> None:
+    assert {*SMALL, "finetune"} == set(RECIPES)
+
+
+def test_a_recipe_leaves_the_given_program_and_its_signatures_as_they_are(tmp_path: Path) -> None:
+    program = GraphAnchor(search, max_steps=3, k=2)
+    before = {name: p.signature.instructions for name, p in program.named_predictors()}
+    compiled("infer-rules", tmp_path, settings=SMALL["infer-rules"])
+    fresh = GraphAnchor(search, max_steps=3, k=2)
+    assert {name: p.signature.instructions for name, p in fresh.named_predictors()} == before
+
+
+def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path: Path) -> None:
+    def lost(prompt: str) -> Reply:
+        """Stop after the first hop, unless told to go on."""
+        reply = task(prompt)
+        if isinstance(reply, dict) and "judgement" in reply and "Follow every link" not in prompt:
+            return {**reply, "judgement": "sufficient", "next_query": ""}
+        if isinstance(reply, dict) and "answer" in reply and "[2] County" not in prompt:
+            return {"verdict": "not in passages", "cited": "", "answer": "unknown"}
+        return reply
+
+    heard: list[str] = []
+
+    def reflect(prompt: str) -> Reply:
+        heard.append(prompt)
+        blamed = "was said too early" in prompt
+        said = {"new_instruction": f"Follow every link. {HINT}" if blamed else "Answer."}
+        reply = proposer(prompt)
+        return (
+            {**reply, **said} if isinstance(reply, dict) else f"```\n{said['new_instruction']}\n```"
+        )
+
+    outcome = compiled(
+        "gepa", tmp_path, settings={"evaluations": 80}, lm=scripted_lm(lost), reflection=reflect
+    )
+    blaming = [prompt for prompt in heard if "said too early" in prompt]
+    words = blaming[0].replace('\\"', "'")
+    assert re.search(r"Step 1: 'sufficient' was .* the needed passage 'County\d+'", words)
+    assert not any("do not hold the answer" in prompt for prompt in blaming)
+    assert "Follow every link" in outcome.prompts_after["read"]
+    assert outcome.after.f1 > outcome.before.f1 == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("gepa", {"reflection_lm": None}, MissingRole),
+        ("simba", {"settings": {"batch": 7}}, TooFewQuestions),
+        ("bootstrap", {"train": [*TRAIN[:2], VALIDATION[0]]}, SetsOverlap),
+        ("bootstrap", {"train": [TRAIN[0].copy(id="x", question=TEST[0].question)]}, SetsOverlap),
+        ("bootstrap", {"validation": []}, InputError),
+        ("bootstrap", {"caps": Caps(money=1.0)}, Exception),
+        ("bootstrap", {"confirm": lambda cost: False}, Declined),
+    ],
+)
+def test_what_is_missing_is_said_before_any_call(
+    name: str, arguments: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(error):
+        compiled(name, tmp_path, lm=scripted_lm([]), **arguments)
+
+
+def test_a_program_that_fails_on_more_than_a_tenth_is_not_compiled(tmp_path: Path) -> None:
+    def broken(prompt: str) -> Reply:
+        return "no idea" if int(asked_of(prompt)) % 4 == 0 else task(prompt)
+
+    with pytest.raises(BaselineFails, match="failed on 3 of 12 questions"):
+        compiled("bootstrap", tmp_path, lm=scripted_lm(broken))
+
+
+def test_a_recipe_that_helps_nothing_is_said_to_and_changes_nothing(tmp_path: Path) -> None:
+    def deaf(prompt: str) -> Reply:
+        reply = task(prompt)
+        return (
+            {**reply, "answer": "State"} if isinstance(reply, dict) and "answer" in reply else reply
+        )
+
+    outcome = compiled("copro", tmp_path, lm=scripted_lm(deaf), settings=SMALL["copro"])
+    assert outcome.verdict == "no better than before" and outcome.p_value == 1.0
+    assert outcome.prompts_after == outcome.prompts_before
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["scores"]["verdict"] == "no better than before"
+
+
+def test_without_a_test_set_it_is_said_that_validation_was_measured_on(tmp_path: Path) -> None:
+    outcome = compiled("labeled", tmp_path, test=None, settings=SMALL["labeled"])
+    assert outcome.held_out == "validation" and len(outcome.after.results) == len(VALIDATION)
+
+
+def test_the_summary_says_what_was_bought_and_what_it_cost(tmp_path: Path) -> None:
+    compiled("labeled", tmp_path, settings=SMALL["labeled"])
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["recipe"], summary["n"], summary["f1_after"]) == ("labeled", 12, 100.0)
+    assert summary["ci95_before"][0] < summary["f1_before"] < summary["ci95_before"][1]
+    assert summary["p_value"] < 0.05 and summary["verdict"] == "better"
+    assert {"calls", "tokens", "seconds"} < set(summary)
+
+
+def test_each_candidate_is_told_with_the_best_so_far(tmp_path: Path) -> None:
+    told: list[Candidate] = []
+    outcome = compiled("bootstrap", tmp_path, progress=told.append, settings=SMALL["bootstrap"])
+    assert tuple(told) == outcome.candidates
+    assert [c.number for c in told] == [1, 2] and told[1].best == 100.0
+    assert told[0].calls < told[1].calls and told[0].tokens < told[1].tokens
+
+
+def test_no_demo_shows_a_rejected_attempt_an_ungrounded_item_or_feedback(tmp_path: Path) -> None:
+    def inventive(prompt: str) -> Reply:
+        reply = task(prompt)
+        told = "Bob Smith" in prompt.rpartition("[[ ## feedback ## ]]")[2]
+        if isinstance(reply, dict) and "additions" in reply and not told:
+            return {
+                **reply,
+                "additions": reply["additions"] + "\n2. Bob Smith -> rules -> Mars [1]",
+            }
+        return reply
+
+    outcome = compiled("bootstrap", tmp_path, lm=scripted_lm(inventive), settings={"demos": 2})
+    assert outcome.after.f1 == 100.0
+    state = (tmp_path / "program.json").read_text()
+    assert "is the seat of" in state or "lies in" in state
+    assert "Bob Smith" not in state and "not found" not in state
+
+
+def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None:
+    free = compiled("bootstrap-rs", tmp_path / "free", settings=SMALL["bootstrap-rs"])
+    lm = scripted_lm(task)
+    capped = compiled(
+        "bootstrap-rs",
+        tmp_path / "capped",
+        lm=lm,
+        caps=Caps(calls=free.calls - 5),
+        settings={"demos": 2, "candidates": 20},
+        threads=2,
+    )
+    assert "the cap of LM calls" in capped.stopped
+    assert len(lm.engine.prompts) == capped.calls <= free.calls - 5
+    assert not verify(tmp_path / "capped")
+
+
+def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CapTooSmall, match="the cap of tokens"):
+        compiled("labeled", tmp_path, caps=Caps(tokens=9_000), settings=SMALL["labeled"])
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "copro": {"breadth": 6, "depth": 3},
+    "miprov2": {"candidates": 8, "trials": 30, "demos": 1},
+    "infer-rules": {"candidates": 30, "demos": 1},
+    "simba": {"batch": 4, "candidates": 3, "steps": 30},
+    "gepa": {"evaluations": 100_000},
+    "better-together": {"strategy": "instructions -> demos", "evaluations": 100_000},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_cap_stops_every_recipe_proposals_and_reflections_among_what_counts(
+    name: str, tmp_path: Path
+) -> None:
+    proposed: list[str] = []
+
+    def varied(prompt: str) -> Reply:
+        proposed.append(prompt)
+        reply = proposer(prompt)
+        assert isinstance(reply, dict)
+        new = {k: f"Attempt {len(proposed)}." for k in reply if k not in ("module_advice",)}
+        return {**reply, **new}
+
+    lm = scripted_lm(task)
+    outcome = compiled(
+        name,
+        tmp_path,
+        lm=lm,
+        reflection=varied,
+        prompt=varied,
+        settings=LARGE[name],
+        caps=Caps(calls=170),
+        threads=2,
+    )
+    assert outcome.stopped
+    assert proposed or name == "simba"
+    assert len(lm.engine.prompts) + len(proposed) == outcome.calls <= 170
+    assert len(outcome.after.results) == len(TEST)
+    assert not verify(tmp_path)

@@ -1,0 +1,176 @@
+"""The metric: the official F1 as score, and to each predictor its own faults in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage
+from ga_dspy.errors import InputError
+from ga_dspy.eval import f1
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.optimize import AnswerMetric
+
+LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
+CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")
+OTHER = Passage(id="other", title="Helena", text="Helena was founded in 1864.")
+QUESTION = "In which state is the county whose seat is Red Lodge?"
+GOLD = dspy.Example(
+    id="q",
+    question=QUESTION,
+    answer="Montana",
+    answers=("Montana",),
+    gold_titles=("Red Lodge", "Carbon County"),
+).with_inputs("question")
+SEAT = "Relations:\n1. Red Lodge -> is the seat of -> Carbon County [1]"
+STATE = "Relations:\n1. Carbon County -> lies in -> Montana [2]"
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return {QUESTION: [LODGE], "Carbon County": [CARBON, LODGE]}.get(query, [OTHER])
+
+
+def read(additions: str, judgement: str, query: str = "", candidate: str = "") -> dict[str, str]:
+    return {
+        "additions": additions,
+        "reasoning": f"about {query}",
+        "judgement": judgement,
+        "candidate": candidate,
+        "next_query": query,
+    }
+
+
+def answer(text: str, verdict: str = "answered", cited: str = "2") -> dict[str, str]:
+    return {"verdict": verdict, "cited": cited, "answer": text}
+
+
+FIRST = read(SEAT, "insufficient", "Carbon County")
+SECOND = read(STATE, "sufficient", candidate="Montana")
+
+
+class Run:
+    """A program run once by a script, and what the metric says of it."""
+
+    def __init__(self, script: Sequence[Reply], gold: dspy.Example = GOLD, **settings: Any) -> None:
+        self.program = GraphAnchor(search, **settings)
+        self.metric = AnswerMetric.of(self.program)
+        self.gold = gold
+        with dspy.context(lm=scripted_lm(script), trace=[]):
+            self.prediction = self.program(question=QUESTION)
+            self.trace = list(dspy.settings.trace)
+
+    def told(self, predictor: str, call: int = 0) -> str:
+        own = getattr(self.program, predictor).signature
+        calls = [entry for entry in self.trace if entry[0].signature.equals(own)]
+        result = self.metric(self.gold, self.prediction, self.trace, predictor, [calls[call]])
+        return str(result.feedback)
+
+
+def test_the_score_is_f1_by_the_official_rule() -> None:
+    for said in ("Montana", "the state of Montana", "yes Montana", "Idaho", ""):
+        result = AnswerMetric()(GOLD, dspy.Prediction(answer=said))
+        assert float(result) == f1(said, "Montana")
+
+
+def test_nothing_is_at_fault_in_a_run_without_fault() -> None:
+    run = Run([FIRST, SECOND, answer("Montana")])
+    for predictor, call in (("read", 0), ("read", 1), ("answer", 0)):
+        assert run.told(predictor, call) == (
+            "The question was answered with F1 1.00.\nNo fault of this step was found."
+        )
+
+
+def test_sufficient_said_too_early_names_the_hop_and_the_passage() -> None:
+    run = Run([read(SEAT, "sufficient"), answer("Idaho", "not in passages", "")])
+    assert 'Step 1: "sufficient" was said too early' in run.told("read")
+    assert '"Carbon County" had not been read' in run.told("read")
+
+
+def test_sufficient_said_too_late_is_told_to_the_hop_that_had_everything() -> None:
+    script = [FIRST, read(STATE, "insufficient", "Helena"), read("", "sufficient"), answer("Idaho")]
+    run = Run(script)
+    assert 'Step 2: "sufficient" came too late' in run.told("read", 1)
+    assert "too late" not in run.told("read", 0)
+
+
+def test_a_query_that_missed_the_gold_passage_is_named_to_the_hop_that_wrote_it() -> None:
+    script = [read(SEAT, "insufficient", "Helena"), read("", "insufficient"), answer("Idaho")]
+    run = Run(script, max_steps=2)
+    assert 'Step 1: the next query "Helena" did not bring the needed passage "Carbon County"' in (
+        run.told("read", 0)
+    )
+    assert "was never retrieved; the last query was" in run.told("read", 1)
+
+
+def test_a_gold_passage_of_which_nothing_was_kept_is_told_to_the_index_step() -> None:
+    run = Run([FIRST, read("(empty)", "sufficient"), answer("Montana")])
+    assert 'Step 2: the needed passage "Carbon County" was read, and nothing of it' in (
+        run.told("read", 1)
+    )
+
+
+def test_ungrounded_items_are_told_to_the_index_step_of_their_hop() -> None:
+    invented = read(f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]", "insufficient", "Carbon County")
+    run = Run([invented, SECOND, answer("Montana")], feedback_rounds=0)
+    assert '"Bob Smith" and "Mars" not found' in run.told("read", 0)
+    assert "Bob Smith" not in run.told("read", 1) + run.told("answer")
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "fault"),
+    [
+        ("the great state of Montana", "Montana", "too long"),
+        ("Carbon", "Carbon County", "too short"),
+        ("Idaho", "Montana", 'stands in the passage "Carbon County" and was missed'),
+        ("yes", "Montana", "expected a span of the passages"),
+        ("Montana", "yes", "expected yes or no"),
+        ("Idaho", "Wyoming", "do not hold the answer"),
+    ],
+)
+def test_the_answer_step_hears_what_is_wrong_with_its_answer(
+    said: str, gold: str, fault: str
+) -> None:
+    example = GOLD.copy(answer=gold, answers=(gold,))
+    run = Run([FIRST, SECOND, answer(said)], example)
+    assert fault in run.told("answer")
+    assert fault not in run.told("read")
+
+
+def test_a_separate_judge_hears_nothing_of_the_graph_and_the_index_nothing_of_the_search() -> None:
+    judged = {k: v for k, v in FIRST.items() if k != "additions"}
+    early = {**judged, "judgement": "sufficient", "next_query": ""}
+    invented = {"additions": f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]"}
+    run = Run([invented, early, answer("Idaho")], fused=False, feedback_rounds=0)
+    assert "too early" in run.told("judge") and "Bob Smith" not in run.told("judge")
+    assert "Bob Smith" in run.told("update") and "too early" not in run.told("update")
+
+
+def test_a_run_that_failed_scores_nothing_and_says_so() -> None:
+    for failed in (None, dspy.Prediction(), dspy.Prediction(answer=None)):
+        result = AnswerMetric()(GOLD, failed)
+        assert (result.score, result.feedback) == (0.0, "The program failed: there is no answer.")
+
+
+def test_gold_reaches_no_prompt_of_the_program() -> None:
+    lm = scripted_lm([FIRST, SECOND, answer("Montana")])
+    with dspy.context(lm=lm):
+        GraphAnchor(search)(**GOLD.copy(answer="SECRET", gold_titles=("HIDDEN",)).inputs())
+    assert not any("SECRET" in prompt or "HIDDEN" in prompt for prompt in lm.engine.prompts)
+
+
+def test_support_recall_and_cost_weigh_only_where_asked_for() -> None:
+    run = Run([read(SEAT, "sufficient"), answer("Montana")])
+    assert float(AnswerMetric()(GOLD, run.prediction)) == 1.0
+    assert float(AnswerMetric(recall=1.0)(GOLD, run.prediction)) == 0.75
+    tokens = run.prediction.tokens
+    assert float(AnswerMetric(cost=0.01)(GOLD, run.prediction)) == pytest.approx(
+        1.0 - tokens / 100_000
+    )
+
+
+def test_a_weight_below_zero_is_refused() -> None:
+    with pytest.raises(InputError, match="recall=-1"):
+        AnswerMetric(recall=-1)

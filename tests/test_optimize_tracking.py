@@ -1,0 +1,291 @@
+"""Tracking a compilation in MLflow: what is kept, what is withheld, and who is the champion."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor
+from ga_dspy.artifact import save
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.optimize.record import Candidate, Outcome
+from ga_dspy.optimize.tracking import MLflowTracker, decide
+
+pytest.importorskip("mlflow")
+KEY = "zq-7f3e9d51c0aa42b8"
+PROTOCOL = Protocol.of(
+    [], dataset="made", source="made.json", program="graph-anchor", lm="none",
+    settings={"api_base": "http://10.1.2.3/v1"},
+)  # fmt: skip
+DATA = {"train": {"name": "train.json", "sha256": "a" * 64, "n": 150}}
+
+
+def report(right: int, n: int = 40, first: int = 0) -> Report:
+    def one(i: int) -> Result:
+        answer = "Red Lodge" if i < right else "Billings"
+        return Result(
+            id=f"q{first + i}", question=f"{first + i}?", type="bridge", gold=("Red Lodge",),
+            gold_titles=(), answer=answer, steps=2, calls=3, tokens=900,
+        )  # fmt: skip
+
+    return Report(PROTOCOL, tuple(one(i) for i in range(n)), 2.5)
+
+
+def candidates(scores: tuple[float, ...] = (40.0, 55.0, 50.0)) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(i, score, max(scores[:i]), 100 * i, 30_000 * i, 5.0 * i, f"{i} demos")
+        for i, score in enumerate(scores, 1)
+    )
+
+
+def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -> Outcome:
+    plain = Outcome(
+        recipe="bootstrap-rs", parameters={"max_demos": 4}, before=report(before),
+        after=report(after), held_out="test", p_value=0.001, better=True, verdict="better",
+        calls=700, tokens=90_000, money=None, replayed=0, seconds=61.0, candidates=candidates(),
+        stopped="", prompts_before={"read": "Read the passages. Be brief."},
+        prompts_after={"read": "Read the passages. State only what they say. Be brief."},
+        dropped_demos=(), data=DATA, lms={"task": "ga-dspy/extractive"}, artifact=artifact,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
+    if not path.exists():
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of artifacts with a program in it and an empty store, and no other store around."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    root = tmp_path / "my artifacts"
+    save(GraphAnchor(lambda query, k: []), root / "demo", recipe="bootstrap-rs")
+    shutil.copyfile(tables, root / "mlflow.db")
+    return root
+
+
+def compiled(tracker: MLflowTracker, outcome: Outcome) -> MLflowTracker:
+    tracker.start("bootstrap-rs", outcome.parameters, outcome.data)
+    for candidate in outcome.candidates:
+        tracker.candidate(candidate)
+    tracker.finish(outcome)
+    return tracker
+
+
+def client_of(uri: str) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri, uri)
+
+
+def runs(client: Any, kind: str) -> list[Any]:
+    experiment = client.get_experiment_by_name("ga-dspy").experiment_id
+    return list(client.search_runs([experiment], f"tags.`ga_dspy.kind` = '{kind}'"))
+
+
+def text(client: Any, run: str, path: str) -> str:
+    return Path(client.download_artifacts(run, path)).read_text(encoding="utf-8")
+
+
+def test_by_default_everything_is_kept_in_a_database_beside_the_artifacts(
+    root: Path, tmp_path: Path
+) -> None:
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    assert tracker.notices == []
+    assert sorted(path.name for path in root.iterdir()) == ["demo", "mlartifacts", "mlflow.db"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    shown = f"mlflow ui --backend-store-uri 'sqlite:///{root}/mlflow.db'"
+    assert tracker.how_to_open.endswith(shown)
+
+
+def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(root: Path) -> None:
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    (whole,) = runs(client, "compile")
+    nested = runs(client, "candidate")
+    assert (whole.info.run_id, whole.info.status) == (tracker.run_id, "FINISHED")
+    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {tracker.run_id}
+    scores = {run.info.run_name: run.data.metrics["score"] for run in nested}
+    assert scores == {"candidate 1": 40.0, "candidate 2": 55.0, "candidate 3": 50.0}
+    best = client.get_metric_history(tracker.run_id, "best_score")
+    assert [(point.step, point.value) for point in best] == [(1, 40.0), (2, 55.0), (3, 55.0)]
+
+
+def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) -> None:
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id)
+    metrics = run.data.metrics
+    assert (metrics["f1_before"], metrics["f1_after"], metrics["f1_gained"]) == (25.0, 75.0, 50.0)
+    assert metrics["f1_ci95_low_after"] < 75.0 < metrics["f1_ci95_high_after"]
+    cost = {name: metrics[name] for name in ("calls", "tokens", "seconds", "p_value")}
+    assert cost == {"calls": 700, "tokens": 90_000, "seconds": 61.0, "p_value": 0.001}
+    assert run.data.params == {
+        "parameters.max_demos": "4", "recipe": "bootstrap-rs", "held_out": "test",
+        "lm.task": "ga-dspy/extractive",
+    }  # fmt: skip
+    (given,) = run.inputs.dataset_inputs
+    assert (given.dataset.name, given.dataset.digest) == ("train.json", "a" * 36)
+    assert json.loads(given.dataset.profile) == DATA["train"]
+
+
+def test_the_run_holds_prompts_predictions_pictures_and_the_artifact(root: Path) -> None:
+    import pandas as pd  # type: ignore[import-untyped]  # has no stubs of its own
+
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(tracker.run_id)
+    difference = text(client, run, "prompts/difference.txt")
+    assert "\n  Read the passages.\n+ State only what they say.\n  Be brief.\n" in difference
+    table = pd.read_json(client.download_artifacts(run, "predictions.json"), orient="split")
+    assert len(table) == 40
+    assert table.query("f1_gained > 0")["answer_before"].unique().tolist() == ["Billings"]
+    for name in ("manifest.json", "program.json"):
+        assert text(client, run, f"artifact/{name}") == (root / "demo" / name).read_text()
+    for picture in ("plots/score_by_candidate.png", "plots/f1_against_cost.png"):
+        from matplotlib.image import imread
+
+        pixels = imread(client.download_artifacts(run, picture))
+        assert min(pixels.shape[:2]) > 300
+        assert pixels[..., :3].std() > 0.05
+
+
+def test_no_secret_reaches_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = outcome(
+        root / "demo", parameters={"lm": {"api_key": KEY, "api_base": f"http://u:{KEY}@host/v1"}},
+        stopped=f"the LM said: Authorization: Bearer {KEY}",
+        prompts_after={"read": f"Use \ud800 {KEY}."},
+        candidates=(candidates()[0]._replace(description=f"with {KEY}"),),
+    )  # fmt: skip
+    wrong = report(30).results[0].model_copy(update={"answer": None, "error": f"401 for {KEY}"})
+    made = replace(made, after=made.after._replace(results=(wrong, *made.after.results[1:])))
+    with dspy.context(lm=dspy.LM("openai/m", api_key=KEY)):
+        compiled(MLflowTracker(root=root), made)
+    monkeypatch.setenv("OTHER_API_KEY", KEY)
+    tracker = MLflowTracker(root=root)
+    tracker.start("again", {"note": KEY}, {})
+    tracker.fail(ValueError(f"key {KEY} was refused"))
+    kept = [path for path in root.rglob("*") if path.is_file()]
+    assert len(kept) > 10
+    for secret in (KEY, "10.1.2.3"):
+        assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+
+
+def test_a_compilation_that_fails_says_so_in_its_run(root: Path) -> None:
+    tracker = MLflowTracker(root=root)
+    tracker.start("gepa", {}, {})
+    tracker.fail(RuntimeError("the LM stopped answering"))
+    run = client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id)
+    assert run.info.status == "FAILED"
+    assert run.data.tags["ga_dspy.error"] == "RuntimeError: the LM stopped answering"
+
+
+def test_mlflows_global_settings_are_left_as_they_were(root: Path) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri("sqlite:///of-the-app.db")
+    before = dict(os.environ)
+    try:
+        compiled(MLflowTracker("sqlite:///" + str(root / "mlflow.db"), root=root),
+                 outcome(root / "demo"))  # fmt: skip
+        assert mlflow.get_tracking_uri() == "sqlite:///of-the-app.db"
+        assert dict(os.environ) == before
+        assert mlflow.active_run() is None
+    finally:
+        mlflow.set_tracking_uri(None)
+
+
+def test_a_server_that_accepts_and_never_answers_is_given_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        began = time.monotonic()
+        tracker = MLflowTracker(f"http://127.0.0.1:{deaf.getsockname()[1]}", root=root)
+        assert time.monotonic() - began < 20
+    tracker.start("gepa", {}, {})
+    assert len(tracker.notices) == 1
+    assert client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id).info.run_name == "gepa"
+
+
+def test_where_the_local_store_is_broken_too_the_compilation_still_goes_on(root: Path) -> None:
+    (root / "mlflow.db").write_bytes(b"this is no database")
+    said: list[str] = []
+    tracker = compiled(MLflowTracker(root=root, say=said.append), outcome(root / "demo"))
+    assert said == tracker.notices
+    assert len(said) == 1
+    assert "nothing is tracked from here on" in said[0]
+    assert tracker.run_id is None
+
+
+def test_the_alias_moves_to_a_program_that_beats_the_champion_and_to_no_other(root: Path) -> None:
+    def registered(right: int, **changes: Any) -> Any:
+        made = outcome(root / "demo", after=right, candidates=(), **changes)
+        return compiled(MLflowTracker(root=root, name="hotpotqa"), made).registration
+
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    assert not registered(12, better=False).champion
+    assert client.get_registered_model("hotpotqa").aliases == {}
+    assert registered(20).champion
+    worse = registered(15)
+    assert (worse.version, worse.champion) == ("3", False)
+    assert worse.reason.startswith("does not beat the champion: F1 -12.5 on 40 questions")
+    assert str(client.get_model_version_by_alias("hotpotqa", "champion").version) == "2"
+    assert registered(32).champion
+    assert str(client.get_model_version_by_alias("hotpotqa", "champion").version) == "4"
+
+
+def test_a_difference_that_chance_explains_does_not_make_a_champion() -> None:
+    decision = decide(report(22), report(20), better_than_before=True)
+    assert not decision.champion
+    assert decision.paired is not None
+    assert decision.paired.p_value == 0.5
+
+
+def test_a_program_that_is_significantly_worse_does_not_become_the_champion() -> None:
+    decision = decide(report(10), report(30), better_than_before=True)
+    assert decision.paired is not None
+    assert decision.paired.p_value < 0.001
+    assert not decision.champion
+
+
+def test_programs_measured_on_other_questions_are_not_compared() -> None:
+    decision = decide(report(40), report(0, first=1), better_than_before=True)
+    assert not decision.champion
+    assert "other questions" in decision.reason
+
+
+def test_a_name_with_a_meaning_in_addresses_is_refused_before_anything_is_tracked(
+    root: Path,
+) -> None:
+    with pytest.raises(InputError, match="without '/', ':' and '@'"):
+        MLflowTracker(root=root, name="a/b@c")
+
+
+def test_importing_the_package_does_not_import_mlflow() -> None:
+    code = (
+        "import sys, ga_dspy.optimize, ga_dspy.optimize.tracking, ga_dspy.optimize.plots;"
+        "sys.exit(bool({'mlflow', 'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

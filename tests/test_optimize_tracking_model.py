@@ -1,0 +1,242 @@
+"""A compiled program in the registry: fetched, loaded with pickle forbidden, and served."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+import ga_dspy.artifact
+from ga_dspy import Passage, VanillaRAG
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.optimize import compile, recipe
+from ga_dspy.optimize.tracking import MLflowTracker, NotFound, TrackingFailed, resolve
+from ga_dspy.retrieval import Index
+
+pytest.importorskip("mlflow")
+TOWN = Passage(id="1", title="Red Lodge", text="Red Lodge lies in Montana.")
+ANSWER = (
+    "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n"
+    "[[ ## completed ## ]]"
+)
+
+
+def answered(prompt: str) -> dict[str, Any]:
+    """An LM that is right only where it is shown a demonstration."""
+    shown = prompt.count("[[ ## question ## ]]") > 2
+    return {"verdict": "answered", "cited": "1", "answer": "Montana" if shown else "Idaho"}
+
+
+def rows(name: str, n: int) -> list[dspy.Example]:
+    return [
+        dspy.Example(
+            id=f"{name}{i}", question=f"Where is town {i} of {name}?", answer="Montana"
+        ).with_inputs("question")
+        for i in range(n)
+    ]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a compiled program, and a store in which it is the champion."""
+    root = tmp_path_factory.mktemp("artifacts")
+    index = Index.build([TOWN], root / "index", kind="sparse")
+    compile(
+        VanillaRAG(index), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
+        test=rows("test", 8), out=root / "towns", threads=1, lm=scripted_lm(answered),
+        tracker=MLflowTracker(f"sqlite:///{root}/mlflow.db", root=root, index=root / "index"),
+    )  # fmt: skip
+    return root
+
+
+@pytest.fixture
+def store(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
+    return f"sqlite:///{root}/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An OpenAI-compatible server that says one thing."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            message = {"role": "assistant", "content": ANSWER}
+            body = {
+                "id": "x", "object": "chat.completion", "created": 0, "model": "m",
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 100, "completion_tokens": 11, "total_tokens": 111},
+            }  # fmt: skip
+            sent = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_app_loads_the_champion_by_its_address(store: str) -> None:
+    program = ga_dspy.artifact.load("models:/towns@champion", retriever=lambda q, k: [TOWN])
+    with dspy.context(lm=scripted_lm(answered)):
+        assert program(question="Where is Red Lodge?").answer == "Montana"
+
+
+@pytest.mark.parametrize("form", ["models:/towns/1", "runs:/{run}", "runs:/{run}/artifact"])
+def test_every_form_of_address_leads_to_the_artifact_that_was_saved(
+    root: Path, store: str, form: str
+) -> None:
+    from mlflow import MlflowClient
+
+    run = MlflowClient(store, store).get_model_version_by_alias("towns", "champion").run_id
+    folder = resolve(form.format(run=run))
+    for name in ("manifest.json", "program.json"):
+        assert (folder / name).read_bytes() == (root / "towns" / name).read_bytes()
+
+
+def test_a_version_is_fetched_once(store: str) -> None:
+    assert resolve("models:/towns@champion") == resolve("models:/towns/1")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("models:/towns@nobody", r"versions 1; aliases: champion"),
+        ("models:/towns/7", r"versions 1; aliases: champion"),
+        ("models:/villages/1", r"registered: towns"),
+        ("runs:/0123abc", r"not found"),
+    ],
+)
+def test_an_address_of_nothing_is_told_what_there_is(store: str, address: str, said: str) -> None:
+    with pytest.raises(NotFound, match=said):
+        resolve(address)
+
+
+def test_an_address_of_no_known_form_is_refused(store: str) -> None:
+    with pytest.raises(InputError, match="models:/NAME@ALIAS"):
+        resolve("models:/")
+
+
+def test_a_store_that_is_down_is_named(root: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(TrackingFailed, match=f"{nobody} failed .*Connection refused"):
+            resolve("models:/towns@champion", tracking_uri=nobody)
+
+
+@pytest.fixture
+def loaded(store: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """MLflow, pointed at the store, with pickle forbidden and an LM to ask."""
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    monkeypatch.setenv("GA_DSPY_LM", "openai/m")
+    monkeypatch.setenv("GA_DSPY_API_BASE", endpoint)
+    mlflow.set_tracking_uri(store)
+    yield mlflow.pyfunc
+    mlflow.set_tracking_uri(None)
+
+
+def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root: Path) -> None:
+    model = loaded.load_model("models:/towns@champion")
+    (row,) = model.predict([{"question": "Where is Red Lodge?"}])
+    assert (row["answer"], row["supported"], row["calls"]) == ("Montana", True, 1)
+    kept = {path.suffix for path in root.rglob("*")}
+    assert not {".pkl", ".pickle", ".joblib"} & kept
+
+
+def test_the_model_states_what_it_takes_and_gives(loaded: Any) -> None:
+    metadata = loaded.load_model("models:/towns@champion").metadata
+    assert metadata.signature.inputs.input_names() == ["question"]
+    assert {"answer", "supported", "evidence"} <= set(metadata.signature.outputs.input_names())
+    assert metadata.saved_input_example_info is not None
+
+
+def test_a_model_packed_without_an_index_says_where_to_name_one(
+    loaded: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "model"
+    shutil.copytree(next((root / "mlartifacts/models").iterdir()) / "artifacts", bare)
+    described = (bare / "MLmodel").read_text()
+    at = described.index("      index:\n")
+    end = described.index("    cloudpickle_version")
+    (bare / "MLmodel").write_text(described[:at] + described[end:])
+    with pytest.raises(GaDspyError, match="set GA_DSPY_INDEX to the folder of an index"):
+        loaded.load_model(str(bare))
+    monkeypatch.setenv("GA_DSPY_INDEX", str(root / "index"))
+    (row,) = loaded.load_model(str(bare)).predict([{"question": "Where is Red Lodge?"}])
+    assert row["answer"] == "Montana"
+
+
+@pytest.mark.slow
+def test_mlflow_serves_the_champion_over_http(store: str, endpoint: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    settings = {
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false", "MLFLOW_DISABLE_TELEMETRY": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True", "GA_DSPY_LM": "openai/m",
+        "GA_DSPY_API_BASE": endpoint,
+        # MLflow starts the server by the name of its program.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "mlflow", "models", "serve", "-m", "models:/towns@champion",
+        "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port),
+    ]  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, **settings}, stdout=log, stderr=log, cwd=tmp_path,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/invocations",
+            json.dumps({"dataframe_records": [{"question": "Where is Red Lodge?"}]}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        (row,) = _answer(asked, process, tmp_path / "log")["predictions"]
+        assert (row["answer"], row["supported"]) == ("Montana", True)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answer(asked: urllib.request.Request, process: subprocess.Popen[bytes], log: Path) -> Any:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.2)
+    raise AssertionError(log.read_text())

@@ -1,0 +1,170 @@
+"""Tracking into a server that is really started, and killed while a program is being compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+import pytest
+
+from ga_dspy import Passage, VanillaRAG
+from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.optimize import Candidate, Outcome, compile, recipe
+from ga_dspy.optimize.tracking import MLflowTracker, resolve
+
+pytest.importorskip("mlflow")
+pytestmark = pytest.mark.slow
+TOWN = Passage(id="1", title="Red Lodge", text="Red Lodge lies in Montana.")
+
+
+class Server(NamedTuple):
+    uri: str
+    home: Path
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
+    if not path.exists():
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def server(tables: Path, tmp_path: Path) -> Iterator[Server]:
+    """A tracking server with a database and files of its own."""
+    home = tmp_path / "server"
+    home.mkdir()
+    shutil.copyfile(tables, home / "mlflow.db")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+        "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}", "--workers", "1",
+        "--artifacts-destination", str(home / "files"),
+    ]  # fmt: skip
+    offline = {"MLFLOW_DISABLE_TELEMETRY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, **offline}, stdout=log, stderr=log, cwd=home,
+            start_new_session=True,
+        )  # fmt: skip
+    started = Server(f"http://127.0.0.1:{port}", home, process)
+    try:
+        _await(started)
+        yield started
+    finally:
+        started.kill()
+
+
+def _await(server: Server) -> None:
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{server.uri}/health", timeout=5)
+        except (urllib.error.URLError, TimeoutError):
+            assert server.process.poll() is None, (server.home / "log").read_text()
+            time.sleep(0.2)
+        else:
+            return
+    raise AssertionError((server.home / "log").read_text())
+
+
+@pytest.fixture
+def root(tables: Path, tmp_path: Path) -> Path:
+    """A folder for artifacts, with an empty store of its own."""
+    (tmp_path / "artifacts").mkdir()
+    shutil.copyfile(tables, tmp_path / "artifacts" / "mlflow.db")
+    return tmp_path / "artifacts"
+
+
+def answered(prompt: str) -> dict[str, Any]:
+    """An LM that is right only where it is shown a demonstration."""
+    shown = prompt.count("[[ ## question ## ]]") > 2
+    return {"verdict": "answered", "cited": "1", "answer": "Montana" if shown else "Idaho"}
+
+
+def compiled(tracker: MLflowTracker, root: Path) -> Outcome:
+    def rows(name: str, n: int) -> list[dspy.Example]:
+        return [
+            dspy.Example(
+                id=f"{name}{i}", question=f"Where is town {i} of {name}?", answer="Montana"
+            ).with_inputs("question")
+            for i in range(n)
+        ]
+
+    return compile(
+        VanillaRAG(lambda query, k: [TOWN]), recipe("labeled", demos=2), rows("train", 2),
+        rows("validation", 2), test=rows("test", 8), out=root / "towns", threads=1,
+        lm=scripted_lm(answered), tracker=tracker,
+    )  # fmt: skip
+
+
+def client_of(uri: str) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri, uri)
+
+
+def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path) -> None:
+    tracker = MLflowTracker(server.uri, root=root)
+    outcome = compiled(tracker, root)
+    assert (outcome.verdict, tracker.notices) == ("better", [])
+    client = client_of(server.uri)
+    assert client.get_run(tracker.run_id).data.metrics["f1_after"] == 100.0
+    assert tracker.registration is not None
+    assert tracker.registration.champion
+    fetched = resolve("models:/towns@champion", tracking_uri=server.uri)
+    assert (fetched / "program.json").read_bytes() == (root / "towns/program.json").read_bytes()
+    assert any((server.home / "files").rglob("f1_against_cost.png"))
+    assert not (root / "mlartifacts").exists()
+
+
+class Killer(MLflowTracker):
+    """Kills the server once the first candidate is in it."""
+
+    victim: Server
+
+    def candidate(self, c: Candidate) -> None:
+        super().candidate(c)
+        self.victim.kill()
+
+
+def test_a_server_killed_in_mid_compile_costs_the_compilation_nothing(
+    server: Server, root: Path
+) -> None:
+    tracker = Killer(server.uri, root=root)
+    tracker.victim = server
+    remote = tracker.run_id
+    outcome = compiled(tracker, root)
+    assert (outcome.verdict, outcome.after.f1) == ("better", 100.0)
+    (notice,) = tracker.notices
+    assert "Connection refused" in notice
+    assert f"the compilation goes on and is tracked in sqlite:///{root}/mlflow.db" in notice
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    kept = client.get_run(tracker.run_id)
+    assert (kept.info.status, kept.data.metrics["f1_after"]) == ("FINISHED", 100.0)
+    assert remote != tracker.run_id
+    scores = client.get_metric_history(tracker.run_id, "candidate_score")
+    assert [point.step for point in scores] == [c.number for c in outcome.candidates]
+    assert len(outcome.candidates) > 1

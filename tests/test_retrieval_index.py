@@ -1,0 +1,245 @@
+"""Searching, changing and comparing indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy.errors import InputError
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index
+from ga_dspy.retrieval.contents import MissingPart, UnknownKind
+from ga_dspy.retrieval.dense import BadFactory
+from ga_dspy.retrieval.index import UnknownPassage
+from ga_dspy.retrieval.passages import DuplicateId, EmptyCorpus
+from ga_dspy.retrieval.ranking import KINDS
+from ga_dspy.retrieval.shards import BadVectors
+
+RIVERS = (
+    Passage(id="nile", title="Nile", text="The Nile flows past Aswan to the Mediterranean Sea."),
+    Passage(id="aswan", title="Aswan", text="Aswan is a city with a granite quarry."),
+    Passage(id="rhine", title="Rhine", text="The Rhine flows past Basel to the North Sea."),
+    Passage(id="basel", title="Basel", text="Basel is a city with a carnival."),
+    Passage(id="oslo", title="Oslo", text="Oslo has an opera house of white marble."),
+)
+
+
+def make(passages: Sequence[Passage] = RIVERS, kind: str = "linked", **more: Any) -> Index:
+    return Index.from_passages(passages, kind=kind, encoder="hash-64", **more)
+
+
+def ids(index: Index, query: str, k: int = 5) -> list[str]:
+    return [passage.id for passage in index(query, k)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_finds_the_passage_that_shares_the_words(kind: str) -> None:
+    assert ids(make(kind=kind), "opera house of marble", 1) == ["oslo"]
+
+
+def test_links_lead_to_a_passage_that_shares_no_word_with_the_question() -> None:
+    query = "Which quarry is at the place that the Nile flows past?"
+    assert ids(make(), query, 2) == ["nile", "aswan"]
+    far = "What lies where the Rhine flows past?"
+    assert "basel" not in ids(make(kind="sparse"), far)
+    assert ids(make(), far, 2) == ["rhine", "basel"]
+
+
+def test_a_title_named_in_the_question_counts_more_than_words() -> None:
+    passages = [
+        Passage(id="a", title="Granite quarry", text="Granite quarry, granite quarry city."),
+        Passage(id="b", title="Aswan (city)", text="A place in Egypt."),
+        Passage(id="c", title="Quarrying", text="Work in a granite quarry."),
+    ]
+    index = make(passages, "hybrid")
+    unnamed = {hit.passage.id: hit.score for hit in index.search("granite", 3)}
+    named = {hit.passage.id: hit.score for hit in index.search("Aswan granite", 3)}
+    assert named["b"] > unnamed.get("b", 0) + 0.2
+
+
+def test_accents_and_case_do_not_hide_a_name() -> None:
+    passages = [*RIVERS, Passage(id="ball", title="Aschenbrödel", text="A ballet by Strauß.")]
+    assert ids(make(passages), "aschenbrodel", 1) == ["ball"]
+
+
+def test_equal_scores_come_in_corpus_order() -> None:
+    passages = [Passage(id=str(i), text="the same words here") for i in range(30)]
+    passages.append(Passage(id="other", text="nothing shared"))
+    for kind in KINDS:
+        assert ids(make(passages, kind), "same words", 4) == ["0", "1", "2", "3"]
+
+
+def test_scores_fall_and_no_passage_comes_twice() -> None:
+    for kind in KINDS:
+        hits = make(kind=kind).search("city on the river past the sea", 5)
+        scores = [hit.score for hit in hits]
+        assert scores == sorted(scores, reverse=True)
+        assert len({hit.passage.id for hit in hits}) == len(hits)
+
+
+def test_a_query_that_shares_no_word_finds_nothing_by_words_alone() -> None:
+    assert ids(make(kind="sparse"), "zzz") == []
+
+
+def test_a_corpus_of_stopwords_can_be_searched() -> None:
+    assert len(make([Passage(id="1", text="the of and")])("the", 3)) == 1
+
+
+def test_identical_passages_collapse_and_one_id_for_two_texts_is_an_error() -> None:
+    assert len(make([*RIVERS, RIVERS[0]])) == len(RIVERS)
+    with pytest.raises(DuplicateId, match="'nile'"):
+        make([*RIVERS, Passage(id="nile", text="Another text.")])
+
+
+def test_no_passages_and_passages_without_text_are_errors() -> None:
+    with pytest.raises(EmptyCorpus):
+        make([])
+    with pytest.raises(InputError, match="'void'"):
+        make([Passage(id="void", text=" ")])
+
+
+def test_an_unknown_kind_and_a_bad_factory_are_named() -> None:
+    with pytest.raises(UnknownKind, match="'magic'"):
+        make(kind="magic")
+    with pytest.raises(BadFactory, match="'Nonsense'"):
+        make(factory="Nonsense")
+    with pytest.raises(BadFactory, match=r"'IVF100,Flat' over 5"):
+        make(factory="IVF100,Flat")
+
+
+@pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW16", "PQ4x4"])
+def test_a_trained_or_graph_factory_finds_what_flat_finds(factory: str, tmp_path: Path) -> None:
+    passages = [Passage(id=str(i), text=f"word{i} thing{i % 7} place{i % 11}") for i in range(300)]
+    built = Index.build(passages, tmp_path / "i", kind="dense", encoder="hash-64", factory=factory)
+    flat = make(passages, "dense")
+    queries = [f"word{i} thing{i % 7} place{i % 11}" for i in range(0, 300, 10)]
+    same = sum(ids(built, query, 1) == ids(flat, query, 1) for query in queries)
+    assert same >= 0.8 * len(queries)
+
+
+def test_one_index_ranks_in_every_kind_it_has_the_parts_for() -> None:
+    index = make()
+    for kind in KINDS:
+        assert ids(index.as_kind(kind), "opera") == ids(make(kind=kind), "opera")
+    with pytest.raises(MissingPart, match="kind='linked'"):
+        make(kind="sparse").as_kind("linked")
+
+
+def test_get_returns_a_passage_and_names_an_unknown_id() -> None:
+    assert make().get("oslo") == RIVERS[4]
+    with pytest.raises(UnknownPassage, match="'bergen'"):
+        make().get("bergen")
+
+
+def test_an_added_passage_is_found_and_linked_at_once() -> None:
+    index = make(RIVERS[1:])
+    assert index.add([RIVERS[0], RIVERS[1]]) == 1
+    assert ids(index, "Which quarry is at the place that the Nile flows past?", 2) == [
+        "nile",
+        "aswan",
+    ]
+
+
+def test_a_deleted_passage_is_gone_at_once_with_its_links() -> None:
+    index = make()
+    assert index.delete(["basel"]) == 1
+    assert "basel" not in ids(index, "Basel carnival city", 5)
+    assert len(index) == 4
+    with pytest.raises(UnknownPassage, match="'basel'"):
+        index.delete(["oslo", "basel"])
+    assert index.get("oslo")
+
+
+def test_the_last_passage_cannot_be_deleted() -> None:
+    index = make()
+    with pytest.raises(EmptyCorpus):
+        index.delete([passage.id for passage in RIVERS])
+    assert len(index) == len(RIVERS)
+
+
+def test_a_changed_text_must_be_deleted_first() -> None:
+    index = make()
+    changed = Passage(id="oslo", title="Oslo", text="Oslo has a new museum of fjords.")
+    with pytest.raises(DuplicateId):
+        index.add([changed])
+    index.delete(["oslo"])
+    index.add([changed])
+    assert ids(index, "museum of fjords", 1) == ["oslo"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    first=st.sets(st.integers(0, 4), min_size=1),
+    then=st.sets(st.integers(0, 4)),
+    kind=st.sampled_from(KINDS),
+)
+def test_changes_lead_to_the_same_results_as_a_new_index(
+    first: set[int], then: set[int], kind: str
+) -> None:
+    index = make([RIVERS[i] for i in sorted(first)], kind)
+    index.add([RIVERS[i] for i in sorted(then)])
+    gone = sorted(first)[0] if len(first | then) > 1 else None
+    if gone is not None:
+        index.delete([RIVERS[gone].id])
+    order = [i for i in [*sorted(first), *sorted(then - first)] if i != gone]
+    fresh = make([RIVERS[i] for i in order], kind)
+    for query in ("the Nile flows past a city", "Basel", "marble opera quarry"):
+        assert index.search(query, 5) == fresh.search(query, 5)
+
+
+def test_only_new_passages_are_encoded_when_passages_come_and_go() -> None:
+    encoder = Counting()
+    index = Index.from_passages(RIVERS[:3], encoder=encoder)
+    index.add(RIVERS[3:])
+    index.delete(["nile"])
+    assert encoder.texts == 5
+
+
+def test_searches_from_many_threads_agree_while_the_index_changes() -> None:
+    index = make()
+    query = "Which quarry is at the place that the Nile flows past?"
+    expected = ids(index, query, 2)
+    extra = [Passage(id=f"x{i}", text=f"unrelated filler {i}") for i in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        searches = [pool.submit(ids, index, query, 2) for _ in range(60)]
+        for passage in extra:
+            index.add([passage])
+            searches += [pool.submit(ids, index, query, 2) for _ in range(20)]
+    assert all(search.result() == expected for search in searches)
+
+
+def test_vectors_that_are_not_normalised_are_refused() -> None:
+    with pytest.raises(BadVectors, match="length 3"):
+        Index.from_passages(RIVERS, encoder=Counting(scale=3.0))
+
+
+def test_progress_is_told_by_stage_from_nothing_to_all() -> None:
+    seen: list[tuple[str, int, int]] = []
+    make(progress=lambda stage, done, total: seen.append((stage, done, total)))
+    assert seen[0] == ("encoding", 0, 5)
+    assert ("encoding", 5, 5) in seen
+    assert seen[-1] == ("linking", 5, 5)
+
+
+class Counting:
+    """The hash encoder, counting what it encodes."""
+
+    name, fingerprint, dimension = "counting", "counting-64", 64
+
+    def __init__(self, scale: float = 1.0) -> None:
+        from ga_dspy.retrieval.hashing import HashEncoder
+
+        self.texts, self.scale, self._hash = 0, scale, HashEncoder(64)
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        self.texts += len(texts)
+        return self._hash.encode(texts) * self.scale
+
+    def encode_query(self, text: str) -> Any:
+        return self._hash.encode_query(text)

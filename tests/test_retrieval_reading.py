@@ -1,0 +1,217 @@
+"""From files to passages."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy.retrieval import read_passages
+from ga_dspy.retrieval.chunking import FEWEST_TOKENS, MOST_TOKENS, chunk_text
+from ga_dspy.retrieval.reading import NoPassages, UnknownEnding, read_corpus
+from ga_dspy.retrieval.rows import UnreadableFile
+from ga_dspy.tokens import estimate_tokens
+
+HOTPOT = [
+    {
+        "_id": "q1",
+        "question": "?",
+        "context": [["Nile", ["The Nile is a river.", " It is long."]], ["Aswan", ["A city."]]],
+    },
+    {"_id": "q2", "question": "?", "context": [["Nile", ["The Nile is a river.", " It is long."]]]},
+]
+MUSIQUE = [
+    {
+        "id": "m1",
+        "paragraphs": [
+            {"idx": 0, "title": "Nile", "paragraph_text": "Course of the Nile."},
+            {"idx": 1, "title": "Nile", "paragraph_text": "History of the Nile."},
+            {"idx": 2, "title": "Oslo", "paragraph_text": "A city."},
+        ],
+    }
+]
+
+
+def write(path: Path, content: Any) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in content))
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_hotpotqa_contexts_are_pooled_once_under_their_titles(tmp_path: Path) -> None:
+    passages = read_passages(write(tmp_path / "dev.json", HOTPOT))
+    assert [(p.id, p.title, p.text) for p in passages] == [
+        ("Nile", "Nile", "The Nile is a river. It is long."),
+        ("Aswan", "Aswan", "A city."),
+    ]
+
+
+def test_2wiki_sentences_without_spaces_between_them_get_one(tmp_path: Path) -> None:
+    rows = [{"context": [["Nile", ["A river.", "It is long."]]]}]
+    (passage,) = read_passages(write(tmp_path / "dev.json", rows))
+    assert passage.text == "A river. It is long."
+
+
+def test_one_title_with_two_texts_gives_two_ids_that_do_not_depend_on_order(tmp_path: Path) -> None:
+    one = read_passages(write(tmp_path / "a.jsonl", MUSIQUE))
+    turned = [{"paragraphs": MUSIQUE[0]["paragraphs"][::-1]}]
+    other = read_passages(write(tmp_path / "b.jsonl", turned))
+    assert {p.id: p.text for p in one} == {p.id: p.text for p in other}
+    assert len({p.id for p in one}) == 3
+    assert one[2].id == "Oslo"
+    assert one[0].id.startswith("Nile [")
+
+
+def test_several_files_make_one_pool(tmp_path: Path) -> None:
+    paths = [write(tmp_path / "a.json", HOTPOT), write(tmp_path / "b.jsonl", MUSIQUE)]
+    assert len(read_passages(paths)) == 5
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "parquet"])
+def test_rows_of_title_and_text_read_from_every_kind_of_table(ending: str, tmp_path: Path) -> None:
+    rows = [{"id": "7", "title": "Nile", "text": "A river."}, {"id": "8", "title": "", "text": "B"}]
+    path = tmp_path / f"corpus.{ending}"
+    if ending == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "title", "text"])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif ending == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        write(path, rows)
+    assert [p.model_dump() for p in read_passages(path)] == rows
+
+
+def test_dirty_rows_are_counted_and_the_others_survive(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[Any] = [
+        *HOTPOT,
+        {"context": []},
+        {"context": [["Title alone"], ["Oslo", ["A city."]], ["Void", []], 3]},
+        {"title": "no text"},
+        "no object",
+        {"text": "caf\ud800"},
+    ]
+    path = write(tmp_path / "dirty.json", rows)
+    corpus = read_corpus(path)
+    assert [p.title for p in corpus.passages] == ["Nile", "Aswan", "Oslo", ""]
+    assert corpus.flaws == {
+        "no paragraphs": 1,
+        "paragraph is not [title, sentences]": 2,
+        "no text": 2,
+        "row is no object": 1,
+    }
+    with caplog.at_level(logging.WARNING, logger="ga_dspy"):
+        read_passages(path)
+    assert "no text: 2" in caplog.text
+
+
+def test_a_broken_line_costs_that_line_and_a_broken_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"title": "Nile", "text": "A river."}\n{"title": \n')
+    assert len(read_passages(path)) == 1
+    with pytest.raises(UnreadableFile, match=r"broken\.json"):
+        read_passages(write(tmp_path / "broken.json", '[{"title": "Nile"'))
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(UnreadableFile, match="parquet"):
+        read_passages(tmp_path / "broken.parquet")
+
+
+def test_files_without_passages_and_unknown_files_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(NoPassages, match="no text: 1"):
+        read_passages(write(tmp_path / "bamboogle.json", [{"question": "?", "answer": "!"}]))
+    with pytest.raises(NoPassages):
+        read_passages(write(tmp_path / "empty.txt", ""))
+    with pytest.raises(UnknownEnding, match=r"\.pdf"):
+        read_passages(write(tmp_path / "book.pdf", "x"))
+    with pytest.raises(UnknownEnding, match=r"no .*nowhere"):
+        read_passages(tmp_path / "nowhere.json")
+
+
+def test_a_folder_of_documents_is_searched_at_every_depth(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    write(tmp_path / "deep" / "er" / "note.txt", "A note.")
+    write(tmp_path / "guide.md", "# Guide\n\nHello.")
+    write(tmp_path / "data.bin", "ignored")
+    assert {p.id: p.title for p in read_passages(tmp_path)} == {
+        "deep/er/note.txt": "note",
+        "guide.md": "Guide",
+    }
+
+
+def test_markdown_headings_make_the_path_and_code_makes_none(tmp_path: Path) -> None:
+    long = "Sentence number one is here. " * 100
+    text = f"# Guide\n\n{long}\n\n## Install\n\n{long}\n\n```\n# comment\n```\n\nEnd\n===\n\n{long}"
+    passages = read_passages(write(tmp_path / "guide.md", text))
+    assert [p.title for p in passages] == ["Guide", "Guide > Install", "End"]
+    assert "# comment" in passages[1].text
+    assert [p.id for p in passages] == ["guide.md#1", "guide.md#2", "guide.md#3"]
+
+
+def test_short_sections_are_joined_and_keep_their_headings(tmp_path: Path) -> None:
+    text = "# Guide\n\nHello.\n\n## Install\n\nRun pip.\n\n## Use\n\nCall it."
+    (passage,) = read_passages(write(tmp_path / "guide.md", text))
+    assert passage.title == "Guide"
+    assert passage.text == "Hello.\n\nInstall\nRun pip.\n\nUse\nCall it."
+
+
+def test_html_is_read_as_text_under_its_headings(tmp_path: Path) -> None:
+    page = (
+        "<html><head><title>t</title><style>p {}</style></head><body><nav>Menu</nav>"
+        "<h1>Nile &amp; <em>Delta</em></h1><p>A river.<p>Long<br>one.<script>var x;</script>"
+        "<ul><li>One</li><li>Two</li></ul></body></html>"
+    )
+    (passage,) = read_passages(write(tmp_path / "nile.html", page))
+    assert passage.title == "Nile & Delta"
+    assert passage.text == "A river.\nLong\none.\nOne\nTwo"
+
+
+def test_long_texts_are_cut_at_sentences_into_400_to_800_tokens() -> None:
+    sentences = [f"Sentence {i} tells of river number {i} and its towns." for i in range(400)]
+    chunks = chunk_text(" ".join(sentences))
+    assert " ".join(chunks) == " ".join(sentences)
+    assert all(chunk.endswith(".") and chunk.startswith("Sentence") for chunk in chunks)
+    assert all(FEWEST_TOKENS <= estimate_tokens(chunk) <= MOST_TOKENS for chunk in chunks)
+
+
+def test_a_text_of_one_endless_word_is_cut_too() -> None:
+    chunks = chunk_text("a" * 40_000)
+    assert all(estimate_tokens(chunk) <= MOST_TOKENS for chunk in chunks)
+    assert "".join(chunks) == "a" * 40_000
+
+
+def test_the_callers_own_token_counter_decides() -> None:
+    def by_word(text: str) -> int:
+        return len(text.split())
+
+    chunks = chunk_text("One two three four. " * 300, by_word)
+    assert len(chunks) == 2
+    assert all(by_word(chunk) <= MOST_TOKENS for chunk in chunks)
+
+
+def test_long_rows_are_numbered_pieces_under_one_title(tmp_path: Path) -> None:
+    rows = [{"title": "Nile", "text": "The Nile flows on and on. " * 300}]
+    passages = read_passages(write(tmp_path / "corpus.json", rows))
+    assert len(passages) > 1
+    assert [p.id for p in passages] == [f"Nile#{n}" for n in range(1, len(passages) + 1)]
+    assert {p.title for p in passages} == {"Nile"}
+
+
+@pytest.mark.data
+def test_the_official_files_pool_to_their_known_sizes(data: Path) -> None:
+    hotpot = [data / "hotpotqa" / f"{n}.json" for n in ("train", "dev_distractor", "dev_fullwiki")]
+    assert len({p.title for p in read_passages(hotpot)}) == 8099
+    assert len(read_passages(data / "musique" / "dev.jsonl")) > 1500
+    wiki = [data / "2wikimultihopqa" / f"{n}.json" for n in ("dev", "corpus")]
+    assert len({p.title for p in read_passages(wiki)}) == 7401

@@ -1,0 +1,274 @@
+"""An index in a folder: whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index
+from ga_dspy.retrieval.binding import EncoderNeeded, WrongEncoder
+from ga_dspy.retrieval.encoder import load_encoder
+from ga_dspy.retrieval.hashing import HashEncoder
+from ga_dspy.retrieval.manifest import (
+    DamagedIndex,
+    NotAnIndex,
+    UnfinishedBuild,
+    UnknownFormat,
+)
+from ga_dspy.retrieval.ranking import KINDS
+from ga_dspy.retrieval.store import FolderInUse, ForeignFolder, IndexChanged, writing
+
+TOWNS = [
+    Passage(id=f"t{i}", title=f"Town {i}", text=f"Town {i} lies on river{i % 5} near Peak {i % 3}.")
+    for i in range(40)
+]
+
+
+def build(folder: Path, passages: Sequence[Passage] = TOWNS, **more: Any) -> Index:
+    return Index.build(passages, folder, **{"encoder": "hash-64", **more})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_opened_index_searches_like_the_one_in_memory(kind: str, tmp_path: Path) -> None:
+    build(tmp_path / "index", kind=kind)
+    opened = Index.open(tmp_path / "index")
+    memory = Index.from_passages(TOWNS, kind=kind, encoder="hash-64")
+    for query in ("river3 near Peak 1", "Town 7", "what lies on river2?"):
+        assert opened.search(query, 6) == memory.search(query, 6)
+    assert (opened.kind, len(opened), list(opened)) == (kind, 40, TOWNS)
+
+
+def test_a_trained_factory_is_stored_and_opened(tmp_path: Path) -> None:
+    built = build(tmp_path / "index", factory="IVF2,Flat")
+    assert Index.open(tmp_path / "index").search("Town 7", 3) == built.search("Town 7", 3)
+
+
+def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) -> None:
+    index = build(tmp_path / "index")
+    index.add([Passage(id="new", title="Harbour", text="A lighthouse.")])
+    index.delete(["t7", "t8"])
+    opened = Index.open(tmp_path / "index")
+    assert opened.search("lighthouse in Town 7", 5) == index.search("lighthouse in Town 7", 5)
+    assert [opened.manifest.added, opened.manifest.deleted, len(opened)] == [1, 2, 39]
+    opened.verify()
+    assert len(list((tmp_path / "index").glob("contents-*"))) == 1
+
+
+def test_a_change_on_an_index_that_another_has_changed_is_refused(tmp_path: Path) -> None:
+    one, other = build(tmp_path / "index"), Index.open(tmp_path / "index")
+    one.delete(["t1"])
+    with pytest.raises(IndexChanged, match="open it again"):
+        other.delete(["t2"])
+    assert other(TOWNS[1].text, 1)[0].id == "t1"
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
+    index = build(tmp_path / "index")
+    with writing(tmp_path / "index"), pytest.raises(FolderInUse):
+        index.delete(["t1"])
+
+
+def test_building_the_same_again_opens_it_and_another_is_refused(tmp_path: Path) -> None:
+    build(tmp_path / "index", encoder=counted())
+    again = counted()
+    build(tmp_path / "index", encoder=again)
+    assert again.texts == 0
+    with pytest.raises(ForeignFolder, match="40 passages"):
+        build(tmp_path / "index", TOWNS[:5])
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ForeignFolder, match=r"thesis\.txt"):
+        build(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+BUILD = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from ga_dspy.passage import Passage
+    from ga_dspy.retrieval import Index
+    from ga_dspy.retrieval.hashing import HashEncoder
+
+    class Slow(HashEncoder):
+        def encode(self, texts):
+            if stop_at == "encoding" and len(list(work.glob("*.npy"))) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().encode(texts)
+
+    folder, stop_at = Path(sys.argv[1]), sys.argv[2]
+    work = folder / ".building"
+    towns = [
+        Passage(
+            id=f"t{i}", title=f"Town {i}", text=f"Town {i} lies on river{i % 5} near Peak {i % 3}."
+        )
+        for i in range(40)
+    ]
+    if stop_at == "writing":
+        import ga_dspy.retrieval.store as store
+        store.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    if stop_at == "adding":
+        index = Index.open(folder)
+        import ga_dspy.retrieval.store as store
+        store.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        index.add([Passage(id="new", text="A lighthouse.")])
+    Index.build(towns, folder, encoder=Slow(64), batch_size=8)
+"""
+
+
+def killed(folder: Path, stop_at: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(BUILD), str(folder), stop_at],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+
+
+def test_a_build_killed_while_encoding_goes_on_without_encoding_again(tmp_path: Path) -> None:
+    killed(tmp_path / "index", "encoding")
+    with pytest.raises(UnfinishedBuild, match="run the same build again"):
+        Index.open(tmp_path / "index")
+    encoder = counted()
+    index = build(tmp_path / "index", encoder=encoder, batch_size=8)
+    assert encoder.texts == 40 - 3 * 8
+    assert index.search("Town 7", 3) == Index.from_passages(TOWNS, encoder=counted()).search(
+        "Town 7", 3
+    )
+    assert not (tmp_path / "index" / ".building").exists()
+
+
+def test_a_build_killed_before_the_last_step_is_not_opened_and_loses_no_vector(
+    tmp_path: Path,
+) -> None:
+    killed(tmp_path / "index", "writing")
+    with pytest.raises(UnfinishedBuild):
+        Index.open(tmp_path / "index")
+    encoder = counted()
+    build(tmp_path / "index", encoder=encoder, batch_size=8).verify()
+    assert encoder.texts == 0
+
+
+def test_an_add_that_is_killed_leaves_the_index_as_it_was(tmp_path: Path) -> None:
+    build(tmp_path / "index")
+    killed(tmp_path / "index", "adding")
+    index = Index.open(tmp_path / "index")
+    index.verify()
+    assert len(index) == 40
+    index.add([Passage(id="new", text="A lighthouse.")])
+    assert index("lighthouse", 1)[0].id == "new"
+    assert len(list((tmp_path / "index").glob("contents-*"))) == 1
+
+
+def test_a_shard_that_a_power_failure_emptied_is_encoded_again(tmp_path: Path) -> None:
+    killed(tmp_path / "index", "encoding")
+    next((tmp_path / "index" / ".building").glob("*.npy")).write_bytes(b"")
+    encoder = counted()
+    build(tmp_path / "index", encoder=encoder, batch_size=8)
+    assert encoder.texts == 40 - 2 * 8
+
+
+@pytest.mark.parametrize(
+    "name", ["passages.arrow", "vectors.npy", "bm25/data.csc.index.npy", "links-spans.npz"]
+)
+def test_a_truncated_or_missing_file_is_caught_when_the_index_is_opened(
+    name: str, tmp_path: Path
+) -> None:
+    build(tmp_path / "index")
+    path = tmp_path / "index" / "contents-000000" / name
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DamagedIndex, match=f"{path.name} has .* bytes"):
+        Index.open(tmp_path / "index")
+    path.unlink()
+    with pytest.raises(DamagedIndex, match="is missing"):
+        Index.open(tmp_path / "index")
+
+
+def test_a_changed_byte_is_found_by_verify(tmp_path: Path) -> None:
+    build(tmp_path / "index")
+    path = tmp_path / "index" / "contents-000000" / "vectors.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    index = Index.open(tmp_path / "index")
+    with pytest.raises(DamagedIndex, match="SHA-256"):
+        index.verify()
+
+
+def test_a_folder_without_an_index_and_a_foreign_manifest_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndex, match=r"manifest\.json"):
+        Index.open(tmp_path / "nowhere")
+    build(tmp_path / "index")
+    manifest = tmp_path / "index" / "manifest.json"
+    saved = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**saved, "format": 99}))
+    with pytest.raises(UnknownFormat, match="format"):
+        Index.open(tmp_path / "index")
+    manifest.write_text("{")
+    with pytest.raises(UnknownFormat):
+        Index.open(tmp_path / "index")
+
+
+def test_another_encoder_than_the_one_that_made_the_vectors_is_refused(tmp_path: Path) -> None:
+    build(tmp_path / "index")
+    with pytest.raises(WrongEncoder, match=r"'hash-32'.*'hash-64'"):
+        Index.open(tmp_path / "index", encoder=HashEncoder(32))
+
+
+def test_an_index_made_with_an_encoder_of_ones_own_asks_for_it(tmp_path: Path) -> None:
+    build(tmp_path / "index", encoder=Own())
+    with pytest.raises(EncoderNeeded, match="'own'"):
+        Index.open(tmp_path / "index")
+    assert Index.open(tmp_path / "index", encoder=Own())("Town 7", 1)[0].id == "t7"
+
+
+def test_a_name_that_now_loads_other_weights_is_refused_at_the_first_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "index")
+    monkeypatch.setattr(
+        "ga_dspy.retrieval.binding.load_encoder", lambda name: load_encoder("hash-32")
+    )
+    with pytest.raises(WrongEncoder):
+        Index.open(tmp_path / "index")("Town 7", 1)
+
+
+def test_a_sparse_index_needs_no_encoder(tmp_path: Path) -> None:
+    index = build(tmp_path / "index", kind="sparse", encoder="no/such-model")
+    assert index.manifest.encoder is None
+    assert Index.open(tmp_path / "index")("Town 7", 1)[0].id == "t7"
+
+
+def counted() -> Any:
+    class Counted(HashEncoder):
+        texts = 0
+
+        def encode(self, texts: Sequence[str]) -> Any:
+            self.texts += len(texts)
+            return super().encode(texts)
+
+    return Counted(64)
+
+
+class Own:
+    """An encoder that no name loads."""
+
+    name, fingerprint, dimension = "own", "own-1", 64
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        return HashEncoder(64).encode(texts)
+
+    def encode_query(self, text: str) -> Any:
+        return HashEncoder(64).encode_query(text)
