@@ -324,3 +324,28 @@ def test_a_passage_budget_leaves_out_what_does_not_fit_and_says_so() -> None:
     )
     assert "Sentence 299" not in prediction.prompts[-1]
     assert "Carbon County lies in Montana" in prediction.prompts[-1]
+
+
+def test_the_answer_can_be_streamed_as_it_is_written() -> None:
+    program = GraphAnchor(search)
+    listener = dspy.streaming.StreamListener("answer", predict=program.answer)
+    streamed = dspy.streamify(program, stream_listeners=[listener], async_streaming=False)
+    with dspy.context(lm=scripted_lm([FIRST, SECOND, ANSWER])):
+        parts = list(streamed(question=QUESTION))
+    assert "".join(p.chunk for p in parts if isinstance(p, dspy.streaming.StreamResponse)) == (
+        "Montana"
+    )
+    assert parts[-1].answer == "Montana"
+
+
+def test_a_question_whose_premise_is_refuted_is_told_so() -> None:
+    lee = Passage(id="lee", title="Harper Lee", text="Harper Lee wrote a novel. She never married.")
+    refuted = {
+        "verdict": "premise refuted",
+        "cited": "1",
+        "answer": "Harper Lee, the author of the novel, never married.",
+    }
+    script = [read("Relations:\n1. Harper Lee -> never -> married [1]", "sufficient"), refuted]
+    prediction = run(script, lambda query, k: [lee])
+    assert (prediction.verdict, prediction.supported) == ("premise refuted", True)
+    assert prediction.answer.endswith("never married.")

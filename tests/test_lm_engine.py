@@ -124,9 +124,7 @@ def test_the_graph_alone_can_be_answered_from() -> None:
         "1. Mira Oldfield -> born in -> Tarvin Bay [1]"
     )
     signature = AnswerQuestion.delete("passages")
-    reply, _ = ask(
-        signature, question="Where was Mira Oldfield born?", graph=graph, candidate=""
-    )
+    reply, _ = ask(signature, question="Where was Mira Oldfield born?", graph=graph, candidate="")
     assert (reply.answer, reply.cited) == ("Tarvin Bay", "1")
 
 
@@ -143,9 +141,7 @@ def test_the_same_prompt_gives_the_same_bytes_whatever_the_temperature() -> None
     first, again = (ask(ReadAndJudge, **given(ReadAndJudge))[1] for _ in range(2))
     hot = Config(temperature=1.0, seed=7)
     request = first.requests[0]
-    warm = Request(
-        model="m", messages=request.messages, system=request.system, config=hot
-    )
+    warm = Request(model="m", messages=request.messages, system=request.system, config=hot)
     assert first.texts == again.texts == [ExtractiveEngine().complete(warm).text]
 
 
@@ -241,7 +237,10 @@ def test_a_rewriting_of_instructions_gets_them_back() -> None:
 @pytest.mark.parametrize(
     ("prompt", "completion"),
     [
-        ("Improve this:\n```\nAnswer briefly.\n```\nReply in a fence.", "```\nAnswer briefly.\n```"),
+        (
+            "Improve this:\n```\nAnswer briefly.\n```\nReply in a fence.",
+            "```\nAnswer briefly.\n```",
+        ),
         ("Tarvin Bay is a town. It is old.", "Tarvin Bay is a town."),
         ("", "(empty)"),
     ],
@@ -291,7 +290,7 @@ def _passages(count: int) -> str:
 
 @pytest.mark.parametrize(("count", "seconds"), [(5, 0.5), (20, 1.5)])
 def test_a_call_takes_a_fraction_of_a_second(count: int, seconds: float) -> None:
-    """Measured far below (see the report of `ga-dspy bench`); the bound allows for busy machines."""
+    """The bound is ten times what an idle core takes: machines in tests are busy."""
     times = []
     for run in range(4):
         inputs = {**given(ReadAndJudge), "passages": _passages(count).replace("Voss", f"Voss{run}")}

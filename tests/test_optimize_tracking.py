@@ -150,7 +150,7 @@ def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) ->
 
 
 def test_the_run_holds_prompts_predictions_pictures_and_the_artifact(root: Path) -> None:
-    import pandas as pd  # type: ignore[import-untyped]  # has no stubs of its own
+    import pandas as pd
 
     tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
     client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(tracker.run_id)

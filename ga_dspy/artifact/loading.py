@@ -157,6 +157,6 @@ def _misfits(info: ArtifactInfo) -> Iterator[ArtifactError]:
         yield from mismatches(info.manifest.predictors, info.predictors, program)
 
 
-def nothing(query: str, k: int) -> list[Passage]:  # noqa: ARG001 - the shape of a retriever
+def nothing(query: str, k: int) -> list[Passage]:
     """A retriever for a program that is only looked at, never asked."""
     return []

@@ -195,7 +195,8 @@ def _tracker(args: CompileArgs, console: Console) -> Tracker | None:
     def say(message: str) -> None:
         console.print(message, style="yellow", markup=False)
 
-    return MLflowTracker(args.tracking_uri, root=args.out.absolute().parent, say=say)
+    root = args.out.absolute().parent
+    return MLflowTracker(args.tracking_uri, root=root, index=args.index, say=say)
 
 
 class _Lines:

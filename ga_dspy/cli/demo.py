@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import dspy
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.rule import Rule
 
 from ga_dspy.cli.build import building
+from ga_dspy.cli.compile import CompileArgs, run_compile
 from ga_dspy.cli.evaluate import Run, evaluated, summary_table
 from ga_dspy.cli.models import Choice
 from ga_dspy.cli.show import show_prediction
@@ -47,5 +49,28 @@ def run_demo(keep: Path) -> None:
         for name in ("vanilla-rag", "graph-anchor")
     }
     console.print(summary_table(reports))
+    console.print()
+    _compile(console, keep)
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
     console.print(f'  ga-dspy ask "…" --index {keep / "index"}', style="bold", markup=False)
+
+
+def _compile(console: Console, keep: Path) -> None:
+    """Tune demos on the shipped train questions, where the extra for it is installed."""
+    console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
+    if find_spec("optuna") is None or find_spec("mlflow") is None:
+        console.print("skipped: pip install 'ga-dspy[optimize]'", markup=False)
+        return
+    shutil.rmtree(keep / "artifacts", ignore_errors=True)
+    run_compile(
+        CompileArgs(
+            dataset="hotpotqa",
+            train=questions("train"),
+            validation="10",
+            test=questions("dev"),
+            index=keep / "index",
+            out=keep / "artifacts" / "demo",
+            settings=("candidates=3",),
+            yes=True,
+        )
+    )

@@ -25,10 +25,11 @@ __all__ = ["DEMO_QUESTION", "Split", "corpus", "questions"]
 Split = Literal["train", "dev"]
 
 DEMO_QUESTION = (
-    "In which town was the engineer born who directed the development of the rocket "
-    "that carried the crew of Apollo 11?"
+    "A paper about which machine was translated by the daughter of the poet who became famous "
+    "with Childe Harold's Pilgrimage?"
 )
-"""A bridge over three passages: Apollo 11, Saturn V, Wernher von Braun. It is the first dev row."""
+
+"""A bridge over Lord Byron and Ada Lovelace, of the train questions: shown, not scored."""
 
 
 def corpus() -> list[Passage]:

@@ -22,7 +22,6 @@ from ga_dspy.graph.model import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.model import Relation as Relation
 from ga_dspy.graph.names import normalise as normalise
 from ga_dspy.graph.names import split_qualifier as split_qualifier
-from ga_dspy.graph.names import split_qualifier as split_qualifier
 from ga_dspy.graph.paths import connects as connects
 from ga_dspy.graph.paths import distances as distances
 from ga_dspy.graph.paths import evidence_chain as evidence_chain

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ga_dspy.lm import ranker as ranking
 from ga_dspy.lm import steer
-from ga_dspy.lm.comparison import Verdict, choose, decide
+from ga_dspy.lm.comparison import Verdict, choose, decide, options
 from ga_dspy.lm.evidence import Answer as Answer
 from ga_dspy.lm.evidence import Demo as Demo
 from ga_dspy.lm.evidence import Doc as Doc
@@ -20,6 +20,9 @@ from ga_dspy.lm.features import Candidates, describe
 from ga_dspy.lm.question import Question, analyse
 from ga_dspy.lm.ranker import Ranker, best_by_string, expected_f1
 from ga_dspy.lm.static import page_statics
+
+MOST = 50
+"""Spans that `rank` returns at most."""
 
 NONE = Answer("", 0.0, (), "none")
 
@@ -49,7 +52,7 @@ def rank(
     hint: str = "",
     demos: Sequence[Demo] = (),
 ) -> list[Answer]:
-    """Every answer found, best first; the same arguments always give the same list."""
+    """The likeliest answers (at most 50 spans), best first; the same arguments, the same list."""
     asked, ranker = analyse(question), ranking.shipped()
     compared = _compare(asked, docs, ranker) if asked.wants in ("yesno", "choice") else []
     spans = _rank_spans(asked, docs, ranker, facts, hint, demos)
@@ -66,7 +69,7 @@ def _compare(question: Question, docs: Sequence[Doc], ranker: Ranker) -> list[An
     pages = [page_statics(d.title, d.text) for d in docs]
     yesno = question.wants == "yesno"
     verdict: Verdict = (decide if yesno else choose)(question, pages, ranker.idf)
-    texts = ("no", "yes") if yesno else question.choices
+    texts = ("no", "yes") if yesno else options(question, pages)
     labels = tuple(docs[i].label for i in dict.fromkeys(verdict.passages)) or (docs[0].label,)
     sure = 0.5 + verdict.margin / 2
     return [
@@ -101,6 +104,7 @@ def _rank_spans(
         for norm, score in best_by_string(found.norm, scores)
     ]
     steered.sort(key=lambda pair: (-pair[1], pair[0]))
+    settled = expected_f1(steered, ranker.temperature)[:MOST]
     return [
         Answer(
             _text(found, where[norm]),
@@ -108,7 +112,7 @@ def _rank_spans(
             _labels(found, norm, where[norm], docs),
             "span",
         )
-        for norm, expected in expected_f1(steered, ranker.temperature)
+        for norm, expected in settled
     ]
 
 

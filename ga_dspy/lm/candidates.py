@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from ga_dspy.lm.lexicon import (
@@ -98,7 +99,9 @@ def _trim(parsed: Parsed, span: Span) -> Span:
         if parsed.lower[start] in "$£€":
             break
         start += 1
-    while end > start and not parsed.lower[end - 1][-1].isalnum() and len(parsed.lower[end - 1]) < 2:
+    while (
+        end > start and not parsed.lower[end - 1][-1].isalnum() and len(parsed.lower[end - 1]) < 2
+    ):
         end -= 1
     return Span(start, end, span.kind)
 
@@ -138,7 +141,7 @@ def _pairs(parsed: Parsed, names: list[Span]) -> list[Span]:
     """Two names joined by a comma ("City, State"), each of at most three words."""
     return [
         Span(a.start, b.end, "pair")
-        for a, b in zip(names, names[1:], strict=False)
+        for a, b in pairwise(names)
         if b.start == a.end + 1
         and parsed.lower[a.end] == ","
         and a.end - a.start <= 3
@@ -175,8 +178,8 @@ def _mixed(parsed: Parsed, names: list[Span]) -> list[Span]:
 
 def _plain(parsed: Parsed, index: int) -> bool:
     word = parsed.lower[index]
-    return word[0].isalpha() and word not in STOPWORDS and not is_name_word(
-        parsed.tokens[index].text
+    return (
+        word[0].isalpha() and word not in STOPWORDS and not is_name_word(parsed.tokens[index].text)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ga_dspy.lm.candidates import bare_title
 from ga_dspy.lm.idf import Idf
 from ga_dspy.lm.lexicon import COUNTRIES, COUNTRY_OF, NATIONALITIES, US_STATES, noun_type
 from ga_dspy.lm.question import Question
@@ -79,6 +80,21 @@ def _subject(question: Question, name: str, pages: Sequence[PageStatics]) -> int
     return next((i for i, page in enumerate(pages) if norm in page.norms), -1)
 
 
+def options(question: Question, pages: Sequence[PageStatics]) -> tuple[str, ...]:
+    """The options as they are best written: the whole title where the question spells it out."""
+    asked = f" {normalize(question.text)} "
+    return tuple(_spelled(asked, name, pages) for name in question.choices)
+
+
+def _spelled(asked: str, name: str, pages: Sequence[PageStatics]) -> str:
+    for page in pages:
+        title = bare_title(page.page.title)
+        whole = f" {normalize(title)} "
+        if f" {normalize(name)} " in whole and whole in asked:
+            return title
+    return name
+
+
 def _alike(words: set[str], page: PageStatics) -> float:
     return max(
         (len(words & set(a.split())) / len(words | set(a.split())) for a in page.alias), default=0.0
@@ -128,9 +144,7 @@ def _maker(question: Question, pages: Sequence[PageStatics], subject: int) -> in
         titles = {form: i for i, p in enumerate(pages) for form in p.alias if i != subject}
         named = [
             (s.start, titles[n])
-            for s, n in zip(
-                pages[subject].page.spans, pages[subject].page.norms, strict=True
-            )
+            for s, n in zip(pages[subject].page.spans, pages[subject].page.norms, strict=True)
             if n in titles and pages[titles[n]].subject_type == "person"
         ]
         index = nearest(places, [start for start, _ in named])
@@ -219,9 +233,7 @@ def _ordered(
     return Verdict(int((a < b) == early), 0.6, subjects)
 
 
-def _shared(
-    question: Question, pages: Sequence[PageStatics], subjects: tuple[int, ...]
-) -> Verdict:
+def _shared(question: Question, pages: Sequence[PageStatics], subjects: tuple[int, ...]) -> Verdict:
     """Whether both subjects show a common value of the attribute that is asked about."""
     makers = tuple(_maker(question, pages, s) for s in subjects)
     asked = set(question.parsed.lower)

@@ -19,11 +19,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from ga_dspy.lm.completion import write_completion
 from ga_dspy.lm.fill import fill
 from ga_dspy.lm.prompt import read_prompt
+from ga_dspy.lm.streaming import streamed
 from ga_dspy.tokens import estimate_tokens
 
 MODEL = "ga-dspy/extractive"
@@ -54,8 +55,8 @@ class ExtractiveEngine:
         )
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Answer a request as a stream of events."""
-        yield from response_to_events(self.complete(request))
+        """Answer a request as a stream of events, a word at a time."""
+        yield from streamed(self.complete(request))
 
     def close(self) -> None:
         """Nothing to close."""
@@ -65,7 +66,7 @@ class ExtractiveEngine:
         return {}
 
     @classmethod
-    def load_state(cls, state: dict[str, Any]) -> ExtractiveEngine:  # noqa: ARG003  (DSPy's form)
+    def load_state(cls, state: dict[str, Any]) -> ExtractiveEngine:
         """Make the engine that `dump_state` described."""
         return cls()
 
@@ -93,7 +94,7 @@ class AsyncExtractiveEngine:
         return {}
 
     @classmethod
-    def load_state(cls, state: dict[str, Any]) -> AsyncExtractiveEngine:  # noqa: ARG003
+    def load_state(cls, state: dict[str, Any]) -> AsyncExtractiveEngine:
         """Make the engine that `dump_state` described."""
         return cls()
 

@@ -99,7 +99,9 @@ def additions(
     nodes = _nodes(question, docs, graph, chosen, faults)
     return Additions(
         nodes=tuple(nodes[: allowed.entities]),
-        facts=tuple(Fact(s.triple.head, s.triple.relation, s.triple.tail, (s.label,)) for s in chosen),
+        facts=tuple(
+            Fact(s.triple.head, s.triple.relation, s.triple.tail, (s.label,)) for s in chosen
+        ),
         times=tuple(s.triple.time for s in chosen),
     )
 
@@ -120,6 +122,8 @@ def _scored(
         base = _closeness(statement, doc, docs, asked, known) - 0.15 * place
         for triple in statement.triples:
             worth = base + _worth(triple, question, asked, subjects, known, normalize(candidate))
+            kind = statement.types.get(triple.tail, "")
+            worth += 0.7 * any(content_stem(word) in question.focus for word in kind.split())
             found.append(_Scored(worth, place, triple, doc.label))
     return found
 
@@ -153,13 +157,15 @@ def _worth(
     dated = question.wants in ("date", "year") and triple.kind in ("date", "year")
     counted = question.wants == "number" and triple.kind == "quantity"
     score += 0.8 if dated or counted else 0.0
-    return score - 0.15 * triple.sentence - (0.3 if triple.kind == "quantity" and not counted else 0)
+    return (
+        score - 0.15 * triple.sentence - (0.3 if triple.kind == "quantity" and not counted else 0)
+    )
 
 
 def _writable(
     triple: Triple, label: int, docs: Sequence[Doc], faults: frozenset[str], words: int
 ) -> bool:
-    """Whether a relation can stand on a line, was not rejected, and its ends stand in its passage."""
+    """Whether a relation was not rejected, fits on a line, and has its ends in its passage."""
     parts = (triple.head, triple.relation, triple.tail)
     line = " -> ".join(parts)
     if any(part in faults for part in parts) or line in faults:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,6 @@ from ga_dspy.lm.answer import NONE, rank
 from ga_dspy.lm.demonstrated import Demonstrated, read_demos
 from ga_dspy.lm.evidence import Answer, Doc, Fact
 from ga_dspy.lm.extract import Additions, additions
-from ga_dspy.lm.focus import rank_focused
 from ga_dspy.lm.inputs import Inputs, read_inputs
 from ga_dspy.lm.judge import Judgement, cited, judge
 from ga_dspy.lm.notes import notes
@@ -56,27 +55,24 @@ class Filling:
 
     @cached_property
     def docs(self) -> tuple[Doc, ...]:
-        """The passages, or what stands in for them: the notes, or the graph told in sentences."""
-        return self.inputs.docs or _told(self.inputs)
+        """The passages, then what the graph tells of others; the notes where there are neither."""
+        given = self.inputs
+        shown = {doc.label for doc in given.docs}
+        told = _told(fact for fact in given.graph.facts if not shown & set(fact.labels))
+        noted = (Doc(1, "", given.notes),) if given.notes else ()
+        return (*given.docs, *told) or noted
 
     @cached_property
     def ranked(self) -> list[Answer]:
-        """The ranker's answers, best first."""
-        given = self.inputs
-        return rank(
-            given.question,
-            self.docs,
-            facts=given.graph.facts,
-            hint=given.best,
-            demos=self.demos.answers,
-        )
+        """The ranker's answers, best first.
 
-    @cached_property
-    def settled(self) -> Answer:
-        """The final answer: what holds in several views of the passages."""
+        Facts of the graph and an earlier candidate are no hints where the passages they came from
+        are there to be read: measured on training questions, they then pulled more right answers
+        away than they brought in.
+        """
         given, demos = self.inputs, self.demos.answers
-        found = rank_focused(given.question, self.docs, facts=given.graph.facts, demos=demos)
-        return found[0] if found else NONE
+        hint = "" if given.docs else given.best
+        return rank(given.question, self.docs, hint=hint, demos=demos)
 
     @property
     def best(self) -> Answer:
@@ -116,7 +112,7 @@ class Filling:
     @property
     def supported(self) -> bool:
         """Whether the passages hold an answer at all."""
-        return bool(self.settled.text) and self.settled.score >= UNSUPPORTED
+        return bool(self.best.text) and self.best.score >= UNSUPPORTED
 
     def verdict(self) -> str:
         """One of "answered", "not in passages" and "premise refuted"."""
@@ -128,14 +124,14 @@ class Filling:
         """The numbers of the passages the answer rests on."""
         if self.refutation:
             return str(self.refutation.label)
-        labels = cited(self.question, self.docs, self.settled) if self.supported else ()
+        labels = cited(self.question, self.docs, self.best) if self.supported else ()
         return ", ".join(map(str, labels))
 
     def answer(self) -> str:
         """The short answer, or the sentence that refutes the question."""
         if self.refutation:
             return self.refutation.sentence
-        return self.settled.text or self.inputs.best
+        return self.best.text or self.inputs.best
 
     def thought(self) -> str:
         """One sentence of reasoning: the answer where it is found, else what to look for."""
@@ -220,11 +216,10 @@ def _choice(text: str, allowed: tuple[Any, ...]) -> Any:
     return next((value for value in allowed if str(value).lower() == text.lower()), allowed[0])
 
 
-def _told(inputs: Inputs) -> tuple[Doc, ...]:
-    if inputs.notes:
-        return (Doc(1, "", inputs.notes),)
+def _told(facts: Iterable[Fact]) -> tuple[Doc, ...]:
+    """Facts in sentences, one passage for each head."""
     about: dict[str, list[Fact]] = {}
-    for fact in inputs.graph.facts:
+    for fact in facts:
         about.setdefault(fact.head, []).append(fact)
     return tuple(
         Doc(min((n for f in facts for n in f.labels), default=1), head,

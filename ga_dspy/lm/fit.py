@@ -98,11 +98,21 @@ def save(files: dict[str, str], folder: Path) -> list[Path]:
     return paths
 
 
+def plain_question(text: str) -> str:
+    """A question in words where a decomposition writes "subject >> relation".
+
+    >>> plain_question("Brand >> author")
+    'What is the author of Brand?'
+    """
+    subject, arrow, relation = text.partition(">>")
+    return f"What is the {relation.strip()} of {subject.strip()}?" if arrow else text
+
+
 def _example(row: Row, idf: Idf) -> _Example | None:
     """A row's candidates with their F1; None where no span can answer it."""
     import numpy as np
 
-    question = analyse(row.question)
+    question = analyse(plain_question(row.question))
     if question.wants in ("yesno", "choice"):
         return None
     found = describe(question, row.docs, idf)

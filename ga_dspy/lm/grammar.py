@@ -25,13 +25,13 @@ RELATIVES = _words("who which that whose whom where")
 PRONOUNS = _words("he she it they his her its their")
 HEDGES = _words(
     "may might possibly probably perhaps likely reportedly allegedly supposedly presumably "
-    "apparently seems appears unknown unclear not never no reputed believed rumored rumoured thought"
-    " claimed"
+    "apparently seems appears unknown unclear not never no reputed believed rumored rumoured "
+    "thought claimed"
 )
 ADVERBS = _words(
     "also now currently well then later first originally primarily mainly mostly formerly "
     "jointly briefly officially subsequently eventually widely commonly often usually only just "
-    "still previously together directly entirely"
+    "still previously together directly entirely recently"
 )
 _IRREGULAR = _words(
     "born won wrote written sang sung led made known held found built began became came fought "
@@ -42,7 +42,7 @@ _IRREGULAR = _words(
     "makes produces publishes teaches works writes directs edits represents depicts joined "
     "comprising containing including consisting serving working living holding winning based "
     "located situated headquartered brought bought caught fell felt kept paid beat chose chosen "
-    "broke broken bore shown spent struck swam threw thrown sought hit"
+    "knew threw rode broke broken bore shown spent struck swam threw thrown sought hit"
 )
 _NOT_PAST = _words("united hundred red naked sacred wicked speed breed need seed feed bed shed")
 
@@ -95,9 +95,20 @@ def relation_phrase(words: Sequence[str], most: int = 6) -> str:
     if start < 0 or HEDGES & set(low[max(start - 3, 0) :]):
         return ""
     phrase = _trimmed([w for w in low[start:] if w not in ADVERBS and not w.isdigit()])
+    if phrase[0] in ("be", "been", "being"):
+        phrase = phrase[1:]
+    phrase = _second_complement(phrase)
     if len(phrase) > most:
         phrase = _shortened(phrase, most)
     return " ".join(word.capitalize() if word in NATIONALITIES else word for word in phrase)
+
+
+def _second_complement(phrase: list[str]) -> list[str]:
+    """Of "is a city in and the county seat of" only what governs the name after it."""
+    joints = [i for i, w in enumerate(phrase[:-1]) if w == "and" and phrase[i + 1] in DETERMINERS]
+    if not joints or phrase[0] not in BE or phrase[-1] not in PREPOSITIONS:
+        return phrase
+    return [phrase[0], *phrase[joints[-1] + 1 :]]
 
 
 def _trimmed(phrase: list[str]) -> list[str]:
@@ -121,7 +132,7 @@ def _introduces(word: str) -> bool:
 
 
 def _shortened(phrase: list[str], most: int) -> list[str]:
-    """"is a small unincorporated mining community in" becomes "is a mining community in"."""
+    """Make "is a mining community in" of "is a small unincorporated mining community in"."""
     inner = PREPOSITIONS & set(phrase[1:-1])
     if phrase[0] in BE and phrase[-1] in PREPOSITIONS and not inner:
         article = phrase[1:2] if phrase[1] in DETERMINERS else []

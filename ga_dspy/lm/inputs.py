@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ga_dspy.lm.evidence import Doc, Fact
@@ -31,7 +32,7 @@ _BEST = re.compile(r'[Bb]est answer so far is "([^"\n]+)"(?:[^"\n]*?\((0\.\d+|1\
 class KnownGraph(NamedTuple):
     """The graph of a prompt: entity names with the labels of their passages, and relations."""
 
-    entities: dict[str, tuple[int, ...]] = {}
+    entities: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -96,9 +97,9 @@ def _question_like(texts: Iterable[str]) -> str:
 
 
 def read_passages(text: str) -> tuple[Doc, ...]:
-    """Passages as `[n] title` over a line of text; else DSPy's numbered list; else one passage.
+    r"""Passages as `[n] title` over a line of text; else DSPy's numbered list; else one passage.
 
-    >>> read_passages("[3] Red Lodge\\nA city.")
+    >>> read_passages("[3] Red Lodge\nA city.")
     (Doc(label=3, title='Red Lodge', text='A city.'),)
     """
     marks = list(_BLOCK.finditer(text))
@@ -133,7 +134,8 @@ def read_graph(text: str) -> KnownGraph:
         labels, line = _labelled(_NUMBERED.sub("", raw))
         parts = re.split(r"\s(?<!\\)->\s", line)
         if len(parts) == 3:
-            facts.append(Fact(*map(_plain, parts), labels))
+            head, relation, tail = map(_plain, parts)
+            facts.append(Fact(head, relation, tail, labels))
         elif _NUMBERED.match(raw) and line:
             entities[_plain(_without_details(line))] = labels
     return KnownGraph(entities, tuple(facts))

@@ -80,9 +80,7 @@ def _next(
     return "", ""
 
 
-def _reasoning(
-    question: Question, facts: Sequence[Fact], best: Answer, sought: str
-) -> str:
+def _reasoning(question: Question, facts: Sequence[Fact], best: Answer, sought: str) -> str:
     """One to three plain sentences that agree with the judgement."""
     sentences = []
     if links := _links(question, facts):

@@ -52,9 +52,7 @@ def leads(question: Question, inputs: Inputs, ranked: Sequence[Answer]) -> list[
     return sorted(found.values(), key=lambda lead: (-lead.worth, lead.name))
 
 
-def _weighed(
-    question: Question, doc: Doc, statement: Statements
-) -> list[tuple[Mention, float]]:
+def _weighed(question: Question, doc: Doc, statement: Statements) -> list[tuple[Mention, float]]:
     """Each name of a passage with its fit to what the question says."""
     parsed = parse(doc.text)
     stated: dict[str, Triple] = {}
@@ -81,9 +79,7 @@ def _near(question: Question, parsed: Parsed, mention: Mention) -> float:
     return worth - 0.1 * number
 
 
-def _stated(
-    question: Question, name: str, statement: Statements, triple: Triple | None
-) -> float:
+def _stated(question: Question, name: str, statement: Statements, triple: Triple | None) -> float:
     kind = statement.types.get(name, "")
     worth = 0.7 * sum(content_stem(w) in question.focus for w in kind.split())
     if triple is not None:

@@ -5,6 +5,8 @@ They are short on purpose and hold only words of the language, nothing from any 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -22,8 +24,9 @@ upon within among along while because until since per via
 MONTHS = _words("""
 january february march april may june july august september october november december
 """)
-NAME_CONNECTORS = _words("of the de da del della di du la le les el al van von der den for in & "
-    "- ’ ' . to on a at")
+NAME_CONNECTORS = _words(
+    "of the de da del della di du la le les el al van von der den for in & - ’ ' . to on a at"
+)
 NUMBER_WORDS = _words("""
 one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand
@@ -76,7 +79,9 @@ soundtrack single episode drama comedy documentary painting sculpture manga anim
 trilogy franchise program programme tv track ep thriller adaptation anthology newspaper journal
 journals sequel
 """)
-DATE_NOUNS = _words("year date day month decade century time era period season age birthday birthdate")
+DATE_NOUNS = _words(
+    "year date day month decade century time era period season age birthday birthdate"
+)
 NUMBER_NOUNS = _words("""
 number population amount percentage percent total height length size distance speed cost price
 count rank elevation depth weight many much census duration age capacity
@@ -178,7 +183,9 @@ US_STATES = frozenset(
     maryland, massachusetts, michigan, minnesota, mississippi, missouri, montana, nebraska, nevada,
     new hampshire, new jersey, new mexico, new york, north carolina, north dakota, ohio, oklahoma,
     oregon, pennsylvania, rhode island, south carolina, south dakota, tennessee, texas, utah,
-    vermont, virginia, washington, west virginia, wisconsin, wyoming""".replace("\n", " ").split(",")
+    vermont, virginia, washington, west virginia, wisconsin, wyoming""".replace("\n", " ").split(
+        ","
+    )
 )
 
 
@@ -227,6 +234,7 @@ RELATED = {
 """Words that often tell the same relation in a question and in its answer's sentence."""
 
 
+@lru_cache(maxsize=32768)
 def noun_type(noun: str) -> str:
     """The kind of thing a common noun names: "person", "place", "group", "work", ... or "".
 

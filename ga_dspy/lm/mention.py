@@ -83,7 +83,12 @@ def _names(parsed: Parsed) -> list[Mention]:
                 continue
             end = _run_end(parsed, i, stop)
             text = parsed.slice(i, end)
-            if text.lower() not in NATIONALITIES and not _qualifies(parsed, end) and not _DEGREE.fullmatch(text) and end - i <= _LONGEST:
+            if (
+                text.lower() not in NATIONALITIES
+                and not _qualifies(parsed, end)
+                and not _DEGREE.fullmatch(text)
+                and end - i <= _LONGEST
+            ):
                 found.append(Mention(i, end, text, "name"))
             i = end
     return _with_places(parsed, found)
@@ -141,9 +146,14 @@ def _with_places(parsed: Parsed, names: list[Mention]) -> list[Mention]:
     for name in names:
         last = joined[-1] if joined else None
         state = name.text.lower() in US_STATES or name.text.lower() in COUNTRIES
-        if last and state and name.start == last.end + 1 and parsed.lower[last.end] == ",":
-            if last.text.lower() not in US_STATES | COUNTRIES and "," not in last.text:
-                joined[-1] = Mention(last.start, name.end, parsed.slice(last.start, name.end), "name")
-                continue
-        joined.append(name)
+        after_comma = last and name.start == last.end + 1 and parsed.lower[last.end] == ","
+        if last and state and after_comma and not _is_joined(last.text):
+            text = parsed.slice(last.start, name.end)
+            joined[-1] = Mention(last.start, name.end, text, "name")
+        else:
+            joined.append(name)
     return joined
+
+
+def _is_joined(name: str) -> bool:
+    return "," in name or name.lower() in US_STATES or name.lower() in COUNTRIES

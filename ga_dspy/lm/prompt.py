@@ -11,6 +11,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
@@ -233,7 +234,7 @@ def _tagged(text: str, names: list[str]) -> dict[str, str]:
 def _demos(
     turns: list[tuple[str, str]], inputs: list[str], outputs: list[str], style: Style
 ) -> Iterable[DemoTurn]:
-    for (role, asked), (other, said) in zip(turns, turns[1:], strict=False):
+    for (role, asked), (other, said) in pairwise(turns):
         if (role, other) == ("user", "assistant"):
             given = _values(_body(asked), inputs, style)
             told = _said(said, outputs, style)

@@ -83,7 +83,7 @@ def analyse(question: str) -> Question:
 def _find_wh(parsed: Parsed) -> tuple[str, int]:
     """The interrogative word: at the start, else the last "what", else the likeliest other."""
     lower = parsed.lower
-    starts = [a for a, _ in parsed.bounds][-1:] + [0]
+    starts = [*[a for a, _ in parsed.bounds][-1:], 0]
     for start in starts:
         for i in (start, start + 1):
             if i < len(lower) and lower[i] in _WH and _interrogative_start(lower, i, start):
@@ -135,7 +135,7 @@ def _wh_noun(parsed: Parsed, wh: str, index: int) -> str:
             phrase = _phrase(parsed, offset) or phrase
         return _head(phrase)
     if wh == "how" and index + 2 < len(lower):
-        return _head([w for w in _phrase(parsed, index + 2)[:3]])
+        return _head(_phrase(parsed, index + 2)[:3])
     return ""
 
 
@@ -152,7 +152,7 @@ def _phrase(parsed: Parsed, start: int) -> list[str]:
 
 
 def _head(words: list[str]) -> str:
-    """The first known kind of thing (the last of several in a row), else the second word at most."""
+    """The first known kind of thing (the last of several in a row), else the second word."""
     for i, word in enumerate(words[:5]):
         if noun_type(word):
             while i + 1 < len(words) and noun_type(words[i + 1]):
@@ -162,9 +162,7 @@ def _head(words: list[str]) -> str:
     return alpha[-1] if alpha else ""
 
 
-def _wants(
-    parsed: Parsed, wh: str, index: int, noun: str, choices: tuple[str, ...]
-) -> str:
+def _wants(parsed: Parsed, wh: str, index: int, noun: str, choices: tuple[str, ...]) -> str:
     lower = parsed.lower
     last = parsed.bounds[-1][0] if parsed.bounds else 0
     aux = bool(lower) and (lower[last] in _AUXILIARIES or (lower[0] in _AUXILIARIES and not wh))
@@ -202,7 +200,7 @@ def _order(parsed: Parsed) -> str:
 
 
 def _choices(parsed: Parsed) -> tuple[str, ...]:
-    """The two options of "A or B" (or of "between A and B"), as written; () where there are none."""
+    """The two options of "A or B" or "between A and B", as written; () where there are none."""
     lower = parsed.lower
     joints = [i for i, w in enumerate(lower) if w == "or" and 0 < i < len(lower) - 1]
     if not joints and lower[:1] == ("between",):

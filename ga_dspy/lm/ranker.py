@@ -10,14 +10,26 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ga_dspy.errors import MissingExtra
+from ga_dspy.errors import GaDspyError, MissingExtra
+from ga_dspy.lm.features import NAMES
 from ga_dspy.lm.idf import Idf, loads
 
 if TYPE_CHECKING:
     import numpy as np
 
-MODEL_FILES = ("ranker-0.txt", "ranker-1.txt")
+MODEL_FILES = ("ranker-0.txt", "ranker-1.txt", "ranker-2.txt")
 _CONSIDERED = 15
+
+
+class WeightsMismatch(GaDspyError):
+    """The ranker's weights were fitted for other features than the code now has."""
+
+    def __init__(self, fitted: set[int], current: int) -> None:
+        super().__init__(
+            f"the ranker's weights were fitted for {sorted(fitted)} features, the code has "
+            f"{current}; fit them again with: ga-dspy fit-extractive"
+        )
+        self.fitted, self.current = fitted, current
 
 
 class Ranker(NamedTuple):
@@ -55,6 +67,9 @@ def build(files: Mapping[str, str]) -> Ranker:
         raise MissingExtra("lightgbm", "offline") from error
     scale = json.loads(files["scale.json"])
     boosters = tuple(lightgbm.Booster(model_str=files[name]) for name in MODEL_FILES)
+    fitted = {b.num_feature() for b in boosters}
+    if fitted != {len(NAMES)}:
+        raise WeightsMismatch(fitted, len(NAMES))
     return Ranker(loads(files["idf.json"]), boosters, **scale)
 
 
@@ -74,9 +89,7 @@ def best_by_string(norm: Sequence[str], scores: np.ndarray) -> list[tuple[str, f
     return sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def expected_f1(
-    ranked: Sequence[tuple[str, float]], temperature: float
-) -> list[tuple[str, float]]:
+def expected_f1(ranked: Sequence[tuple[str, float]], temperature: float) -> list[tuple[str, float]]:
     """Re-rank normalised strings by their F1 against one another, weighed by their odds.
 
     A string that shares words with other likely ones is the safer answer (minimum Bayes risk).

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from ga_dspy.errors import GaDspyError
+from ga_dspy.lm.streaming import streamed
 from ga_dspy.tokens import estimate_tokens
 
 
@@ -74,7 +75,7 @@ class ScriptedEngine:
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Answer a request as a stream of events."""
-        yield from response_to_events(self.complete(request))
+        yield from streamed(self.complete(request))
 
     def close(self) -> None:
         """Nothing to close."""

@@ -54,8 +54,8 @@ class PageStatics(NamedTuple):
     """Static features of a passage: one row a candidate, columns as in `NAMES`.
 
     `definition` holds the stems of what its first sentence says the subject is ("is a ..."),
-    `subject_type` the type of the subject, `alias` the normalised forms of the title, `brackets`
-    nothing but rows' own data, `names` the normalised candidates as a set.
+    `subject_type` the type of the subject, `alias` the normalised forms of the title, `norms` the
+    normalised candidates as a set and `types` the guessed type of each candidate.
     """
 
     page: Page

@@ -51,9 +51,7 @@ def demo_prior(question: Question, demos: Sequence[Demo]) -> dict[str, float]:
     total = sum(s for s, _ in pairs)
     marks = sorted({m for _, shown in pairs for m in shown} | _ALL) if pairs else []
     trust = total / (total + 1.0)
-    return {
-        m: trust * (2 * sum(s for s, shown in pairs if m in shown) / total - 1) for m in marks
-    }
+    return {m: trust * (2 * sum(s for s, shown in pairs if m in shown) / total - 1) for m in marks}
 
 
 _ALL = frozenset({"digit", "capital", "lower", "length-1", "length-2", "length-3", "length-4"})
@@ -84,7 +82,7 @@ def fact_shifts(question: Question, facts: Sequence[Fact]) -> dict[str, float]:
 
 
 def hint_shift(hint: str, norm: str) -> float:
-    """The shift for a candidate that an earlier step named; half of it where one holds the other."""
+    """The shift for a candidate that an earlier step named; half where the hint holds it."""
     wanted = normalize(hint)
     if not wanted or not norm:
         return 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import string
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ga_dspy.errors import MissingExtra
@@ -132,7 +133,7 @@ def parse(text: str) -> Parsed:
     """Cut a text into sentences and tokens."""
     tokens = tokenize(text)
     starts = [*_sentence_starts(text, tokens), len(tokens)] if tokens else []
-    bounds = tuple(zip(starts, starts[1:], strict=False))
+    bounds = tuple(pairwise(starts))
     sentence = tuple(n for n, (a, b) in enumerate(bounds) for _ in range(a, b))
     lower = tuple(t.text.lower() for t in tokens)
     stems = tuple(content_stem(t.text) for t in tokens)
@@ -274,7 +275,11 @@ def number_spans(parsed: Parsed) -> list[Span]:
         if i and words[i - 1].text in "$£€" and _glued(list(words[i - 1 : i + 1]), 1):
             spans.append(Span(i - 1, i + 1, "number"))
         stop = parsed.bounds[parsed.sentence[i]][1]
-        if i and lower[i] in _SCALES and (words[i - 1].text[0].isdigit() or lower[i - 1] in NUMBER_WORDS):
+        if (
+            i
+            and lower[i] in _SCALES
+            and (words[i - 1].text[0].isdigit() or lower[i - 1] in NUMBER_WORDS)
+        ):
             continue
         after = i + 1 + (i + 1 < stop and lower[i + 1] in _SCALES)
         spans.append(Span(i, after, "number"))

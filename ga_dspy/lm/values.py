@@ -75,14 +75,10 @@ def numbers(parsed: Parsed) -> list[Counted]:
     """
     found: list[Counted] = []
     for span in number_spans(parsed):
-        word = parsed.lower[span.start]
-        if span.kind != "number" or span.end - span.start > 1:
-            continue
-        value = _number_value(word)
-        if value is None:
-            continue
-        following = parsed.lower[span.end] if span.end < len(parsed.lower) else ""
-        found.append(Counted(value * _SCALES.get(following, 1.0), span.start))
+        words = parsed.lower[span.start : span.end]
+        value = _number_value(words[0]) if span.kind == "number" else None
+        if value is not None:
+            found.append(Counted(value * _SCALES.get(words[-1], 1.0), span.start))
     return found
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import dspy
 import mlflow
-import pandas as pd  # type: ignore[import-untyped]  # has no stubs of its own
+import pandas as pd
 from mlflow.models import set_model
 
 from ga_dspy.artifact import load, show

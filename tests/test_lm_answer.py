@@ -1,0 +1,158 @@
+"""The extractive answerer, through its public door, on texts written for these tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("lightgbm")
+
+from ga_dspy.lm.answer import Demo, Doc, Fact, answer, rank
+
+AUTHOR = Doc(
+    4,
+    "The Glass Orchard",
+    "The Glass Orchard is a 1931 novel by the English writer Miriam Holt. It was published by "
+    "Larch Press.",
+)
+WRITER = Doc(
+    7,
+    "Miriam Holt",
+    "Miriam Holt (born 12 March 1898 in Whitby) was an English novelist and journalist. She "
+    "studied at Girton College and died in 1967.",
+)
+ELDER = Doc(
+    2,
+    "Peter Vance",
+    "Peter Vance (4 May 1850 – 2 June 1910) was an American botanist from Ohio.",
+)
+YOUNGER = Doc(
+    5,
+    "Carl Brandt",
+    "Carl Brandt (9 July 1871 – 1 March 1940) was a German botanist and painter.",
+)
+BIRTHDAY = "When was the author of the novel The Glass Orchard born?"
+
+
+def test_the_date_of_birth_is_read_from_the_linked_passage() -> None:
+    found = answer(BIRTHDAY, [AUTHOR, WRITER])
+    assert found.text == "12 March 1898"
+    assert found.labels[0] == 7
+    assert found.kind == "span"
+
+
+def test_a_person_is_named_where_the_question_says_who() -> None:
+    assert answer("Who wrote the novel The Glass Orchard?", [AUTHOR, WRITER]).text == "Miriam Holt"
+
+
+def test_the_same_arguments_give_the_same_ranking() -> None:
+    assert rank(BIRTHDAY, [AUTHOR, WRITER]) == rank(BIRTHDAY, [AUTHOR, WRITER])
+
+
+def test_scores_are_probabilities_in_falling_order() -> None:
+    scores = [a.score for a in rank(BIRTHDAY, [AUTHOR, WRITER, ELDER])]
+    assert len(scores) > 5
+    assert scores == sorted(scores, reverse=True)
+    assert all(0.0 <= s <= 1.0 for s in scores)
+
+
+def test_every_span_stands_in_a_passage_that_it_cites() -> None:
+    docs = {d.label: f"{d.title} {d.text}" for d in (AUTHOR, WRITER)}
+    for found in rank(BIRTHDAY, [AUTHOR, WRITER]):
+        assert found.text in docs[found.labels[0]]
+
+
+def test_without_passages_there_is_no_answer_and_the_kind_says_so() -> None:
+    found = answer(BIRTHDAY, [])
+    assert (found.text, found.score, found.labels, found.kind) == ("", 0.0, (), "none")
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Who was born first, Peter Vance or Carl Brandt?", "Peter Vance"),
+        ("Who was born first, Carl Brandt or Peter Vance?", "Peter Vance"),
+        ("Who is younger, Peter Vance or Carl Brandt?", "Carl Brandt"),
+        ("Who died later, Peter Vance or Carl Brandt?", "Carl Brandt"),
+        ("Which botanist was also a painter, Peter Vance or Carl Brandt?", "Carl Brandt"),
+        ("Which botanist was American, Carl Brandt or Peter Vance?", "Peter Vance"),
+    ],
+)
+def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
+    question: str, expected: str
+) -> None:
+    found = answer(question, [ELDER, YOUNGER])
+    assert (found.text, found.kind) == (expected, "choice")
+    assert set(found.labels) == {2, 5}
+
+
+def test_the_larger_count_wins_where_more_is_asked() -> None:
+    docs = [
+        Doc(1, "Salix minor", "Salix minor is a genus of shrubs with 14 species."),
+        Doc(2, "Ardea flora", "Ardea flora is a genus of trees that holds about 130 species."),
+    ]
+    question = "Which genus has more species, Salix minor or Ardea flora?"
+    assert answer(question, docs).text == "Ardea flora"
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Are Peter Vance and Carl Brandt both botanists?", "yes"),
+        ("Are Peter Vance and Carl Brandt both painters?", "no"),
+        ("Are Peter Vance and Carl Brandt of the same nationality?", "no"),
+        ("Was Peter Vance born before Carl Brandt?", "yes"),
+        ("Was Carl Brandt born before Peter Vance?", "no"),
+    ],
+)
+def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) -> None:
+    found = answer(question, [ELDER, YOUNGER])
+    assert (found.text, found.kind) == (expected, "yesno")
+
+
+def test_the_two_outcomes_of_a_comparison_share_one_probability() -> None:
+    first, second = rank("Are Peter Vance and Carl Brandt both painters?", [ELDER, YOUNGER])[:2]
+    assert first.score + second.score == pytest.approx(1.0)
+
+
+def test_the_order_of_passages_alone_does_not_hide_the_answer() -> None:
+    assert answer(BIRTHDAY, [ELDER, WRITER, AUTHOR]).text == "12 March 1898"
+
+
+def _score(text: str, found: list[tuple[str, float]]) -> float:
+    return dict(found)[text]
+
+
+def _scores(**given: object) -> list[tuple[str, float]]:
+    question = "What is the writer of The Glass Orchard known for?"
+    ranked = rank(question, [AUTHOR, WRITER], **given)  # type: ignore[arg-type]
+    return [(a.text, a.score) for a in ranked]
+
+
+def test_a_hint_raises_the_candidate_it_names() -> None:
+    assert _score("Larch Press", _scores(hint="Larch Press")) > _score("Larch Press", _scores())
+
+
+def test_a_hint_that_no_passage_holds_changes_nothing() -> None:
+    assert _scores(hint="Mount Erebus") == _scores()
+
+
+def test_a_fact_about_the_asked_relation_raises_its_tail() -> None:
+    facts = [Fact("Miriam Holt", "known for writing", "Larch Press", (4,))]
+    assert _score("Larch Press", _scores(facts=facts)) > _score("Larch Press", _scores())
+
+
+def test_demonstrations_of_dates_move_scores_towards_dates() -> None:
+    demos = [Demo("What is the writer of Old Mill known for?", "3 June 1920")] * 3
+    assert _score("12 March 1898", _scores(demos=demos)) > _score("12 March 1898", _scores())
+
+
+def test_demonstrations_with_other_answers_give_other_scores() -> None:
+    dates = [Demo("What is the writer of Old Mill known for?", "3 June 1920")] * 3
+    words = [Demo("What is the writer of Old Mill known for?", "stone bridges")] * 3
+    assert _scores(demos=dates) != _scores(demos=words)
+
+
+def test_demonstrations_of_unlike_questions_change_nothing() -> None:
+    question, docs = "Who wrote the novel The Glass Orchard?", [AUTHOR, WRITER]
+    demos = [Demo("How many islands has Tonga?", "169")]
+    assert rank(question, docs, demos=demos) == rank(question, docs)
