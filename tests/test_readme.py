@@ -15,7 +15,9 @@ README = Path(__file__).parents[1] / "README.md"
 def test_the_first_lines_print_what_the_readme_says(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("lightgbm")
-    code, output = re.findall(r"```(?:python)?\n(.*?)```", README.read_text(), re.DOTALL)[1:3]
+    first = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README.read_text(), re.DOTALL)
+    assert first is not None
+    code, output = first.groups()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )

@@ -25,11 +25,11 @@ __all__ = ["DEMO_QUESTION", "Split", "corpus", "questions"]
 Split = Literal["train", "dev"]
 
 DEMO_QUESTION = (
-    "A paper about which machine was translated by the daughter of the poet who became famous "
-    "with Childe Harold's Pilgrimage?"
+    "In which city was the scientist born after whom the lander that touched down on Titan "
+    "in 2005 is named?"
 )
 
-"""A bridge over Lord Byron and Ada Lovelace, of the train questions: shown, not scored."""
+"""A bridge over Cassini–Huygens and its namesake, of the train questions: shown, not scored."""
 
 
 def corpus() -> list[Passage]:

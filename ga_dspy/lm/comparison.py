@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ga_dspy.lm.candidates import bare_title
@@ -15,18 +16,23 @@ from ga_dspy.lm.values import dates, nearest, numbers
 
 _BIRTH = frozenset("born older younger oldest youngest birth elder age".split())
 _DEATH = frozenset("died die dies death dead".split())
-_GENERIC = frozenset(
-    stem(w)
-    for w in "same both first earlier later older younger born die died more most considered kind "
+_GENERIC = (
+    "same both first earlier later older younger born die died more most considered kind "
     "type one country nationality are located from known which who film come came released "
-    "person recently director of".split()
-)
+    "person recently director of"
+).split()
 _CAREER = frozenset(
     "profession professions occupation occupations career careers job jobs roles hats".split()
 )
 _REACH = 6
 _MADE_BY = {"director": "direct", "composer": "compos", "performer": "perform", "singer": "sing",
             "author": "author", "writer": "write", "producer": "produc"}  # fmt: skip
+
+
+@cache
+def _generic_stems() -> frozenset[str]:
+    """Words that say what is compared, not of what; stemmed when first needed."""
+    return frozenset(map(stem, _GENERIC))
 
 
 class Verdict(NamedTuple):
@@ -281,7 +287,7 @@ def _predicated(
 ) -> Verdict:
     """Whether what is said of the subjects stands in the passage of each of them."""
     titles = {s for i in subjects for s in keywords(pages[i].page.title)}
-    wanted = {s for s in question.keywords if s not in titles and s not in _GENERIC}
+    wanted = {s for s in question.keywords if s not in titles and s not in _generic_stems()}
     if not wanted or not subjects:
         return Verdict(1, 0.0, subjects)
     shares = []
