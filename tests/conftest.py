@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import dspy
 import pytest
 
+collect_ignore = ["app_of_ten_lines.py"]
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
 
 

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("mlflow", "Stemmer", "bm25s", "torch", "faiss", "datasets", "lightgbm", "sentence_transformers", "pyarrow")
+HEAVY = (
+    "mlflow",
+    "Stemmer",
+    "bm25s",
+    "torch",
+    "faiss",
+    "datasets",
+    "lightgbm",
+    "sentence_transformers",
+    "pyarrow",
+)
 
 
 def python(code: str) -> str:

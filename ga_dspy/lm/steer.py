@@ -9,7 +9,7 @@ from ga_dspy.lm.links import share
 from ga_dspy.lm.question import Question, analyse
 from ga_dspy.lm.text import keywords, normalize
 
-DEMO_STRENGTH = 0.6
+DEMO_STRENGTH = 1.5
 FACT_STRENGTH = 0.5
 HINT_STRENGTH = 0.6
 

@@ -1,0 +1,49 @@
+"""The artifact in `artifacts/demo`: intact, and the same bytes when it is compiled again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy.artifact import verify
+from ga_dspy.cli.compile import CompileArgs, run_compile
+from ga_dspy.demo import corpus, questions
+from ga_dspy.retrieval import Index
+
+ARTIFACT = Path(__file__).parents[1] / "artifacts" / "demo"
+
+
+def test_the_committed_artifact_is_intact() -> None:
+    assert verify(ARTIFACT) == ()
+
+
+@pytest.mark.slow
+def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -> None:
+    for package in ("sentence_transformers", "lightgbm"):
+        pytest.importorskip(package)
+    Index.build(corpus(), tmp_path / "index")
+    again = tmp_path / "demo"
+    run_compile(
+        CompileArgs(
+            dataset="hotpotqa",
+            train=questions("train"),
+            validation="10",
+            test=questions("dev"),
+            index=tmp_path / "index",
+            out=again,
+            recipe="bootstrap-rs",
+            track=False,
+        )
+    )
+    program = "program.json"
+    assert (again / program).read_bytes() == (ARTIFACT / program).read_bytes()
+    assert timeless(again) == timeless(ARTIFACT)
+
+
+def timeless(artifact: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((artifact / "manifest.json").read_text())
+    del manifest["created"], manifest["cost"]["seconds"]
+    return manifest
