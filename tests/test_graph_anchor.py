@@ -163,6 +163,13 @@ def test_a_read_step_that_fails_twice_is_named_and_the_question_still_answered()
     assert prediction.answer == "Montana"
 
 
+def test_what_was_grounded_is_kept_where_the_attempt_after_feedback_fails() -> None:
+    mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
+    prediction = run([mixed, "gibberish", "more gibberish", ANSWER])
+    assert [relation.tail for relation in prediction.graph.relations] == ["Carbon County"]
+    assert prediction.failures == ()
+
+
 def test_a_truncated_graph_is_asked_for_anew() -> None:
     cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
     assert run([cut, FIRST, SECOND, ANSWER]).calls == 4

@@ -37,9 +37,8 @@ def concluded(
     passages: Mapping[int, Passage],
     meter: Meter,
 ) -> Generator[Ask, dspy.Prediction, Conclusion]:
-    """Ask for the answer; of the inputs, those that the predictor's signature has are given."""
-    wanted = {name: inputs[name] for name in predictor.signature.input_fields if name in inputs}
-    reply = yield from asked("answer", predictor, wanted, meter)
+    """Ask for the answer."""
+    reply = yield from asked("answer", predictor, inputs, meter)
     answer, verdict = (reply.answer or "").strip(), str(reply.verdict)
     named = tuple(label for label in cited_labels(said(reply.cited)) if label in passages)
     cited = named or _holding(answer, passages)[:1]

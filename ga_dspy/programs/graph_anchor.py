@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import dspy
 
@@ -21,65 +20,21 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs.answering import Conclusion, concluded
 from ga_dspy.programs.base import MultiHopProgram, one_of, whole
 from ga_dspy.programs.conversation import Ask, Conversation, Request, Search
-from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.prediction import Step, chain_links, quotes
+from ga_dspy.programs.predictors import (
+    AnswerFrom,
+    IndexKind,
+    Stop,
+    check_combination,
+    signatures,
+)
+from ga_dspy.programs.progress import Progress, Verdict
 from ga_dspy.programs.reading import Reading, Shown, fit
 from ga_dspy.programs.reformulate import reformulated
 from ga_dspy.programs.salvage import StepFailed, asked, retrace
-from ga_dspy.signatures import (
-    AnswerQuestion,
-    GraphProposal,
-    JudgeSufficiency,
-    ReadAndJudge,
-    ReadNotesAndJudge,
-    UpdateGraph,
-    UpdateNotes,
-)
+from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import EMPTY, said
 from ga_dspy.tokens import TokenCounter, estimate_tokens
-
-IndexKind = Literal["graph", "text"] | None
-AnswerFrom = Literal["both", "passages", "graph"]
-Stop = Literal["judge", "judge+path"]
-_NOTES = "the notes taken so far, with passage numbers"
-
-
-class Verdict(NamedTuple):
-    """What the judge said, with every way of saying nothing read as empty."""
-
-    reasoning: str = ""
-    judgement: str = ""
-    candidate: str = ""
-    next_query: str = ""
-
-    @classmethod
-    def of(cls, reply: dspy.Prediction) -> Verdict:
-        """Read a judge's reply."""
-        return cls(
-            said(reply.reasoning), reply.judgement, said(reply.candidate), said(reply.next_query)
-        )
-
-
-@dataclass
-class Progress:
-    """Everything known about one question while it is being worked on."""
-
-    question: str
-    meter: Meter = field(default_factory=Meter)
-    reading: Reading = field(default_factory=Reading)
-    graph: KnowledgeGraph = field(default_factory=KnowledgeGraph)
-    notes: str = ""
-    steps: list[Step] = field(default_factory=list)
-
-    @property
-    def reasoning(self) -> str:
-        """What the step before concluded."""
-        return self.steps[-1].reasoning if self.steps else ""
-
-    @property
-    def candidate(self) -> str:
-        """The latest answer that a judge saw."""
-        return next((step.candidate for step in reversed(self.steps) if step.candidate), "")
 
 
 class GraphAnchor(MultiHopProgram):
@@ -144,8 +99,8 @@ class GraphAnchor(MultiHopProgram):
         self.passage_tokens = whole("passage_tokens", passage_tokens, 50)
         self.abstain = abstain
         self.count = count
-        _check_combination(self.index, self.answer_from, self.stop)
-        for name, signature in _signatures(fused, self.index, self.answer_from).items():
+        check_combination(self.index, self.answer_from, self.stop)
+        for name, signature in signatures(fused, self.index, self.answer_from).items():
             setattr(self, name, dspy.Predict(signature))
 
     def settings(self) -> dict[str, Any]:
@@ -202,13 +157,12 @@ class GraphAnchor(MultiHopProgram):
             step, reply = yield from self._index(predictor, progress, step, inputs)
         elif self.index == "text":
             predictor = self.read if self.fused else self.update
-            reply = yield from asked("read", predictor, _given(predictor, inputs), progress.meter)
+            reply = yield from asked("read", predictor, inputs, progress.meter)
             progress.notes = said(reply.notes) or progress.notes
             progress.reading.note_gain("notes rewritten")
         if reply is None or not self.fused:
             inputs = self._inputs(progress, step.query, fresh)
-            judge = _given(self.judge, inputs)
-            reply = yield from asked("judge", self.judge, judge, progress.meter)
+            reply = yield from asked("judge", self.judge, inputs, progress.meter)
         verdict = Verdict.of(reply)
         return step.model_copy(
             update={**verdict._asdict(), "graph": progress.graph, "notes": progress.notes}
@@ -222,15 +176,19 @@ class GraphAnchor(MultiHopProgram):
         inputs: dict[str, Any],
     ) -> Generator[Ask, dspy.Prediction, tuple[Step, dspy.Prediction]]:
         """Ask what the passages add; send back what they do not support; keep what they do."""
-        given = _given(predictor, inputs)
         attempts: list[tuple[dspy.Prediction, Grounding]] = []
         for _ in range(1 + self.feedback_rounds):
-            told = {**given, "feedback": attempts[-1][1].feedback if attempts else ""}
-            reply = yield from asked("read", predictor, told, progress.meter)
+            told = {**inputs, "feedback": attempts[-1][1].feedback if attempts else ""}
+            try:
+                reply = yield from asked("read", predictor, told, progress.meter)
+            except StepFailed:
+                if not attempts:
+                    raise
+                break  # What the attempt before got right is kept.
             known = {entity.name for entity in progress.graph.entities}
             found = ground(reply.additions.draft, progress.reading.passages, known)
             attempts.append((reply, found))
-            if not attempts[-1][1].feedback:
+            if not found.feedback:
                 break
         before = progress.graph
         for _, grounding in attempts:
@@ -240,7 +198,7 @@ class GraphAnchor(MultiHopProgram):
         progress.reading.note_gain(added)
         reply, last = attempts[-1]
         clean = _sanitised(reply, last, progress.reading)
-        retrace(predictor, [attempt for attempt, _ in attempts], {**given, "feedback": ""}, clean)
+        retrace(predictor, [attempt for attempt, _ in attempts], {**inputs, "feedback": ""}, clean)
         dropped: tuple[Dropped, ...] = sum((g.dropped for _, g in attempts), ())
         return step.model_copy(
             update={
@@ -332,51 +290,8 @@ class GraphAnchor(MultiHopProgram):
         return linearise(pruned.graph, labels=labels)
 
 
-def _given(predictor: dspy.Predict, inputs: dict[str, Any]) -> dict[str, Any]:
-    return {name: inputs[name] for name in predictor.signature.input_fields if name in inputs}
-
-
 def _sanitised(reply: dspy.Prediction, grounding: Grounding, reading: Reading) -> dspy.Prediction:
     """The reply as a demonstration may show it: its proposal holds grounded items only."""
     text = linearise(KnowledgeGraph().merge(grounding.update), labels=reading.labels)
     values = {**dict(reply.items()), "additions": GraphProposal.model_validate(text)}
     return dspy.Prediction(**values)
-
-
-def _signatures(
-    fused: bool, index: IndexKind, answer_from: AnswerFrom
-) -> dict[str, type[dspy.Signature]]:
-    """The predictors of a combination of settings, by attribute name."""
-    steps: dict[str, type[dspy.Signature]] = {}
-    answer: type[dspy.Signature] = AnswerQuestion
-    if index is None:
-        steps["judge"] = JudgeSufficiency.delete("graph")
-        answer = answer.delete("graph")
-    elif fused:
-        steps["read"] = ReadAndJudge if index == "graph" else ReadNotesAndJudge
-    else:
-        steps["update"] = UpdateGraph if index == "graph" else UpdateNotes
-        steps["judge"] = JudgeSufficiency if index == "graph" else _on_notes(JudgeSufficiency)
-    if index == "text":
-        answer = _on_notes(answer)
-    if answer_from == "passages" and index is not None:
-        answer = answer.delete("graph" if index == "graph" else "notes")
-    if answer_from == "graph":
-        answer = answer.delete("passages")
-    return {**steps, "answer": answer}
-
-
-def _on_notes(signature: type[dspy.Signature]) -> type[dspy.Signature]:
-    position = list(signature.input_fields).index("graph")
-    without = signature.delete("graph")
-    noted: type[dspy.Signature] = without.insert(
-        position, "notes", dspy.InputField(desc=_NOTES), str
-    )
-    return noted
-
-
-def _check_combination(index: IndexKind, answer_from: AnswerFrom, stop: Stop) -> None:
-    if index is None and answer_from == "graph":
-        one_of("answer_from without an index", answer_from, ("both", "passages"))
-    if index != "graph" and stop == "judge+path":
-        one_of("stop without a graph", stop, ("judge",))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import dspy
@@ -39,23 +39,26 @@ class StepFailed(GaDspyError):
 
 
 def asked(
-    step: str, predictor: dspy.Predict, inputs: dict[str, Any], meter: Meter
+    step: str, predictor: dspy.Predict, inputs: Mapping[str, Any], meter: Meter
 ) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
     """Ask a predictor and climb down the ladder until its output is usable.
+
+    Of the inputs, those that the predictor's signature has are given.
 
     Raises:
         StepFailed: Neither attempt gave every output field, or both were cut off.
     """
     cause, reply = "", ""
+    given = _given(predictor, inputs)
     for rollout in (0, 1):
         try:
-            prediction = yield Ask(predictor, inputs, meter, rollout)
+            prediction = yield Ask(predictor, given, meter, rollout)
         except _UNREADABLE as error:
             reply = str(getattr(error, "lm_response", "") or error)
             cause = _CUT_OFF if meter.truncated else "it does not parse"
             mended = None if meter.truncated else salvage(predictor.signature, reply)
             if mended is not None:
-                return _traced(predictor, inputs, mended)
+                return _traced(predictor, given, mended)
         else:
             if not meter.truncated:
                 return prediction
@@ -153,7 +156,7 @@ def _untraced(prediction: dspy.Prediction) -> None:
 def retrace(
     predictor: dspy.Predict,
     rejected: list[dspy.Prediction],
-    inputs: dict[str, Any],
+    inputs: Mapping[str, Any],
     prediction: dspy.Prediction,
 ) -> None:
     """Leave in DSPy's trace only what a demonstration may teach.
@@ -163,4 +166,8 @@ def retrace(
     """
     for attempt in rejected:
         _untraced(attempt)
-    _traced(predictor, inputs, prediction)
+    _traced(predictor, _given(predictor, inputs), prediction)
+
+
+def _given(predictor: dspy.Predict, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: inputs[name] for name in predictor.signature.input_fields if name in inputs}
