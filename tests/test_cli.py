@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+ARTIFACT = ROOT / "artifacts" / "demo"
 
 
 def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -65,6 +67,49 @@ def test_eval_writes_a_summary_and_predictions_and_goes_on_where_it_stopped(
     assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 4
     assert run(*args, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+
+
+def test_ask_and_eval_take_a_compiled_program(index: Path, tmp_path: Path) -> None:
+    question = "Which river does Bath lie on?"
+    done = run("ask", question, "--index", index, "--artifact", ARTIFACT, "--json", cwd=tmp_path)
+    assert len(json.loads(done.stdout)["steps"]) >= 1
+    data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
+    args = ("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "2",
+            "--artifact", ARTIFACT, "--out", tmp_path / "run")  # fmt: skip
+    assert run(*args, cwd=tmp_path).returncode == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["program"] == str(ARTIFACT)
+
+
+def test_an_evaluation_is_logged_to_mlflow_where_asked(index: Path, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    done = run("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "2",
+               "--program", "vanilla-rag", "--out", tmp_path / "run", "--track", store,
+               cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "MLflow: run" in done.stdout
+    runs = mlflow.MlflowClient(store).search_runs(["1"])
+    assert [r.data.params["program"] for r in runs] == ["vanilla-rag"]
+
+
+def test_an_artifact_is_shown_compared_and_verified(tmp_path: Path) -> None:
+    shown = run("artifact", "show", ARTIFACT, cwd=tmp_path)
+    for part in ("GraphAnchor", "bootstrap-rs", "ga-dspy/extractive", "sha256", "read", "answer"):
+        assert part in shown.stdout
+    assert "no difference" in run("artifact", "diff", ARTIFACT, ARTIFACT, cwd=tmp_path).stdout
+    assert "is intact" in run("artifact", "verify", ARTIFACT, cwd=tmp_path).stdout
+
+
+def test_a_tampered_artifact_is_said_to_be_so(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(ARTIFACT, copy, ignore=shutil.ignore_patterns("run"))
+    program = copy / "program.json"
+    program.write_text(program.read_text().replace("shortest span", "longest span"))
+    done = run("artifact", "verify", copy, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "digest" in done.stdout or "sha256" in done.stdout
 
 
 @pytest.mark.parametrize(

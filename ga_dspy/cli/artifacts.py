@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -72,7 +73,15 @@ def _facts(manifest: Manifest) -> RenderableType:
 
 
 def _shown(score: Score | None) -> str:
-    return "?" if score is None else f"{score.value:.1f} ({score.low:.1f}–{score.high:.1f})"
+    if score is None:
+        return "?"
+    known = score.low is not None and score.high is not None
+    return f"{score.value:.1f}" + (f" ({score.low:.1f}–{score.high:.1f})" if known else "")
+
+
+def _flowing(text: str) -> str:
+    """Paragraphs without the line breaks of the source file."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
 
 
 def _prompt(name: str, state: PredictorState) -> RenderableType:
@@ -81,7 +90,7 @@ def _prompt(name: str, state: PredictorState) -> RenderableType:
         table.add_column(field, overflow="fold")
     for demo in state.demos:
         table.add_row(*(Text(str(demo.get(field, ""))) for field in ("question", "answer")))
-    parts: list[RenderableType] = [Text(state.signature.instructions)]
+    parts: list[RenderableType] = [Text(_flowing(state.signature.instructions))]
     if state.demos:
         parts.append(table)
     return Panel(Group(*parts), title=name, title_align="left")

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 
+from ga_dspy.artifact import load as load_artifact
 from ga_dspy.cli.models import EMBEDDED, Choice, choose_lm, choose_program
 from ga_dspy.cli.show import EXTRACTIVE_NOTE
 from ga_dspy.errors import InputError
@@ -29,7 +30,10 @@ from ga_dspy.optimize import (
     compile,
     recipe,
 )
+from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
+
+TRACED = 3
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,11 @@ def run_compile(args: CompileArgs) -> None:
         confirm=lambda cost: lines.agreed(cost, args, lms),
     )
     _tell(console, outcome, tracker, embedded=lms["task"].model == EMBEDDED)
+    run_id = getattr(tracker, "run_id", None)
+    if run_id:
+        shown = (questions.test or questions.validation)[:TRACED]
+        with dspy.context(lm=lms["task"]):
+            _trace(load_artifact(outcome.artifact, retriever=index), shown, tracker, console)
 
 
 def read_questions(args: CompileArgs) -> Questions:
@@ -173,6 +182,19 @@ def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[name.strip()] = value.strip()
     return settings
+
+
+def _trace(
+    program: MultiHopProgram, questions: Sequence[dspy.Example], tracker: Any, console: Console
+) -> None:
+    """Ask the compiled program a few questions with tracing on; the calls come on top."""
+    from ga_dspy.optimize.tracking import TrackingFailed, traced_sample
+
+    asked = [example.question for example in questions]
+    try:
+        traced_sample(program, asked, uri=tracker.uri, run_id=tracker.run_id)
+    except TrackingFailed as failure:
+        console.print(f"no traces: {failure}", style="yellow", markup=False)
 
 
 def _lms(args: CompileArgs) -> dict[str, dspy.LM]:
