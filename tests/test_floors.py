@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def questions(hotpotqa: Path) -> list[dspy.Example]:
 def index(hotpotqa: Path) -> Index:
     """The pooled paragraphs of all three files: takes minutes to encode."""
     pytest.importorskip("sentence_transformers")
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(os.cpu_count() or 1)
     return Index.from_passages(read_passages(sorted(hotpotqa.glob("*.json"))))
 
 
