@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +53,15 @@ def run_demo(keep: Path) -> None:
     console.print()
     _compile(console, keep)
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
-    console.print(f'  ga-dspy ask "…" --index {keep / "index"}', style="bold", markup=False)
+    asking = f'  {_own_command()} ask "…" --index {keep / "index"}'
+    console.print(asking, style="bold", markup=False)
+
+
+def _own_command() -> str:
+    """How this program was called, short where it lies below the working directory."""
+    path = Path(sys.argv[0]).absolute()
+    below = path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd())) if below else path.name
 
 
 def _compile(console: Console, keep: Path) -> None:
