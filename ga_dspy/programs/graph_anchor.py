@@ -28,7 +28,7 @@ from ga_dspy.programs.predictors import (
     check_combination,
     signatures,
 )
-from ga_dspy.programs.progress import Progress, Verdict
+from ga_dspy.programs.progress import Judged, Progress
 from ga_dspy.programs.reading import Reading, Shown, fit
 from ga_dspy.programs.reformulate import reformulated
 from ga_dspy.programs.salvage import StepFailed, asked, retrace
@@ -163,9 +163,9 @@ class GraphAnchor(MultiHopProgram):
         if reply is None or not self.fused:
             inputs = self._inputs(progress, step.query, fresh)
             reply = yield from asked("judge", self.judge, inputs, progress.meter)
-        verdict = Verdict.of(reply)
+        judged = Judged.of(reply)
         return step.model_copy(
-            update={**verdict._asdict(), "graph": progress.graph, "notes": progress.notes}
+            update={**judged._asdict(), "graph": progress.graph, "notes": progress.notes}
         )
 
     def _index(

@@ -14,7 +14,7 @@ from ga_dspy.programs.reading import Reading
 from ga_dspy.signatures.prompt import said
 
 
-class Verdict(NamedTuple):
+class Judged(NamedTuple):
     """What the judge said, with every way of saying nothing read as empty."""
 
     reasoning: str = ""
@@ -23,7 +23,7 @@ class Verdict(NamedTuple):
     next_query: str = ""
 
     @classmethod
-    def of(cls, reply: dspy.Prediction) -> Verdict:
+    def of(cls, reply: dspy.Prediction) -> Judged:
         """Read a judge's reply."""
         return cls(
             said(reply.reasoning), reply.judgement, said(reply.candidate), said(reply.next_query)
