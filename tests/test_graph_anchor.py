@@ -20,7 +20,6 @@ from ga_dspy.lm.scripted import CutOff, Reply, scripted_lm
 LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
 CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")
 MONTANA = Passage(id="montana", title="Montana", text="Montana is a state; its capital is Helena.")
-HELENA = Passage(id="helena", title="Helena", text="Helena was founded in 1864.")
 QUESTION = "In which state is the county whose seat is Red Lodge?"
 CORPUS = {QUESTION: [LODGE], "Carbon County": [CARBON, LODGE], "Montana": [MONTANA]}
 
@@ -167,7 +166,7 @@ def test_what_was_grounded_is_kept_where_the_attempt_after_feedback_fails() -> N
     mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
     prediction = run([mixed, "gibberish", "more gibberish", ANSWER])
     assert [relation.tail for relation in prediction.graph.relations] == ["Carbon County"]
-    assert prediction.failures == ()
+    assert "the reply to feedback: it does not parse" in str(prediction.steps[0].dropped[0])
 
 
 def test_a_truncated_graph_is_asked_for_anew() -> None:

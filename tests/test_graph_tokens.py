@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import statistics
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import pytest
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, linearise, parse
 from ga_dspy.graph.text import Form
+from ga_dspy.tokens import estimate_tokens
 
 LABELS = {"p": 3, "q": 12}
 
@@ -71,3 +73,16 @@ def test_the_compact_form_costs_no_more_than_the_papers_and_less_than_json() -> 
     costs = token_costs(typical_graph())
     assert costs["compact"] <= costs["paper"], costs
     assert costs["compact"] < costs["json"], costs
+
+
+@pytest.mark.data
+@pytest.mark.usefixtures("_bundled_tokenizer")
+def test_the_estimate_is_within_a_twentieth_of_the_true_count_on_average(data: Path) -> None:
+    import tiktoken
+
+    encoding = tiktoken.get_encoding("cl100k_base")
+    rows = json.loads((data / "hotpotqa" / "train.json").read_text())[:60]
+    texts = ["".join(sentences) for row in rows for _, sentences in row["context"]]
+    ratios = [estimate_tokens(text) / len(encoding.encode(text)) for text in texts if text]
+    assert statistics.mean(ratios) == pytest.approx(1, abs=0.05)
+    assert statistics.stdev(ratios) < 0.1

@@ -15,7 +15,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 BE = _words("is was are were be been being became becomes remains")
-AUXILIARIES = BE | _words("has have had does did also")
 DETERMINERS = _words("a an the his her its their this that these those another one some several")
 PREPOSITIONS = _words(
     "in on at of by from to for with under as into between near after before during against over "
@@ -52,14 +51,6 @@ def is_verb(word: str) -> bool:
     if word in BE or word in _IRREGULAR or word in ("has", "have", "had"):
         return True
     return word.endswith("ed") and len(word) > 4 and word not in _NOT_PAST and "-" not in word
-
-
-def is_participle(word: str) -> bool:
-    """Whether a verb can follow "was": directed, born, written."""
-    return is_verb(word) and (
-        word.endswith(("ed", "n", "ung", "eld", "ilt", "ent", "ing", "ead"))
-        or word in ("made", "led", "found", "shot", "sold", "told", "set", "based", "known")
-    ) and word not in BE  # fmt: skip
 
 
 def is_predicate(words: Sequence[str], i: int) -> bool:

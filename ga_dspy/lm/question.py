@@ -42,7 +42,6 @@ class Question(NamedTuple):
     text: str
     parsed: Parsed
     wh: str
-    wh_index: int
     noun: str
     wants: str
     choices: tuple[str, ...]
@@ -69,7 +68,6 @@ def analyse(question: str) -> Question:
         text=parsed.text,
         parsed=parsed,
         wh=wh,
-        wh_index=index,
         noun=noun,
         wants=_wants(parsed, wh, index, noun, choices),
         choices=choices,

@@ -68,18 +68,6 @@ class Spent(NamedTuple):
     money: float | None = 0.0
     replayed: int = 0
 
-    def since(self, earlier: Spent) -> Spent:
-        """What was spent after `earlier`."""
-        money = None
-        if self.money is not None and earlier.money is not None:
-            money = self.money - earlier.money
-        return Spent(
-            self.calls - earlier.calls,
-            self.tokens - earlier.tokens,
-            money,
-            self.replayed - earlier.replayed,
-        )
-
     def times(self, factor: float) -> Spent:
         """The same, scaled; rounded up."""
         money = None if self.money is None else self.money * factor

@@ -177,14 +177,17 @@ class GraphAnchor(MultiHopProgram):
     ) -> Generator[Ask, dspy.Prediction, tuple[Step, dspy.Prediction]]:
         """Ask what the passages add; send back what they do not support; keep what they do."""
         attempts: list[tuple[dspy.Prediction, Grounding]] = []
+        unusable: tuple[Dropped, ...] = ()
         for _ in range(1 + self.feedback_rounds):
             told = {**inputs, "feedback": attempts[-1][1].feedback if attempts else ""}
             try:
                 reply = yield from asked("read", predictor, told, progress.meter)
-            except StepFailed:
+            except StepFailed as failure:
                 if not attempts:
                     raise
-                break  # What the attempt before got right is kept.
+                # What the attempt before got right is kept, and this is reported beside it.
+                unusable = (_unusable(failure),)
+                break
             known = {entity.name for entity in progress.graph.entities}
             found = ground(reply.additions.draft, progress.reading.passages, known)
             attempts.append((reply, found))
@@ -199,7 +202,7 @@ class GraphAnchor(MultiHopProgram):
         reply, last = attempts[-1]
         clean = _sanitised(reply, last, progress.reading)
         retrace(predictor, [attempt for attempt, _ in attempts], {**inputs, "feedback": ""}, clean)
-        dropped: tuple[Dropped, ...] = sum((g.dropped for _, g in attempts), ())
+        dropped: tuple[Dropped, ...] = sum((g.dropped for _, g in attempts), unusable)
         return step.model_copy(
             update={
                 **gain._asdict(),
@@ -288,6 +291,16 @@ class GraphAnchor(MultiHopProgram):
             progress.graph, progress.question, self.graph_tokens, self.count, labels=labels
         )
         return linearise(pruned.graph, labels=labels)
+
+
+def _unusable(failure: StepFailed) -> Dropped:
+    reply = failure.reply[:80]
+    return Dropped(
+        kind="line",
+        item=reply,
+        cause="unreadable",
+        reason=f"the reply to feedback: {failure.cause}",
+    )
 
 
 def _sanitised(reply: dspy.Prediction, grounding: Grounding, reading: Reading) -> dspy.Prediction:
