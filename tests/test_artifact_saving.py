@@ -245,6 +245,9 @@ def test_lm_settings_on_a_predictor_are_not_dropped_in_silence(tmp_path: Path) -
 class Anything:
     """What JSON has no form for."""
 
+    def __repr__(self) -> str:
+        return "Anything()"
+
 
 @pytest.mark.parametrize("value", [Anything(), "\ud800", math.nan], ids=["object", "half", "nan"])
 def test_a_demo_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
@@ -299,7 +302,7 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"cost": {"calls": 3}}, WrongShape),
         ({"recipe": {}}, WrongShape),
         ({"created": datetime(2025, 1, 1)}, WrongShape),
-        ({"data": {"train": {"rows": {1, 2}, "of": Anything()}}}, CannotSave),
+        ({"data": {"train": {"rows": {1}, "of": Anything()}}}, CannotSave),
     ],
     ids=str,
 )

@@ -70,6 +70,64 @@ def test_a_hotpotqa_row_gives_question_answer_gold_titles_type_and_level(tmp_pat
     assert (example.type, example.level, example.answerable) == ("bridge", "hard", True)
 
 
+@pytest.mark.parametrize(
+    ("name", "row"), [("hotpotqa", hotpot_row()), ("2wikimultihopqa", wiki_row())]
+)
+def test_supporting_facts_and_paragraphs_are_kept_as_the_row_has_them(
+    name: str, row: dict[str, Any], tmp_path: Path
+) -> None:
+    [example] = load(name, write(tmp_path / "dev.json", [row]))
+    assert example.supporting_facts == (("Lodge", 0), ("State", 1), ("Lodge", 1))
+    assert example.paragraphs[:2] == (("Lodge", ("One.", "Two.")), ("State", ("One.", "Two.")))
+    assert len(example.paragraphs) == 10
+    assert set(example.inputs().keys()) == {"question"}
+
+
+def test_a_musique_paragraph_is_one_sentence_and_there_are_no_facts(tmp_path: Path) -> None:
+    [example] = load("musique", write(tmp_path / "dev.jsonl", [musique_row()]))
+    assert example.paragraphs[3] == ("T3", ("One.",))
+    assert len(example.paragraphs) == 20
+    assert example.supporting_facts == ()
+
+
+def test_a_bamboogle_question_has_neither_paragraphs_nor_facts(tmp_path: Path) -> None:
+    path = write(tmp_path / "test.json", [{"question": "Who?", "answer": "Ann"}])
+    [example] = load("bamboogle", path)
+    assert (example.paragraphs, example.supporting_facts) == ((), ())
+
+
+def test_an_empty_sentence_keeps_its_number_and_an_unsound_paragraph_goes(tmp_path: Path) -> None:
+    row = hotpot_row(context=[["Lodge", ["One.", " ", None, "Four."]], ["State", []], "junk"])
+    [example] = read("hotpotqa", write(tmp_path / "dev.json", [row])).examples
+    assert example.paragraphs == (("Lodge", ("One.", "", "", "Four.")),)
+
+
+def test_a_fact_beyond_its_paragraph_is_kept_and_counted(tmp_path: Path) -> None:
+    facts = [["Lodge", 2], ["State", 0], ["State", 0]]
+    path = write(tmp_path / "dev.json", [hotpot_row(supporting_facts=facts), hotpot_row(_id="b")])
+    loaded = read("hotpotqa", path)
+    assert loaded.examples[0].supporting_facts == (("Lodge", 2), ("State", 0))
+    assert loaded.report.flaws == {"supporting sentence not in paragraph": 1}
+
+
+def test_a_fact_whose_paragraph_is_missing_is_kept_under_the_older_flaw(tmp_path: Path) -> None:
+    row = hotpot_row(supporting_facts=[["Elsewhere", 7]])
+    loaded = read("hotpotqa", write(tmp_path / "dev.json", [row]))
+    assert loaded.examples[0].supporting_facts == (("Elsewhere", 7),)
+    assert loaded.report.flaws == {"gold paragraph not in context": 1}
+
+
+@pytest.mark.parametrize("number", [None, "0", -1, True, 0.5])
+def test_a_fact_without_a_sentence_number_is_malformed_but_names_a_gold_title(
+    number: object, tmp_path: Path
+) -> None:
+    row = hotpot_row(supporting_facts=[["Lodge", number], ["State", 0]])
+    loaded = read("hotpotqa", write(tmp_path / "dev.json", [row]))
+    assert loaded.examples[0].gold_titles == ("Lodge", "State")
+    assert loaded.examples[0].supporting_facts == (("State", 0),)
+    assert loaded.report.flaws == {"malformed supporting fact": 1}
+
+
 def test_a_musique_row_accepts_its_aliases_once_each_and_counts_its_hops(tmp_path: Path) -> None:
     [example] = load("musique", write(tmp_path / "dev.jsonl", [musique_row()]))
     assert example.answers == ("Montana", "MT")
@@ -131,6 +189,7 @@ def test_dirty_rows_survive_and_what_they_lack_is_counted(tmp_path: Path) -> Non
         "no context": 2,
         "no id": 1,
         "no supporting facts": 2,
+        "supporting sentence not in paragraph": 1,
     }
     assert loaded.examples[6].id == "hotpotqa-7"
 

@@ -12,6 +12,7 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, Report, Result, paired_test
 from ga_dspy.eval.statistics import bootstrap_interval, paired_permutation
+from ga_dspy.passage import Passage
 
 PROTOCOL = Protocol.of([], dataset="made", source="made", program="p", lm="none")
 
@@ -45,9 +46,21 @@ def test_the_summary_has_exactly_the_stated_keys(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
     assert list(summary) == [
         *("dataset", "program", "lm", "n", "f1", "em", "acc", "support_recall", "failures"),
+        *("f1_official", "f1_squad", "support_precision", "fact_em", "fact_f1", "joint_em"),
+        *("joint_f1", "graph_precision", "graph_recall", "chain_precision", "chain_recall"),
+        *(
+            "supported",
+            "grounded_share",
+            "faithful_share",
+            "sufficiency",
+            "by_step",
+            "steps_reached",
+            "usage",
+        ),
         *("steps_mean", "lm_calls_mean", "tokens_mean", "seconds"),
-        *("ci95", "by_type", "failed", "protocol"),
+        *("ci95", "by_type", "failed", "protocol", "protocol_hash"),
     ]
+    assert summary["protocol_hash"] == PROTOCOL.hash
     assert summary["protocol"] == PROTOCOL.model_dump(mode="json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.jsonl", "summary.json"]
 
@@ -69,7 +82,11 @@ def test_a_program_that_tells_no_counts_has_no_means_of_them() -> None:
 
 
 def test_support_recall_is_over_the_questions_that_name_gold_titles() -> None:
-    half = result(1, gold_titles=("A", "B"), titles=("A", "C"))
+    half = result(
+        1,
+        gold_titles=("A", "B"),
+        passages=(Passage(id="1", title="A", text=""), Passage(id="2", title="C", text="")),
+    )
     assert report(half, result(2), failure(3, gold_titles=("A",))).support_recall == 25.0
     assert report(result(2)).support_recall is None
 

@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval import contained, exact_match, f1, normalise, support_recall
+from ga_dspy.eval.scores import (
+    Overlap,
+    answer_in,
+    answer_overlap,
+    f1_squad,
+    support_precision,
+)
 
 
 def official_normalise(text: str) -> str:
@@ -33,6 +40,15 @@ def official_f1(prediction: str, gold: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+def official_squad_f1(prediction: str, gold: str) -> float:
+    guess, answer = official_normalise(prediction).split(), official_normalise(gold).split()
+    shared = Counter(guess) & Counter(answer)
+    same = sum(shared.values())
+    if same == 0:
+        return 0.0
+    return 2 * (same / len(guess)) * (same / len(answer)) / (same / len(guess) + same / len(answer))
+
+
 WORDS = ["the", "a", "An", "yes", "no", "noanswer", "Red", "Lodge", "lodge,", "U.S.", "-", " ", "é"]
 SENTENCES = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join) | st.text(max_size=20)
 
@@ -42,6 +58,20 @@ def test_f1_and_exact_match_equal_the_official_rules_on_any_pair(guess: str, gol
     assert normalise(guess) == official_normalise(guess)
     assert f1(guess, gold) == pytest.approx(official_f1(guess, gold))
     assert exact_match(guess, gold) == float(official_normalise(guess) == official_normalise(gold))
+
+
+@given(SENTENCES, SENTENCES)
+def test_squad_f1_equals_the_v1_script_on_any_pair(guess: str, gold: str) -> None:
+    assert f1_squad(guess, gold) == pytest.approx(official_squad_f1(guess, gold))
+
+
+@given(SENTENCES, SENTENCES)
+def test_the_two_f1_differ_only_where_yes_no_or_noanswer_is_one_whole_side(
+    guess: str, gold: str
+) -> None:
+    sides = {official_normalise(guess), official_normalise(gold)}
+    if not sides & {"yes", "no", "noanswer"}:
+        assert f1(guess, gold) == f1_squad(guess, gold)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +116,44 @@ def test_f1_of_closed_and_odd_answers(guess: str, gold: str, score: float) -> No
     assert official_f1(guess, gold) == pytest.approx(score)
 
 
+@pytest.mark.parametrize(
+    ("guess", "gold", "score"),
+    [
+        ("yes it is", "yes", 0.5),
+        ("no", "no one", 2 / 3),
+        ("no", "yes", 0.0),
+        ("", "", 0.0),
+        ("the", "a", 0.0),
+        ("red lodge montana", "Red Lodge", 0.8),
+    ],
+)
+def test_squad_f1_of_closed_and_odd_answers(guess: str, gold: str, score: float) -> None:
+    assert f1_squad(guess, gold) == pytest.approx(score)
+
+
+def test_squad_f1_counts_the_best_of_the_accepted_answers() -> None:
+    assert f1_squad("red lodge", ("Billings", "Red Lodge")) == 1.0
+
+
+def test_overlap_tells_precision_from_recall() -> None:
+    # Two of three words are right, two of four are found.
+    overlap = answer_overlap("city Red Lodge", "Red Lodge, Carbon County")
+    assert overlap == pytest.approx((4 / 7, 2 / 3, 1 / 2))
+    assert overlap.f1 == f1("city Red Lodge", "Red Lodge, Carbon County")
+
+
+def test_overlap_is_three_zeros_where_only_one_side_is_closed() -> None:
+    assert answer_overlap("yes it is", "yes") == Overlap(0.0, 0.0, 0.0)
+    assert answer_overlap("No.", "no") == Overlap(1.0, 1.0, 1.0)
+
+
+def test_all_three_numbers_of_an_overlap_are_from_one_accepted_answer() -> None:
+    # Precision and recall by answer: 1/3 and 1, 2/3 and 2/5, 2/3 and 2/3. Each maximum taken by
+    # itself would give a recall of 1.
+    accepted = ("Red", "Red Lodge Carbon County Montana", "Red Lodge Montana")
+    assert answer_overlap("the Red Lodge inn", accepted) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
+
+
 def test_the_best_of_the_accepted_answers_counts() -> None:
     accepted = ("Red Lodge, Montana", "Red Lodge")
     assert exact_match("the red lodge", accepted) == 1.0
@@ -115,7 +183,38 @@ def test_titles_match_up_to_spaces_and_unicode_composition() -> None:
     assert support_recall(["Cafe\u0301  Noir "], ["Caf\u00e9 Noir"]) == 1.0
 
 
-@pytest.mark.parametrize("score", [exact_match, f1, contained])
+def test_support_precision_counts_each_retrieved_title_once() -> None:
+    gold = ["Red Lodge", "Billings"]
+    assert support_precision(["Red Lodge", "Red  Lodge", "X", "Y", "Billings"], gold) == 0.5
+    assert support_precision(["X"], gold) == 0.0
+
+
+def test_support_precision_is_zero_where_nothing_was_retrieved_and_none_without_gold() -> None:
+    assert support_precision([], ["Red Lodge"]) == 0.0
+    assert support_precision(["Red Lodge"], []) is None
+
+
+@pytest.mark.parametrize(
+    ("passage", "gold", "hit"),
+    [
+        ("The northern lodge.", ["north"], False),
+        ("Billings, Montana, is a city.", ["The Billings", "Helena"], True),
+        ("It was on 3 May 1901 that", ["3 May"], True),
+        ("It cost 13 mayflowers", ["3 May"], False),
+        ("Red is the lodge.", ["Red Lodge"], False),
+        ("Anything at all", ["The"], None),
+        ("Yes, it is.", ["yes"], None),
+        ("No one stayed", ["no", "noanswer"], None),
+        ("No one stayed", ["no", "no one"], True),
+        ("All left", ["no", "no one"], False),
+        ("", ["Montana"], False),
+    ],
+)
+def test_a_hit_is_a_run_of_whole_words(passage: str, gold: list[str], hit: bool | None) -> None:
+    assert answer_in(passage, gold) is hit
+
+
+@pytest.mark.parametrize("score", [exact_match, f1, f1_squad, contained, answer_overlap])
 def test_scoring_against_no_accepted_answer_is_an_error(score: object) -> None:
     assert callable(score)
     with pytest.raises(InputError, match="no accepted answer"):

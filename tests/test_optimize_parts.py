@@ -22,7 +22,7 @@ from ga_dspy.optimize.demos import labelled, prompts, sanitise
 from ga_dspy.optimize.estimate import PriceUnknown, check_prices, estimate
 from ga_dspy.optimize.ledger import Ledger
 from ga_dspy.optimize.ledgered import Books, ledgered
-from ga_dspy.optimize.splits import SetsOverlap, check_sets, fingerprints
+from ga_dspy.optimize.splits import SetsOverlap, check_sets, fingerprints, without_context
 from ga_dspy.signatures import GraphProposal
 
 PASSAGES = "[1] Red Lodge\nRed Lodge is the seat of Carbon County."
@@ -329,3 +329,14 @@ def test_a_recipe_is_chosen_by_what_there_is() -> None:
         recipe("magic")
     with pytest.raises(InputError, match="setting 'demoes' of recipe bootstrap"):
         recipe("bootstrap", demoes=3)
+
+
+def test_what_an_optimizer_learns_from_holds_no_paragraphs() -> None:
+    example = dspy.Example(
+        question="q", answer="a", paragraphs=(("Bath", ("It lies on the Avon.",)),),
+        supporting_facts=(("Bath", 0),),
+    ).with_inputs("question")  # fmt: skip
+    (bare,) = without_context([example])
+    assert dict(bare) == {"question": "q", "answer": "a"}
+    assert bare.inputs().keys() == ["question"]
+    assert "paragraphs" in example

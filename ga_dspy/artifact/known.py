@@ -12,18 +12,19 @@ from pydantic import TypeAdapter, ValidationError
 from ga_dspy import programs
 from ga_dspy.artifact.errors import ArtifactError
 from ga_dspy.errors import InputError
-from ga_dspy.programs import MultiHopProgram
+from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.programs import IterativeProgram, MultiHopProgram
 
 ProgramClass = TypeVar("ProgramClass", bound=type[MultiHopProgram])
 
 PROGRAMS: dict[str, type[MultiHopProgram]] = {
     name: found
-    for name, found in vars(programs).items()
+    for name, found in (*vars(programs).items(), (GraphRAG.__name__, GraphRAG))
     if isinstance(found, type)
     and issubclass(found, MultiHopProgram)
-    and found is not MultiHopProgram
+    and found not in (MultiHopProgram, IterativeProgram)
 }
-"""Name to class: every program that `ga_dspy.programs` exports, and those an app registers."""
+"""Name to class: what `ga_dspy.programs` exports, `GraphRAG`, and what an app registers."""
 
 
 class UnknownProgram(ArtifactError):

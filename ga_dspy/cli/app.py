@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ga_dspy.cli.graph.commands import graph_app
 from ga_dspy.errors import GaDspyError
 
 app = typer.Typer(
@@ -21,9 +22,12 @@ app = typer.Typer(
 index_app = typer.Typer(help="Build and inspect retrieval indexes.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure.", no_args_is_help=True)
 artifact_app = typer.Typer(help="Look at compiled programs.", no_args_is_help=True)
+data_app = typer.Typer(help="Prepare data.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 app.add_typer(index_app, name="index")
 app.add_typer(artifact_app, name="artifact")
 app.add_typer(bench_app, name="bench")
+app.add_typer(graph_app, name="graph")
 
 IndexDir = Annotated[Path, typer.Option("--index", help="Folder of a built index.")]
 Model = Annotated[
@@ -36,6 +40,13 @@ ApiBase = Annotated[
 Artifact = Annotated[
     str | None,
     typer.Option(help="A compiled program: a folder, or models:/name@alias, or runs:/…"),
+]
+Program = Annotated[
+    str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
+]
+Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
+Graph = Annotated[
+    Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for one LM call.")]
 
@@ -56,18 +67,22 @@ def demo(
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
     index: IndexDir,
-    program: Annotated[str, typer.Option(help="graph-anchor or vanilla-rag.")] = "graph-anchor",
+    program: Program = "graph-anchor",
     artifact: Artifact = None,
     lm: Model = None,
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
+    graph: Graph = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="An access label of yours; repeatable.")
+    ] = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Answer one question and show how the answer was found."""
     from ga_dspy.cli.ask import run_ask
     from ga_dspy.cli.models import Choice
 
-    asked = Choice(program, artifact, lm, api_base, timeout)
+    asked = Choice(program, artifact, lm, api_base, timeout, graph, tuple(label or ()))
     run_ask(question, index, asked, json_only=json_only)
 
 
@@ -77,11 +92,12 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="A file in the dataset's official format.")],
     index: IndexDir,
     out: Annotated[Path, typer.Option(help="Folder for summary.json and predictions.jsonl.")],
-    program: Annotated[str, typer.Option(help="graph-anchor or vanilla-rag.")] = "graph-anchor",
+    program: Program = "graph-anchor",
     artifact: Artifact = None,
     lm: Model = None,
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
+    graph: Graph = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N questions.")] = None,
     threads: Annotated[int, typer.Option(help="Questions asked at once.")] = 1,
     track: Annotated[
@@ -91,16 +107,108 @@ def evaluate(
     max_steps: Annotated[
         int | None, typer.Option(help="Rounds of retrieval at most; 4 if left out.")
     ] = None,
+    score: Score = "official",
 ) -> None:
     """Score a program on a dataset; run again to go on where it stopped."""
     from ga_dspy.cli.evaluate import Run, run_eval
-    from ga_dspy.cli.models import Choice
+    from ga_dspy.cli.models import Choice, score_variant
 
     settings = {"k": k, "max_steps": max_steps}
-    chosen = Choice(
-        program, artifact, lm, api_base, timeout, {n: v for n, v in settings.items() if v}
+    given = {name: value for name, value in settings.items() if value}
+    chosen = Choice(program, artifact, lm, api_base, timeout, graph, settings=given)
+    scored = score_variant(score)
+    run_eval(Run(dataset, data, index, out, chosen, limit, threads, track, scored))
+
+
+@app.command()
+def arena(
+    dataset: Annotated[list[str], typer.Option(help="A dataset; once for each file.")],
+    data: Annotated[list[Path], typer.Option(help="Its file, in the official format.")],
+    index: Annotated[list[Path], typer.Option(help="The index over its passages.")],
+    out: Annotated[Path, typer.Option(help="Folder for the runs, one below it for each.")],
+    programs: Annotated[
+        str,
+        typer.Option(
+            help="all, methods, ablations, depths, steps, graphrag, or names; with commas."
+        ),
+    ] = "all",
+    graph: Annotated[
+        list[Path] | None, typer.Option(help="The graph of its passages, for GraphRAG.")
+    ] = None,
+    artifact: Annotated[
+        list[str] | None, typer.Option(help="A compiled program that takes part; repeatable.")
+    ] = None,
+    lm: Model = None,
+    api_base: ApiBase = None,
+    timeout: Timeout = 120.0,
+    tokens: Annotated[
+        int | None,
+        typer.Option(help="Equal tokens: about so many a question for every method."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N questions.")] = None,
+    threads: Annotated[int, typer.Option(help="Questions asked at once.")] = 1,
+    k: Annotated[int | None, typer.Option(help="Passages a query; 5 if left out.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Rounds of retrieval at most; 4 if left out.")
+    ] = None,
+    score: Score = "official",
+) -> None:
+    """Run every method on the same ground; run again to go on where it stopped."""
+    from ga_dspy.cli.arena import ArenaArgs, run_arena
+    from ga_dspy.cli.models import Choice, score_variant
+
+    settings = {name: value for name, value in {"k": k, "max_steps": max_steps}.items() if value}
+    run_arena(
+        ArenaArgs(
+            datasets=dataset, data=data, indexes=index, out=out, graphs=graph or (),
+            programs=programs,
+            artifacts=artifact or (), tokens=tokens, limit=limit, threads=threads,
+            score=score_variant(score),
+            choice=Choice(lm=lm, api_base=api_base, timeout=timeout, settings=settings),
+        )
+    )  # fmt: skip
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders with finished runs.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.md, tables and figures.")],
+    baseline: Annotated[
+        str, typer.Option(help="The method that the others are tested against.")
+    ] = "vanilla-rag",
+    unlike: Annotated[
+        bool, typer.Option("--unlike", help="Mark runs on other ground instead of refusing them.")
+    ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a Hugging Face causal LM: Figures 5 and 6 as well."),
+    ] = None,
+    attention_limit: Annotated[
+        int | None, typer.Option(help="Only the first N questions that used every step.")
+    ] = None,
+) -> None:
+    """Make the paper's tables and figures from finished runs."""
+    from ga_dspy.cli.report import run_report
+
+    run_report(
+        folders, out, baseline=baseline, unlike=unlike, attention=attention, limit=attention_limit
     )
-    run_eval(Run(dataset, data, index, out, chosen, limit, threads, track))
+
+
+@data_app.command()
+def rename(
+    file: Annotated[Path, typer.Argument(help="A file of questions with their paragraphs.")],
+    out: Annotated[Path, typer.Option(help="The renamed copy.")],
+    seed: Annotated[int, typer.Option(help="Another seed, other names.")] = 0,
+    dataset: Annotated[str | None, typer.Option(help="Told from its fields if left out.")] = None,
+    mapping: Annotated[
+        Path | None, typer.Option(help="A CSV of old and new names, to look at.")
+    ] = None,
+) -> None:
+    """Copy a dataset under invented names, so that only reading helps."""
+    from ga_dspy.cli.rename import run_rename
+
+    run_rename(file, out, seed, dataset, mapping)
 
 
 @app.command(name="compile")
@@ -120,10 +228,11 @@ def compile_program(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the recipe, name=value.")
     ] = None,
-    program: Annotated[str, typer.Option(help="graph-anchor or vanilla-rag.")] = "graph-anchor",
+    program: Program = "graph-anchor",
     lm: Model = None,
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
+    graph: Graph = None,
     reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
     prompt_lm: Annotated[str | None, typer.Option(help="LM that proposes prompts.")] = None,
     max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
@@ -147,7 +256,7 @@ def compile_program(
         CompileArgs(
             dataset=dataset, train=train, validation=validation, index=index, out=out, test=test,
             recipe=recipe, settings=settings or (),
-            chosen=Choice(program, None, lm, api_base, timeout),
+            chosen=Choice(program, None, lm, api_base, timeout, graph),
             reflection_lm=reflection_lm, prompt_lm=prompt_lm,
             max_calls=max_calls, max_tokens=max_tokens, max_money=max_money,
             recall=recall, cost=cost, threads=threads, seed=seed,

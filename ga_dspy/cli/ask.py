@@ -8,10 +8,10 @@ from pathlib import Path
 import dspy
 from rich.console import Console
 
-from ga_dspy.cli.models import Choice, choose_lm, choose_program
+from ga_dspy.cli.models import Choice, choose_corpus, choose_lm, choose_program
 from ga_dspy.cli.show import EXTRACTIVE_NOTE, show_prediction
+from ga_dspy.graphrag import Access, called_by
 from ga_dspy.programs.prediction import as_json
-from ga_dspy.retrieval import Index
 
 
 def run_ask(
@@ -23,8 +23,8 @@ def run_ask(
 ) -> None:
     """Answer one question over an index."""
     chosen = choose_lm(choice)
-    answerer = choose_program(choice, Index.open(index))
-    with dspy.context(lm=chosen.lm):
+    with dspy.context(lm=chosen.lm), called_by(Access(labels=frozenset(choice.labels))):
+        answerer = choose_program(choice, choose_corpus(index, choice))
         prediction = answerer(question=question)
     if json_only:
         record = {"question": question, "lm": chosen.name, **as_json(prediction)}

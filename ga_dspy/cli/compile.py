@@ -16,7 +16,7 @@ from rich.prompt import Confirm
 from rich.table import Table
 
 from ga_dspy.artifact import load as load_artifact
-from ga_dspy.cli.models import EMBEDDED, Choice, choose_lm, choose_program
+from ga_dspy.cli.models import EMBEDDED, Choice, choose_corpus, choose_lm, choose_program
 from ga_dspy.cli.show import EXTRACTIVE_NOTE
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
@@ -31,7 +31,6 @@ from ga_dspy.optimize import (
     recipe,
 )
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.retrieval import Index
 
 TRACED = 3
 
@@ -105,9 +104,10 @@ def run_compile(args: CompileArgs) -> None:
     """Compile, with a line for each program tried; say what it bought and where it is."""
     # A console of its own stream: while optimizers print to a log, these lines are still seen.
     console = Console()
-    index, questions = Index.open(args.index), read_questions(args)
+    questions, lms = read_questions(args), _lms(args)
+    with dspy.context(lm=lms["task"]):
+        index = choose_corpus(args.index, args.chosen)
     program = choose_program(args.chosen, index)
-    lms = _lms(args)
     chosen = recipe(args.recipe, reflection="reflection" in lms, **recipe_settings(args.settings))
     lines = _Lines(console)
     tracker = _tracker(args, console)

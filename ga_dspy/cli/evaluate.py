@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ga_dspy.cli.models import Choice, choose_lm, choose_program
+from ga_dspy.cli.models import Choice, choose_corpus, choose_lm, choose_program
 from ga_dspy.cli.show import EXTRACTIVE_NOTE
-from ga_dspy.eval import Protocol, Report, load, run
-from ga_dspy.retrieval import Index
+from ga_dspy.eval import Report, ScoreVariant, load, protocol_of, run
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class Run:
     limit: int | None = None
     threads: int = 1
     track: str | None = None
+    score: ScoreVariant = "official"
 
 
 def run_eval(args: Run) -> None:
@@ -58,21 +58,20 @@ def _tracked(report: Report, args: Run, console: Console) -> None:
 def evaluated(args: Run, console: Console, *, note: bool = True) -> Report:
     """Run the evaluation that the arguments name, with a progress bar."""
     chosen = choose_lm(args.choice)
-    index = Index.open(args.index)
     examples = load(args.dataset, args.data, limit=args.limit)
-    program = choose_program(args.choice, index)
-    protocol = Protocol.of(
+    with dspy.context(lm=chosen.lm):
+        program = choose_program(args.choice, choose_corpus(args.index, args.choice))
+    protocol = protocol_of(
+        program,
         examples,
+        name=args.choice.name,
         dataset=args.dataset,
         source=args.data,
-        program=args.choice.name,
-        lm=chosen.name,
-        retriever=index.description,
-        k=program.k,
-        settings=program.settings(),
+        lm=chosen.lm,
+        score=args.score,
         limit=args.limit,
     )
-    with dspy.context(lm=chosen.lm), _bar(console) as bar:
+    with dspy.context(lm=chosen.lm), progress_bar(console) as bar:
         task = bar.add_task(args.choice.name, total=len(examples))
 
         def advance(progress: Any) -> None:
@@ -87,7 +86,8 @@ def evaluated(args: Run, console: Console, *, note: bool = True) -> Report:
     return report
 
 
-def _bar(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
+    """A bar that tells how many are done and how long the rest will take."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
 
 import dspy
 
+from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.errors import InputError
-from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
+from ga_dspy.eval import ScoreVariant
+from ga_dspy.graphrag import GraphIndex
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.retrieval import Index
 
 EMBEDDED = "ga-dspy/extractive"
-PROGRAMS = ("graph-anchor", "vanilla-rag")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Choice:
     lm: str | None = None
     api_base: str | None = None
     timeout: float = 120.0
+    graph: Path | None = None
+    labels: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -72,6 +78,17 @@ def _key() -> str:
     return os.environ.get("OPENAI_API_KEY") or "none"
 
 
+def choose_corpus(index: Path, choice: Choice) -> Index | GraphIndex:
+    """The index, with the graph of its passages where the command line names one.
+
+    Communities are summarised by the LM in use, unless they are already or nothing needs them.
+    """
+    if choice.graph is None:
+        return Index.open(index)
+    summarised = choice.program in ("graph-rag-hybrid", "graph-rag-global") or bool(choice.artifact)
+    return GraphIndex.open(index, choice.graph, summaries=summarised)
+
+
 def choose_program(choice: Choice, retriever: Any) -> MultiHopProgram:
     """The compiled program that a command line names, else the program by its name.
 
@@ -82,13 +99,25 @@ def choose_program(choice: Choice, retriever: Any) -> MultiHopProgram:
         from ga_dspy.artifact import load
 
         return load(choice.artifact, retriever=retriever, **choice.settings)
-    if choice.program == "graph-anchor":
-        return GraphAnchor(retriever, **choice.settings)
-    if choice.program == "vanilla-rag":
-        settings = {n: v for n, v in choice.settings.items() if n != "max_steps"}
-        return VanillaRAG(retriever, **settings)
+    if choice.program not in METHODS:
+        raise InputError(
+            f"--program {choice.program}",
+            expected=f"one of {', '.join(METHODS)}",
+            remedy="pass --program graph-anchor",
+        )
+    return method(choice.program).make(retriever, **choice.settings)
+
+
+def score_variant(name: str) -> ScoreVariant:
+    """The F1 that a command line names.
+
+    Raises:
+        InputError: There is no such score.
+    """
+    if name in get_args(ScoreVariant):
+        return cast(ScoreVariant, name)
     raise InputError(
-        f"--program {choice.program}",
-        expected=f"one of {', '.join(PROGRAMS)}",
-        remedy="pass --program graph-anchor",
+        f"--score {name}",
+        expected=f"one of {', '.join(get_args(ScoreVariant))}",
+        remedy="leave it out: HotpotQA's official rule counts",
     )

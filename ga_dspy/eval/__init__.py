@@ -1,7 +1,8 @@
 """Evaluation: datasets, official scores, and runs that are journaled and can be resumed.
 
-The order in which the files build on one another: `scores` (of one answer), `files`, `rows`
-and `datasets` (questions), `protocol` (what a run is), `result` (of one question), `journal`,
+The order in which the files build on one another: `scores`, `facts` and `triples` (of one answer),
+`files`, `rows` and `datasets` (questions), `renaming` (copies of them), `protocol` and `described`
+(what a run is), `trace` and `result` (of one question), `journal`, `sufficiency`, `measures`,
 `statistics` and `report` (of a run), `runner`.
 """
 
@@ -15,6 +16,7 @@ from ga_dspy.eval.datasets import load as load
 from ga_dspy.eval.datasets import load_hub as load_hub
 from ga_dspy.eval.datasets import read as read
 from ga_dspy.eval.datasets import sample as sample
+from ga_dspy.eval.described import protocol_of as protocol_of
 from ga_dspy.eval.files import DATASETS as DATASETS
 from ga_dspy.eval.files import DatasetName as DatasetName
 from ga_dspy.eval.files import UnknownDataset as UnknownDataset
@@ -24,6 +26,10 @@ from ga_dspy.eval.journal import JournalBusy as JournalBusy
 from ga_dspy.eval.journal import JournalUnreadable as JournalUnreadable
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch
+from ga_dspy.eval.protocol import ScoreVariant as ScoreVariant
+from ga_dspy.eval.renaming import provenance as provenance
+from ga_dspy.eval.renaming import rename_file as rename_file
+from ga_dspy.eval.renaming import rename_rows as rename_rows
 from ga_dspy.eval.report import Report as Report
 from ga_dspy.eval.report import Unfinished as Unfinished
 from ga_dspy.eval.report import load_report as load_report

@@ -71,11 +71,15 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
     """The questions of an official file, in file order.
 
     Fields of each example: `id`, `question` (the only input), `answer`, `answers` (a tuple of
-    all accepted ones), `gold_titles` (a tuple), `type` and `level` ("" where the dataset has
-    none; MuSiQue's type is its number of hops, "2hop"), `answerable` (False only in MuSiQue's
-    full set, whose answers are then those of the answerable twin), `evidences` (2Wiki's gold
-    triples, else empty). Repeated ids get "#2", "#3", … in file order. A row without an id is
-    named by its position, `bamboogle-17`.
+    all accepted ones), `gold_titles` (a tuple), `supporting_facts` (HotpotQA and 2Wiki: a tuple
+    of (title, sentence number from 0), as in the file, even where the paragraph is missing or
+    has fewer sentences; else empty), `paragraphs` (the row's sound paragraphs: a tuple of
+    (title, sentences), where MuSiQue's whole text is one sentence and an empty sentence keeps
+    its number; Bamboogle has none), `type` and `level` ("" where the dataset has none; MuSiQue's
+    type is its number of hops, "2hop"), `answerable` (False only in MuSiQue's full set, whose
+    answers are then those of the answerable twin), `evidences` (2Wiki's gold triples, else
+    empty). Repeated ids get "#2", "#3", … in file order. A row without an id is named by its
+    position, `bamboogle-17`.
 
     Args:
         dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.

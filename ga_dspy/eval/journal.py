@@ -15,7 +15,7 @@ from ga_dspy.errors import GaDspyError
 from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
 from ga_dspy.eval.result import Result
 
-_LAYOUT = 1
+_LAYOUT = 2
 _TABLES = """
 BEGIN;
 CREATE TABLE run (layout INTEGER NOT NULL, protocol TEXT NOT NULL);

@@ -8,13 +8,15 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError, InputError
+
+ScoreVariant = Literal["official", "squad"]
 
 
 class ProtocolMismatch(GaDspyError):
@@ -34,8 +36,10 @@ class Protocol(BaseModel):
 
     Attributes:
         dataset: Name of the dataset.
+        split: Which part of it: the file's name without its ending, or the hub's split.
         source: File name, or the hub's name of the rows.
         sha256: Digest of the file; None for rows that come from no file.
+        renamed_from: Digest of the file of which this one is a renamed copy; None for originals.
         questions_sha256: Digest of the questions asked, with ids and accepted answers, in order.
         n: Number of questions asked.
         limit: How many were asked for; None for all.
@@ -43,16 +47,24 @@ class Protocol(BaseModel):
         program: Name of the program.
         settings: Its settings, as JSON values. Never a key: this is written to disk.
         lm: Name of the language model.
+        sampling: How it samples: temperature, tokens at most, …; JSON values.
         retriever: The retriever and its corpus, in words.
+        graph: Digest of the graph that is searched as well; None where there is none.
+        corpus: Digest of the passages that are searched; None where it is not known.
+        encoder: Name of the encoder; empty where there is none.
         k: Passages a query; None where nothing is retrieved.
+        steps: Rounds of retrieval at most; None where the program has no such limit.
+        score: Which F1 counts: "official" (HotpotQA's script) or "squad".
         versions: Versions of what computes the numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str
+    split: str
     source: str
     sha256: str | None
+    renamed_from: str | None
     questions_sha256: str
     n: int
     limit: int | None
@@ -60,8 +72,14 @@ class Protocol(BaseModel):
     program: str
     settings: dict[str, JsonValue]
     lm: str
+    sampling: dict[str, JsonValue]
     retriever: str
+    graph: str | None = None
+    corpus: str | None
+    encoder: str
     k: int | None
+    steps: int | None
+    score: ScoreVariant
     versions: dict[str, str]
 
     @classmethod
@@ -73,9 +91,17 @@ class Protocol(BaseModel):
         source: Path | str,
         program: str,
         lm: str,
+        sampling: Mapping[str, object] | None = None,
         retriever: str = "",
+        graph: str | None = None,
+        corpus: str | None = None,
+        encoder: str = "",
         k: int | None = None,
+        steps: int | None = None,
+        score: ScoreVariant = "official",
         settings: Mapping[str, object] | None = None,
+        split: str | None = None,
+        renamed_from: str | None = None,
         limit: int | None = None,
         seed: int | None = None,
     ) -> Protocol:
@@ -84,11 +110,13 @@ class Protocol(BaseModel):
         A `Path` as source is digested and only its name is kept, so a moved file is still the
         same file; a `str` is kept as it is (the hub's name of the rows).
         """
-        is_file = isinstance(source, Path)
+        stem = source.stem if isinstance(source, Path) else ""
         return cls(
             dataset=dataset,
+            split=stem if split is None else split,
             source=source.name if isinstance(source, Path) else source,
-            sha256=file_digest(Path(source)) if is_file else None,
+            sha256=file_digest(source) if isinstance(source, Path) else None,
+            renamed_from=renamed_from,
             questions_sha256=questions_digest(examples),
             n=len(examples),
             limit=limit,
@@ -96,10 +124,32 @@ class Protocol(BaseModel):
             program=program,
             settings=to_jsonable_python(dict(settings or {}), inf_nan_mode="strings"),
             lm=lm,
+            sampling=to_jsonable_python(dict(sampling or {}), inf_nan_mode="strings"),
             retriever=retriever,
+            graph=graph,
+            corpus=corpus,
+            encoder=encoder,
             k=k,
+            steps=steps,
+            score=score,
             versions=current_versions(),
         )
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits that stand for the whole record."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def ground(self) -> dict[str, JsonValue]:
+        """What two runs must share for their numbers to stand in one table."""
+        return {
+            "data": f"{self.dataset} {self.questions_sha256[:12]}",
+            "corpus": self.corpus,
+            "score": self.score,
+            "n": self.n,
+        }
 
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """One phrase a differing field, saved value first; empty where nothing differs."""
@@ -146,7 +196,7 @@ def current_versions() -> dict[str, str]:
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in fields.items():
-        if name in ("settings", "versions"):
+        if name in ("settings", "sampling", "versions"):
             flat |= {f"{name}.{key}": part for key, part in value.items()}
         else:
             flat[name] = value

@@ -14,11 +14,24 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.eval.facts import joint_score
 from ga_dspy.eval.journal import Entry, Journal
+from ga_dspy.eval.measures import (
+    StepPoint,
+    by_step,
+    faithful_share,
+    grounded_share,
+    judgements,
+    mean_percent,
+    spent,
+    steps_reached,
+)
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.result import Result
+from ga_dspy.eval.scores import answer_overlap
 from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
 
+ScoreName = Literal["f1", "em", "acc", "f1_squad"]
 JOURNAL, SUMMARY, PREDICTIONS = "journal.sqlite", "summary.json", "predictions.jsonl"
 
 
@@ -54,10 +67,16 @@ class Report(NamedTuple):
         """The questions whose program raised an error; `error` says which."""
         return tuple(result for result in self.results if result.error is not None)
 
+    def values(self, score: ScoreName = "f1") -> list[float]:
+        """A score of every question, from 0 to 1; "f1" is the one the protocol says counts."""
+        if score == "f1" and self.protocol.score == "squad":
+            score = "f1_squad"
+        return [getattr(result, score) for result in self.results]
+
     @property
     def f1(self) -> float:
-        """Mean token F1, in percent."""
-        return _percent([result.f1 for result in self.results])
+        """Mean token F1 by the rule that the protocol names, in percent."""
+        return _percent(self.values())
 
     @property
     def em(self) -> float:
@@ -72,23 +91,25 @@ class Report(NamedTuple):
     @property
     def support_recall(self) -> float | None:
         """Mean recall over the questions that name gold titles, in percent; None without any."""
-        return _support_recall(self.results)
+        return mean_percent(self.results, lambda result: result.support_recall)
 
     @property
     def ci95(self) -> tuple[float, float]:
         """95 % bootstrap interval of the mean F1, in percent."""
-        low, high = bootstrap_interval([result.f1 for result in self.results])
+        low, high = bootstrap_interval(self.values())
         return 100.0 * low, 100.0 * high
 
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Scores by the dataset's kind of question; questions without one are "(none)"."""
-        return _breakdown(sorted(self.results, key=lambda result: result.type), _type)
+        return self._breakdown(sorted(self.results, key=lambda result: result.type), _type)
 
     def by_steps(self) -> dict[str, dict[str, Any]]:
         """Scores by the number of steps, then of those "failed" and those with steps "(none)"."""
         known = [result for result in self.results if result.steps is not None]
         untold = [result for result in self.results if result.steps is None]
-        return _breakdown([*sorted(known, key=lambda result: result.steps or 0), *untold], _steps)
+        return self._breakdown(
+            [*sorted(known, key=lambda result: result.steps or 0), *untold], _steps
+        )
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; all but `seconds` is the same for the same answers."""
@@ -96,7 +117,8 @@ class Report(NamedTuple):
             "dataset": self.protocol.dataset,
             "program": self.protocol.program,
             "lm": self.protocol.lm,
-            **_scores(self.results),
+            **self._scores(self.results),
+            **self.measures(),
             "steps_mean": _mean_count([result.steps for result in self.results]),
             "lm_calls_mean": _mean_count([result.calls for result in self.results]),
             "tokens_mean": _mean_count([result.tokens for result in self.results]),
@@ -105,7 +127,49 @@ class Report(NamedTuple):
             "by_type": self.by_type(),
             "failed": [{"id": result.id, "error": result.error} for result in self.failed],
             "protocol": self.protocol.model_dump(mode="json"),
+            "protocol_hash": self.protocol.hash,
         }
+
+    def measures(self) -> dict[str, Any]:
+        """Every measure beside answer scores and counts; percent, None where it has no meaning."""
+        judged, most = (
+            judgements(self.results),
+            max((len(r.trace) for r in self.results), default=0),
+        )
+        percent = {name: mean_percent(self.results, score) for name, score in _MEASURES.items()}
+        ratios = ("precision", "recall", "f1", "accuracy", "stopped_early", "searched_long")
+        shares = {name: getattr(judged, name) for name in ratios}
+        return {
+            **{name: _rounded(value) for name, value in percent.items()},
+            "grounded_share": _rounded(grounded_share(self.results)),
+            "faithful_share": _rounded(faithful_share(self.results)),
+            "sufficiency": {
+                **{n: None if v is None else _rounded(100 * v) for n, v in shares.items()},
+                "questions": judged.questions,
+            },
+            "by_step": [_point(point) for point in by_step(self.results, most)],
+            "steps_reached": steps_reached(self.results),
+            "usage": {name: u.model_dump(mode="json") for name, u in spent(self.results).items()},
+        }
+
+    def _scores(self, results: Sequence[Result]) -> dict[str, Any]:
+        part = self._replace(results=tuple(results))
+        return {
+            "n": len(results),
+            "f1": _rounded(part.f1),
+            "em": _rounded(part.em),
+            "acc": _rounded(part.acc),
+            "support_recall": _rounded(part.support_recall),
+            "failures": len(part.failed),
+        }
+
+    def _breakdown(
+        self, results: Sequence[Result], key: Callable[[Result], str]
+    ) -> dict[str, dict[str, Any]]:
+        groups: dict[str, list[Result]] = {}
+        for result in results:
+            groups.setdefault(key(result), []).append(result)
+        return {name: self._scores(group) for name, group in groups.items()}
 
     def write(self, out: Path) -> None:
         """Write predictions.jsonl and summary.json into `out`, each at once or not at all.
@@ -131,14 +195,16 @@ def load_report(out: Path) -> Report:
         return Report.from_entries(journal.protocol, entries.values())
 
 
-def paired_test(a: Report, b: Report, score: Literal["f1", "em", "acc"] = "f1") -> Paired:
+def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     """Whether two runs differ: a paired permutation test over the questions they share.
 
     Raises:
         InputError: they share no question (by id and wording).
     """
-    first = {(result.id, result.question): getattr(result, score) for result in a.results}
-    second = {(result.id, result.question): getattr(result, score) for result in b.results}
+    first = {(r.id, r.question): value for r, value in zip(a.results, a.values(score), strict=True)}
+    second = {
+        (r.id, r.question): value for r, value in zip(b.results, b.values(score), strict=True)
+    }
     shared = [key for key in first if key in second]
     if not shared:
         raise InputError(
@@ -147,27 +213,6 @@ def paired_test(a: Report, b: Report, score: Literal["f1", "em", "acc"] = "f1") 
             remedy="run both programs on one file",
         )
     return paired_permutation([first[key] for key in shared], [second[key] for key in shared])
-
-
-def _scores(results: Sequence[Result]) -> dict[str, Any]:
-    recall = _support_recall(results)
-    return {
-        "n": len(results),
-        "f1": round(_percent([result.f1 for result in results]), 2),
-        "em": round(_percent([result.em for result in results]), 2),
-        "acc": round(_percent([result.acc for result in results]), 2),
-        "support_recall": None if recall is None else round(recall, 2),
-        "failures": sum(result.error is not None for result in results),
-    }
-
-
-def _breakdown(
-    results: Sequence[Result], key: Callable[[Result], str]
-) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
-    return {name: _scores(group) for name, group in groups.items()}
 
 
 def _type(result: Result) -> str:
@@ -184,16 +229,48 @@ def _percent(values: Sequence[float]) -> float:
     return 100.0 * fsum(values) / len(values)
 
 
-def _support_recall(results: Iterable[Result]) -> float | None:
-    recalls = [result.support_recall for result in results]
-    told = [recall for recall in recalls if recall is not None]
-    return _percent(told) if told else None
-
-
 def _mean_count(counts: Sequence[int | None]) -> float | None:
     """Mean with an untold count as 0 (a failed question's too); None where none is told."""
     told = [count for count in counts if count is not None]
     return round(sum(told) / len(counts), 2) if told else None
+
+
+def _joint(result: Result, which: str) -> float | None:
+    if result.support is None:
+        return None
+    if result.answer is None:
+        return 0.0
+    overlap = answer_overlap(result.answer, result.gold)
+    return float(getattr(joint_score(overlap, result.em, result.support), which))
+
+
+_MEASURES: dict[str, Callable[[Result], float | None]] = {
+    "f1_official": lambda r: r.f1,
+    "f1_squad": lambda r: r.f1_squad,
+    "support_precision": lambda r: r.support_precision,
+    "fact_em": lambda r: r.support and r.support.em,
+    "fact_f1": lambda r: r.support and r.support.f1,
+    "joint_em": lambda r: _joint(r, "em"),
+    "joint_f1": lambda r: _joint(r, "f1"),
+    "graph_precision": lambda r: r.coverage and r.coverage.precision,
+    "graph_recall": lambda r: r.coverage and r.coverage.recall,
+    "chain_precision": lambda r: r.reasoning and r.reasoning.precision,
+    "chain_recall": lambda r: r.reasoning and r.reasoning.recall,
+    "supported": lambda r: (
+        None if r.supported is None and r.error is None else float(bool(r.supported))
+    ),
+}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _point(point: StepPoint) -> dict[str, Any]:
+    told = point._asdict()
+    return {
+        name: value if isinstance(value, int) else _rounded(value) for name, value in told.items()
+    }
 
 
 def _prediction(result: Result) -> dict[str, Any]:
@@ -204,6 +281,7 @@ def _prediction(result: Result) -> dict[str, Any]:
         "answer": result.answer,
         "gold": list(result.gold),
         "f1": result.f1,
+        "f1_squad": result.f1_squad,
         "em": result.em,
         "acc": result.acc,
         "support_recall": result.support_recall,
@@ -213,6 +291,7 @@ def _prediction(result: Result) -> dict[str, Any]:
         "tokens": result.tokens,
         "supported": result.supported,
         "evidence": result.evidence,
+        "rounds": [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace],
         "step_failures": list(result.step_failures),
         "error": result.error,
     }

@@ -14,18 +14,26 @@ from typing import Any, NamedTuple
 from ga_dspy.eval.files import DatasetName
 
 Row = Mapping[str, Any]
+Fact = tuple[str, int]
+Paragraph = tuple[str, tuple[str, ...]]
 
 _PARAGRAPHS: dict[DatasetName, int] = {"hotpotqa": 10, "musique": 20, "2wikimultihopqa": 10}
 _HOPS = re.compile(r"(\d+)hop")
 
 
 class Question(NamedTuple):
-    """What a run needs of one row; `flaws` names what the row lacks."""
+    """What a run needs of one row; `flaws` names what the row lacks.
+
+    A supporting fact is a title and the number of a sentence, from 0; a paragraph is a title and
+    its sentences.
+    """
 
     id: str
     question: str
     answers: tuple[str, ...]
     gold_titles: tuple[str, ...]
+    supporting_facts: tuple[Fact, ...]
+    paragraphs: tuple[Paragraph, ...]
     type: str
     level: str
     answerable: bool
@@ -38,6 +46,15 @@ class Unusable(NamedTuple):
 
     position: int
     reason: str
+
+
+class _Support(NamedTuple):
+    """The sound paragraphs of a row, what of them is gold, and the flaws met on the way."""
+
+    paragraphs: tuple[Paragraph, ...] = ()
+    titles: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    flaws: tuple[str, ...] = ()
 
 
 def parse_row(dataset: DatasetName, row: object, position: int) -> Question | Unusable:
@@ -55,21 +72,22 @@ def parse_row(dataset: DatasetName, row: object, position: int) -> Question | Un
         return Unusable(position, "no question")
     if not answers:
         return Unusable(position, "no answer")
-    titles, gold, flaws = _support(dataset, row)
+    support = _support(dataset, row)
     identity = _text(row.get("_id")) or _text(row.get("id"))
-    if not identity and dataset != "bamboogle":
-        flaws = (*flaws, "no id")
+    unnamed = ("no id",) if not identity and dataset != "bamboogle" else ()
     answerable = row.get("answerable") is not False
     return Question(
         id=identity or f"{dataset}-{position}",
         question=question,
         answers=answers,
-        gold_titles=gold,
+        gold_titles=support.titles,
+        supporting_facts=support.facts,
+        paragraphs=support.paragraphs,
         type=_text(row.get("type")) or _hops(row, identity),
         level=_text(row.get("level")),
         answerable=answerable,
         evidences=_triples(row.get("evidences")),
-        flaws=(*flaws, *_flaws(dataset, titles, gold), *(() if answerable else ("unanswerable",))),
+        flaws=(*unnamed, *_flaws(dataset, support), *(() if answerable else ("unanswerable",))),
     )
 
 
@@ -104,50 +122,63 @@ def _records(field: str, value: Any) -> Any:
     return [list(record) for record in zip_longest(*columns)]
 
 
-def _support(
-    dataset: DatasetName, row: Row
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Titles of the context, gold titles, and the flaws met on the way."""
+def _support(dataset: DatasetName, row: Row) -> _Support:
     if dataset == "bamboogle":
-        return (), (), ()
+        return _Support()
     if dataset == "musique":
         return _musique_support(row)
     context, facts = _list(row.get("context")), _list(row.get("supporting_facts"))
-    titles = tuple(_text(entry[0]) for entry in context if _is_paragraph(entry))
-    gold = tuple(_text(entry[0]) for entry in facts if _is_fact(entry))
-    flaws = ["malformed paragraph"] if len(titles) < len(context) else []
-    if len(gold) < len(facts):
+    paragraphs = tuple(
+        (_text(title), tuple(_text(sentence) for sentence in _list(sentences)))
+        for title, sentences in filter(_is_paragraph, context)
+    )
+    pairs = [(_text(title), _sentence_number(number)) for title, number in filter(_is_fact, facts)]
+    numbered = [(title, number) for title, number in pairs if number is not None]
+    flaws = ["malformed paragraph"] if len(paragraphs) < len(context) else []
+    if len(numbered) < len(facts):
         flaws.append("malformed supporting fact")
-    return titles, _unique(gold), tuple(flaws)
+    if _beyond(numbered, paragraphs):
+        flaws.append("supporting sentence not in paragraph")
+    titles = _unique(title for title, _ in pairs)
+    return _Support(paragraphs, titles, tuple(dict.fromkeys(numbered)), tuple(flaws))
 
 
-def _musique_support(row: Row) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    paragraphs = _list(row.get("paragraphs"))
+def _musique_support(row: Row) -> _Support:
+    given = _list(row.get("paragraphs"))
     sound = [
         entry
-        for entry in paragraphs
+        for entry in given
         if isinstance(entry, Mapping)
         and _text(entry.get("title"))
         and _text(entry.get("paragraph_text"))
     ]
-    titles = tuple(_text(entry["title"]) for entry in sound)
+    paragraphs = tuple((_text(e["title"]), (_text(e["paragraph_text"]),)) for e in sound)
     gold = _unique(_text(entry["title"]) for entry in sound if entry.get("is_supporting") is True)
-    flaws = ("malformed paragraph",) if len(sound) < len(paragraphs) else ()
-    return titles, gold, flaws
+    flaws = ("malformed paragraph",) if len(sound) < len(given) else ()
+    return _Support(paragraphs, gold, flaws=flaws)
 
 
-def _flaws(dataset: DatasetName, titles: Sequence[str], gold: Sequence[str]) -> tuple[str, ...]:
+def _beyond(facts: Iterable[Fact], paragraphs: Iterable[Paragraph]) -> bool:
+    lengths: dict[str, int] = {}
+    for title, sentences in paragraphs:
+        lengths[title] = max(len(sentences), lengths.get(title, 0))
+    return any(number >= lengths[title] for title, number in facts if title in lengths)
+
+
+def _flaws(dataset: DatasetName, support: _Support) -> tuple[str, ...]:
     nominal = _PARAGRAPHS.get(dataset)
     if nominal is None:
-        return ()
-    flaws = []
-    if not titles:
+        return support.flaws
+    flaws = list(support.flaws)
+    if not support.paragraphs:
         flaws.append("no context")
-    elif len(titles) < nominal:
+    elif len(support.paragraphs) < nominal:
         flaws.append("fewer paragraphs")
-    if not gold:
+    if not support.titles:
         flaws.append("no supporting facts")
-    elif titles and not set(gold) <= set(titles):
+    elif support.paragraphs and not {title for title, _ in support.paragraphs}.issuperset(
+        support.titles
+    ):
         flaws.append("gold paragraph not in context")
     return tuple(flaws)
 
@@ -180,6 +211,12 @@ def _is_paragraph(entry: object) -> bool:
 def _is_fact(entry: object) -> bool:
     pair = _list(entry)
     return len(pair) == 2 and bool(_text(pair[0]))
+
+
+def _sentence_number(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if value >= 0 else None
 
 
 def _list(value: object) -> list[Any]:

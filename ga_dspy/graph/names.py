@@ -176,6 +176,36 @@ def near_duplicate(one: str, other: str) -> bool:
     return DamerauLevenshtein.normalized_similarity(short, long) >= WORD_SIMILARITY
 
 
+LONG_WORD: Final = 20
+"""Up to this length two alike words are at most two slips apart; there are few longer ones."""
+
+
+def shortened(word: str) -> set[str]:
+    """What is left of a word, of up to `LONG_WORD` letters, when letters are left out.
+
+    Near duplicates share one such rest: two words whose Damerau-Levenshtein distance is n become
+    equal when at most n letters of each are left out, and `WORD_SIMILARITY` bounds n.
+
+    >>> shortened("dog"), shortened("abdulatif") & shortened("abdullatif")
+    ({'dog'}, {'abdulatif'})
+    """
+    rests = level = {word}
+    if any(c.isdigit() for c in word):
+        return rests
+    for _ in range(min(_slips(len(word)), 2)):
+        level = {rest[:i] + rest[i + 1 :] for rest in level for i in range(len(rest))}
+        rests = rests | level
+    return rests
+
+
+def _slips(length: int) -> int:
+    """How many slips apart a word may be from the longest one that is still alike."""
+    slips = 0
+    while slips + 1 <= (1 - WORD_SIMILARITY) * (length + slips + 1) + 1e-9:
+        slips += 1
+    return slips
+
+
 @lru_cache(maxsize=65536)
 def words(plain: str) -> tuple[str, ...]:
     """The words of a normalised name, numbers in digits whatever their notation.

@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from ga_dspy.graph.kinds import Traits, contradict, traits
 from ga_dspy.graph.names import (
+    LONG_WORD,
     acronym_letters,
     identity,
     initials,
     is_acronym,
     is_alias_relation,
     near_duplicate,
+    shortened,
     split_qualifier,
     words,
 )
@@ -41,6 +43,9 @@ class Mention(NamedTuple):
 
 Cluster = list[Mention]
 
+_FEW = 12
+"""Up to so many names all pairs are compared; it is the quicker way."""
+
 
 def mention(name: str, passages: frozenset[str], entity: Entity | None = None) -> Mention:
     """Read a name; parentheses that hold its acronym are an alias, any other a qualifier."""
@@ -58,27 +63,46 @@ def passages_of(record: Entity | Relation) -> frozenset[str]:
     return frozenset(evidence.passage for evidence in record.evidence)
 
 
+class Link(NamedTuple):
+    """Two keys of one thing, the rule that says so, and the passages that do, where any does."""
+
+    one: str
+    other: str
+    rule: str
+    passages: frozenset[str] = frozenset()
+
+
 def clusters(said: GraphUpdate) -> list[Cluster]:
     """Gather all mentions of a set of records into one cluster for each thing meant."""
+    mentions = mentions_of(said)
+    return gather(mentions, links(mentions, said.relations))
+
+
+def mentions_of(said: GraphUpdate) -> list[Mention]:
+    """The name of each record and of each relation end."""
     mentions = [mention(e.name, passages_of(e), e) for e in said.entities]
     ends = {
         (end, passages_of(relation)): None
         for relation in said.relations
         for end in (relation.head, relation.tail)
     }
-    mentions += [mention(name, passages) for name, passages in ends]
-    block_of = _linked(mentions, said.relations)
+    return mentions + [mention(name, passages) for name, passages in ends]
+
+
+def gather(mentions: Sequence[Mention], linked: Iterable[Link]) -> list[Cluster]:
+    """One cluster for each thing that mentions mean, where these links join their names."""
+    block_of = _linked(mentions, linked)
     blocks: dict[str, Cluster] = defaultdict(list)
     for one in mentions:
         blocks[block_of[one.key]].append(one)
     return _join_surnames([part for block in blocks.values() for part in _divide(block)])
 
 
-def _linked(mentions: Sequence[Mention], relations: Iterable[Relation]) -> dict[str, str]:
+def _linked(mentions: Sequence[Mention], linked: Iterable[Link]) -> dict[str, str]:
     """The block of each key, named by the least key in it."""
     block = {key: key for one in mentions for key in (one.key, *one.aliases)}
     members = {key: [key] for key in block}
-    for one, other in _links(mentions, relations):
+    for one, other, *_ in linked:
         keep, lose = sorted((block[one], block[other]))
         if keep != lose:
             for key in members[lose]:
@@ -87,17 +111,19 @@ def _linked(mentions: Sequence[Mention], relations: Iterable[Relation]) -> dict[
     return block
 
 
-def _links(mentions: Sequence[Mention], relations: Iterable[Relation]) -> Iterator[tuple[str, str]]:
+def links(mentions: Sequence[Mention], relations: Iterable[Relation]) -> Iterator[Link]:
+    """What joins the names of mentions; a link may be given several times."""
     for one in mentions:
-        yield from ((one.key, alias) for alias in one.aliases)
+        yield from (Link(one.key, alias, "stated alias", one.passages) for alias in one.aliases)
     for relation in relations:
         if is_alias_relation(relation.relation):
-            yield identity(relation.head), identity(relation.tail)
+            ends = identity(relation.head), identity(relation.tail)
+            yield Link(*ends, "alias relation", passages_of(relation))
     stated = {one.key for one in mentions if one.entity}
-    yield from _acronyms(mentions, stated)
+    yield from (Link(*pair, "acronym") for pair in _acronyms(mentions, stated))
     for key, other in _alike({one.key for one in mentions}):
         if (key in stated or other in stated) and near_duplicate(key, other):
-            yield key, other
+            yield Link(key, other, "spelling")
 
 
 def _acronyms(mentions: Iterable[Mention], stated: set[str]) -> Iterator[tuple[str, str]]:
@@ -113,18 +139,43 @@ def _acronyms(mentions: Iterable[Mention], stated: set[str]) -> Iterator[tuple[s
 
 
 def _alike(keys: set[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of names that agree in all words but one, or in all letters."""
-    shelves: dict[object, list[str]] = defaultdict(list)
+    """Pairs among which are all near duplicates.
+
+    They agree in all letters, or in all words but one, and those two words begin alike. Words
+    are compared on a shelf of names that share the rest, by what is left of them when letters
+    are left out, so that a shelf of ten thousand names costs no more than its size.
+    """
+    shelves: dict[object, list[tuple[str, str]]] = defaultdict(list)
+    letters: dict[str, list[str]] = defaultdict(list)
     for key in sorted(keys):
         parts = words(key)
-        shelves[key.replace(" ", "")].append(key)
-        if len(parts) == 1:
-            shelves[1, parts[0][:1]].append(key)
-        else:
-            for i in range(len(parts)):
-                shelves[parts[:i], parts[i + 1 :]].append(key)
+        letters[key.replace(" ", "")].append(key)
+        for i, part in enumerate(parts):
+            rest = (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1]
+            shelves[rest].append((part, key))
+    for same in letters.values():
+        yield from combinations(same, 2)
     for shelf in shelves.values():
-        yield from combinations(shelf, 2)
+        if len(shelf) > 1:
+            yield from _alike_in_one_word(shelf)
+
+
+def _alike_in_one_word(shelf: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    """Pairs of names, given with their words that may differ, whose words are alike."""
+    if len(shelf) <= _FEW:
+        return combinations((key for _, key in shelf), 2)
+    near: dict[str, list[str]] = defaultdict(list)
+    initial: dict[str, list[str]] = defaultdict(list)
+    for word, key in shelf:
+        initial[word[:1]].append(key)
+        for rest in shortened(word):
+            near[rest].append(key)
+    pairs = {pair for same in near.values() for pair in combinations(same, 2)}
+    long = [(word, key) for word, key in shelf if len(word) > LONG_WORD]
+    pairs |= {(key, other) for _, key in long for _, other in shelf if key != other}
+    short = [(word, key) for word, key in shelf if len(word) == 1]
+    pairs |= {(key, other) for word, key in short for other in initial[word] if key != other}
+    return pairs
 
 
 def _divide(block: Cluster) -> list[Cluster]:
@@ -142,7 +193,7 @@ def _divide(block: Cluster) -> list[Cluster]:
             groups.append([one])
     parts = [[one for one in block if one.traits in group] for group in groups]
     rest = [one for one in block if one.traits not in apart]
-    return _attach(rest, parts)
+    return attach(rest, parts)
 
 
 def _rank(one: Traits) -> tuple[object, ...]:
@@ -158,7 +209,7 @@ def _shared(one: Traits, group: Sequence[Traits]) -> int:
     return len(one.facts & facts) + any(one.kind == other.kind != "" for other in group)
 
 
-def _attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
+def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
     """Give each of the rest to the only namesake that its passage, its traits or its name fit."""
     before = [list(part) for part in parts]
     unclear: dict[str, Cluster] = defaultdict(list)

@@ -24,7 +24,11 @@ class View(NamedTuple):
 
 def view(said: GraphUpdate) -> View:
     """Resolve a set of records and word the result."""
-    parts = clusters(said)
+    return worded(said, clusters(said))
+
+
+def worded(said: GraphUpdate, parts: list[Cluster]) -> View:
+    """Word records that were gathered into one cluster for each thing meant."""
     titles = _titles(parts)
     place = {record: i for i, record in enumerate(said.entities)}
     node: dict[tuple[str, frozenset[str]], str] = {}

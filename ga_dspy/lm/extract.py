@@ -95,7 +95,11 @@ def additions(
     known = {(f.head.lower(), f.tail.lower()) for f in graph.facts}
     fresh = [s for s in scored if _writable(s.triple, s.label, docs, faults, allowed.words)
              and (s.triple.head.lower(), s.triple.tail.lower()) not in known]  # fmt: skip
-    chosen = _chosen(fresh, allowed.relations)
+    if question.text.strip():
+        chosen = _chosen(fresh, allowed.relations)
+    else:
+        # Nobody asks: all that is said is worth keeping, in whichever passage.
+        chosen = _chosen(fresh, allowed.relations, least=float("-inf"), cap=allowed.relations)
     nodes = _nodes(question, docs, graph, chosen, faults)
     return Additions(
         nodes=tuple(nodes[: allowed.entities]),
@@ -182,15 +186,17 @@ def _safe(text: str) -> bool:
     )  # fmt: skip
 
 
-def _chosen(scored: Iterable[_Scored], most: int) -> list[_Scored]:
+def _chosen(
+    scored: Iterable[_Scored], most: int, least: float = _LEAST, cap: int = _UNLINKED
+) -> list[_Scored]:
     """The best within the budget, in the order in which they are read."""
     taken: dict[int, int] = {}
     repeated: dict[tuple[str, str], int] = {}
     chosen: list[_Scored] = []
     for item in sorted(scored, key=lambda s: (-s.score, s.place, s.triple.sentence)):
-        cap = _PER_PASSAGE if item.score >= 2 * _LEAST else _UNLINKED
+        room = max(cap, _PER_PASSAGE) if item.score >= 2 * _LEAST else cap
         same = (item.triple.head, item.triple.relation)
-        if item.score < _LEAST or taken.get(item.label, 0) >= cap or repeated.get(same, 0) >= 3:
+        if item.score < least or taken.get(item.label, 0) >= room or repeated.get(same, 0) >= 3:
             continue
         taken[item.label] = taken.get(item.label, 0) + 1
         repeated[same] = repeated.get(same, 0) + 1

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from ga_dspy.lm.answer import NONE, rank
+from ga_dspy.lm.chain import next_thought
+from ga_dspy.lm.compared import better
 from ga_dspy.lm.demonstrated import Demonstrated, read_demos
 from ga_dspy.lm.evidence import Answer, Doc, Fact
 from ga_dspy.lm.extract import Additions, additions
 from ga_dspy.lm.inputs import Inputs, read_inputs
 from ga_dspy.lm.judge import Judgement, cited, judge
-from ga_dspy.lm.notes import notes
+from ga_dspy.lm.notes import notes, read_notes
 from ga_dspy.lm.prompt import Field, Prompt
 from ga_dspy.lm.question import Question, analyse
 from ga_dspy.lm.refute import Refutation, refuted
+from ga_dspy.lm.summary import summary, title
 from ga_dspy.lm.text import sentences
+from ga_dspy.lm.told import described, told
+from ga_dspy.lm.turn import Turn, take_turn
 
 UNSUPPORTED = 0.02
 _FENCE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+_COMPARED = ("old_notes", "new_notes")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -58,9 +64,10 @@ class Filling:
         """The passages, then what the graph tells of others; the notes where there are neither."""
         given = self.inputs
         shown = {doc.label for doc in given.docs}
-        told = _told(fact for fact in given.graph.facts if not shown & set(fact.labels))
-        noted = (Doc(1, "", given.notes),) if given.notes else ()
-        return (*given.docs, *told) or noted
+        if shown:
+            unseen = (fact for fact in given.graph.facts if not shown & set(fact.labels))
+            return (*given.docs, *told(unseen))
+        return described(given.graph) or read_notes(given.notes)
 
     @cached_property
     def ranked(self) -> list[Answer]:
@@ -96,18 +103,33 @@ class Filling:
     def judged(self) -> Judgement:
         """The judgement."""
         facts: tuple[Fact, ...] = self.inputs.graph.facts
-        if self._indexes:
+        if self._indexes or self._takes_turns:
             facts = (*facts, *self.added.facts)
-        return judge(self.question, self.inputs, facts, self.ranked, self.demos.caution)
+        return judge(self.question, self.evidence, facts, self.ranked, self.demos.caution)
+
+    @cached_property
+    def evidence(self) -> Inputs:
+        """The inputs as the judge reads them: notes are its passages where there are no others."""
+        given = self.inputs
+        return given if given.docs else given._replace(docs=read_notes(given.notes))
+
+    @cached_property
+    def turn(self) -> Turn:
+        """The reply to a transcript."""
+        return take_turn(self.question, self.inputs, self.judged, self.best)
 
     @cached_property
     def refutation(self) -> Refutation | None:
         """A premise that the passages deny."""
-        return refuted(self.question, self.inputs.docs)
+        return refuted(self.question, self.evidence.docs)
 
     @property
     def _indexes(self) -> bool:
         return any(field.name == "additions" for field in self.prompt.output_fields)
+
+    @property
+    def _takes_turns(self) -> bool:
+        return "transcript" in self.prompt.inputs
 
     @property
     def supported(self) -> bool:
@@ -128,25 +150,37 @@ class Filling:
         return ", ".join(map(str, labels))
 
     def answer(self) -> str:
-        """The short answer, or the sentence that refutes the question."""
+        """The short answer, or the sentence that refutes the question; empty in mid-search."""
+        if self._takes_turns:
+            return self.turn.answer
         if self.refutation:
             return self.refutation.sentence
         return self.best.text or self.inputs.best
 
     def thought(self) -> str:
-        """One sentence of reasoning: the answer where it is found, else what to look for."""
-        if self.judged.sufficient and self.best.text:
-            return f"So the answer is: {self.best.text}."
-        lines = notes(self.question, self.docs, "", most=1).splitlines()
-        return lines[0].removeprefix("- ") if lines else self.judged.reasoning
+        """What is known and missing, or the next sentence of a chain of thought."""
+        if self._takes_turns:
+            return self.turn.thought
+        return next_thought(self.question, self.evidence, self.ranked, self.demos.caution)
 
     def query(self) -> str:
         """The next query; the question itself where nothing was read yet."""
+        if self._takes_turns:
+            return self.turn.query
         return self.judged.next_query if self.inputs.docs else self.inputs.question
 
+    def better(self) -> str:
+        """Which of two notes helps more, "new" or "old"."""
+        old, new = (read_notes(self.prompt.inputs.get(name, "")) for name in _COMPARED)
+        return better(self.question, old, new, self.demos.answers)
+
     def note(self) -> str:
-        """The notes after reading the passages."""
-        return notes(self.question, self.inputs.docs, self.inputs.notes)
+        """The notes after reading the passages: the best of the notes so far and of them."""
+        given, demos = self.inputs, self.demos.answers
+        known = read_notes(given.notes)
+        docs = (*known, *given.docs)
+        ranked = rank(given.question, docs, demos=demos) if known else self.ranked
+        return notes(self.question, docs, ranked)
 
     def value(self, field: Field) -> Any:
         """The value of a field, in its type."""
@@ -216,18 +250,6 @@ def _choice(text: str, allowed: tuple[Any, ...]) -> Any:
     return next((value for value in allowed if str(value).lower() == text.lower()), allowed[0])
 
 
-def _told(facts: Iterable[Fact]) -> tuple[Doc, ...]:
-    """Facts in sentences, one passage for each head."""
-    about: dict[str, list[Fact]] = {}
-    for fact in facts:
-        about.setdefault(fact.head, []).append(fact)
-    return tuple(
-        Doc(min((n for f in facts for n in f.labels), default=1), head,
-            " ".join(f"{f.head} {f.relation} {f.tail}." for f in facts))
-        for head, facts in about.items()
-    )  # fmt: skip
-
-
 def _said(sufficient: bool) -> str:
     return "sufficient" if sufficient else "insufficient"
 
@@ -245,6 +267,11 @@ _BY_NAME: Mapping[str, Callable[[Filling], str]] = {
     "answer": Filling.answer,
     "verdict": Filling.verdict,
     "cited": Filling.cited,
+    "better": Filling.better,
     "notes": Filling.note,
     "note": Filling.note,
+    "points": Filling.note,
+    "title": lambda f: title(f.inputs.graph) or f.guess("title"),
+    "summary": lambda f: summary(f.inputs.graph) or f.guess("summary"),
+    "entities": lambda f: "\n".join(f.question.names) or f.guess("entities"),
 }

@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ga_dspy.lm.evidence import Doc, Fact
+from ga_dspy.lm.passages import read_passages as read_passages
+from ga_dspy.lm.transcript import read_transcript
 
 _QUESTIONS = ("question", "original_question", "query", "claim", "user_question")
 _PASSAGES = ("passages", "context", "documents", "docs", "new_passages", "passage", "evidence")
@@ -18,22 +20,27 @@ _NOTES = ("notes_so_far", "notes", "note", "best_note", "previous_note")
 _TRIED = ("tried", "queries", "previous_queries", "search_history")
 _HINTS = ("candidate", "previous_answer", "draft_answer")
 _REASONING = ("previous_reasoning", "thoughts", "thoughts_so_far", "rationale_so_far", "reasoning")
-_UNTITLED = "(untitled)"
 _EMPTY = frozenset(("", "(empty)", "n/a", "none", "[]"))
-_BLOCK = re.compile(r"^\[(\d+)\][ \t]*(.*)$", re.MULTILINE)
-_QUOTED_BLOCK = re.compile(r"[«]+(.*?)[»]+", re.DOTALL)
 _LABELS = re.compile(r"\s*\[((?:\d+[,;\s]*)+)\]\s*$")
 _NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+")
 _ANNOTATED = re.compile(r"\s*\((?:time|confidence):[^()]*\)\s*$")
+_DETAILS = re.compile(r"(?<!\\);")
 _FAULT = re.compile(r'^\W*(entity|relation|attribute) "(.*)": ', re.MULTILINE)
 _BEST = re.compile(r'[Bb]est answer so far is "([^"\n]+)"(?:[^"\n]*?\((0\.\d+|1\.0+)\))?')
 
 
 class KnownGraph(NamedTuple):
-    """The graph of a prompt: entity names with the labels of their passages, and relations."""
+    """The graph of a prompt.
+
+    Attributes:
+        entities: The names, with the labels of their passages.
+        facts: The relations.
+        details: The type, which may be empty, and the attributes of the names that have any.
+    """
 
     entities: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     facts: tuple[Fact, ...] = ()
+    details: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @property
     def names(self) -> frozenset[str]:
@@ -50,10 +57,12 @@ class Inputs(NamedTuple):
         docs: The passages of this call.
         graph: The graph so far.
         notes: The notes so far, as given.
-        tried: Queries searched before, and whether each brought anything.
+        tried: Queries searched before; the question and the thoughts, where each was a query.
         best: An answer that was seen before, from `candidate` or the previous reasoning.
         confidence: How sure the step before was of `best`, from 0 to 1.
         reasoning: What was concluded or thought before.
+        thoughts: The sentences of a chain of thought so far.
+        searches_left: How many more searches are possible; None where the prompt does not say.
         faults: Names, and relations as "head -> relation -> tail", to be left out.
     """
 
@@ -65,6 +74,8 @@ class Inputs(NamedTuple):
     best: str = ""
     confidence: float = 0.0
     reasoning: str = ""
+    thoughts: tuple[str, ...] = ()
+    searches_left: int | None = None
     faults: frozenset[str] = frozenset()
 
 
@@ -75,15 +86,21 @@ def read_inputs(values: Mapping[str, str]) -> Inputs:
     question = _first(known, _QUESTIONS) or _question_like(known.values())
     reasoning = _first(known, _REASONING)
     seen = _BEST.search(reasoning)
+    turns = read_transcript(known.get("transcript", ""))
+    chain = tuple(filter(None, map(str.strip, known.get("thoughts", "").splitlines())))
+    searched = turns.searches or ((question, *chain) if chain else ())
+    left = known.get("searches_left", "")
     return Inputs(
         question=question,
-        docs=read_passages(passages),
+        docs=read_passages(passages) or turns.docs,
         graph=read_graph(known.get("graph", "")),
         notes=_first(known, _NOTES),
-        tried=read_tried(_first(known, _TRIED)),
+        tried=read_tried(_first(known, _TRIED)) or searched,
         best=_first(known, _HINTS) or (seen[1] if seen else ""),
         confidence=float(seen[2] or 0.0) if seen else 0.0,
         reasoning=reasoning,
+        thoughts=chain or turns.thoughts,
+        searches_left=int(left) if left.isdigit() else None,
         faults=frozenset(m[2] for m in _FAULT.finditer(known.get("feedback", ""))),
     )
 
@@ -96,32 +113,6 @@ def _question_like(texts: Iterable[str]) -> str:
     return next((t for t in texts if t.endswith("?") and len(t) < 500), "")
 
 
-def read_passages(text: str) -> tuple[Doc, ...]:
-    r"""Passages as `[n] title` over a line of text; else DSPy's numbered list; else one passage.
-
-    >>> read_passages("[3] Red Lodge\nA city.")
-    (Doc(label=3, title='Red Lodge', text='A city.'),)
-    """
-    marks = list(_BLOCK.finditer(text))
-    if not marks:
-        return (Doc(1, "", text),) if text else ()
-    docs = []
-    for mark, after in zip(marks, [*marks[1:], None], strict=True):
-        body = text[mark.end() : after.start() if after else len(text)].strip()
-        docs.append(_doc(int(mark[1]), mark[2].strip(), body))
-    return tuple(docs)
-
-
-def _doc(label: int, line: str, body: str) -> Doc:
-    quoted = _QUOTED_BLOCK.search(f"{line}\n{body}")
-    if quoted:
-        line, body = quoted[1].strip(), ""
-    if not body:
-        title, bar, rest = line.partition(" | ")
-        line, body = (title, rest) if bar else ("", line)
-    return Doc(label, "" if line == _UNTITLED else line, " ".join(body.split()))
-
-
 def read_graph(text: str) -> KnownGraph:
     r"""The names and relations of a graph in the compact form.
 
@@ -130,6 +121,7 @@ def read_graph(text: str) -> KnownGraph:
     """
     entities: dict[str, tuple[int, ...]] = {}
     facts: list[Fact] = []
+    details: dict[str, tuple[str, ...]] = {}
     for raw in text.splitlines():
         labels, line = _labelled(_NUMBERED.sub("", raw))
         parts = re.split(r"\s(?<!\\)->\s", line)
@@ -137,8 +129,11 @@ def read_graph(text: str) -> KnownGraph:
             head, relation, tail = map(_plain, parts)
             facts.append(Fact(head, relation, tail, labels))
         elif _NUMBERED.match(raw) and line:
-            entities[_plain(_without_details(line))] = labels
-    return KnownGraph(entities, tuple(facts))
+            bare = _without_details(line)
+            entities[_plain(bare)] = labels
+            stated = tuple(map(_plain, _DETAILS.split(line[len(bare) :].strip()[1:-1])))
+            details |= {_plain(bare): stated} if any(stated) else {}
+    return KnownGraph(entities, tuple(facts), details)
 
 
 def _labelled(line: str) -> tuple[tuple[int, ...], str]:

@@ -7,7 +7,7 @@ yet, or where the best answer is unsure and a linked name has no passage of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ga_dspy.lm.evidence import Answer, Doc, Fact
@@ -47,8 +47,8 @@ def judge(
         caution: Added to the score that counts as enough.
     """
     best = _kept(inputs, ranked[0] if ranked else Answer("", 0.0, (), "none"))
-    query, sought = _next(question, inputs, ranked, best.score < _enough(inputs, caution))
-    reasoning = _reasoning(question, facts, best, sought)
+    query, name = _next(question, inputs, ranked, best.score < enough(inputs, caution))
+    reasoning = _reasoning(question, facts, best, name)
     return Judgement(reasoning, not query, best.text, query)
 
 
@@ -59,28 +59,37 @@ def _kept(inputs: Inputs, best: Answer) -> Answer:
     return best
 
 
-def _enough(inputs: Inputs, caution: float) -> float:
-    """The score that counts as enough: the longer the search, the lower."""
+def enough(inputs: Inputs, caution: float) -> float:
+    """The score of an answer that counts as enough: the longer the search, the lower."""
     step = max(len(inputs.tried), 1)
     return ENOUGH[min(step, len(ENOUGH)) - 1] + caution
+
+
+def sought(
+    question: Question, inputs: Inputs, ranked: Sequence[Answer], unsure: bool
+) -> Iterator[tuple[str, Doc | None]]:
+    """Names worth a search, the first one first, each with the passage that leads to it.
+
+    Names of the question that were not met yet; then, while the answer is unsure, linked ones.
+    """
+    for name in unmet(question, inputs):
+        yield name, None
+    if unsure and not question.choices:
+        for lead in leads(question, inputs, ranked)[:3]:
+            yield lead.name, lead.home
 
 
 def _next(
     question: Question, inputs: Inputs, ranked: Sequence[Answer], unsure: bool
 ) -> tuple[str, str]:
     """The next query and the name it is about; empty where nothing sensible is left."""
-    for name in unmet(question, inputs):
-        if query := query_for(name, question, None, inputs.tried):
+    for name, home in sought(question, inputs, ranked, unsure):
+        if query := query_for(name, question, home, inputs.tried):
             return query, name
-    if not unsure or question.choices:
-        return "", ""
-    for lead in leads(question, inputs, ranked)[:3]:
-        if query := query_for(lead.name, question, lead.home, inputs.tried):
-            return query, lead.name
     return "", ""
 
 
-def _reasoning(question: Question, facts: Sequence[Fact], best: Answer, sought: str) -> str:
+def _reasoning(question: Question, facts: Sequence[Fact], best: Answer, name: str) -> str:
     """One to three plain sentences that agree with the judgement."""
     sentences = []
     if links := _links(question, facts):
@@ -94,8 +103,8 @@ def _reasoning(question: Question, facts: Sequence[Fact], best: Answer, sought: 
         )
     else:
         sentences.append("No answer is seen yet.")
-    if sought:
-        sentences.append(f"Missing: what is asked about {sought}.")
+    if name:
+        sentences.append(f"Missing: what is asked about {name}.")
     return " ".join(sentences)
 
 

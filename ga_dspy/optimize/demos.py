@@ -11,8 +11,10 @@ import pydantic
 
 from ga_dspy.eval import f1, normalise
 from ga_dspy.grounding import ground
+from ga_dspy.optimize.turns import aimless, searches
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.ircot import conclusion
 from ga_dspy.signatures import GraphProposal
 
 _BLOCK = re.compile(r"^\[(\d+)\] (.*)\n(.*)$", re.MULTILINE)
@@ -34,7 +36,8 @@ def sanitise(
 
     A demo is taken off where it shows feedback (so a second attempt), an item of the graph that
     its passages do not support (so a rejected attempt, or one that leans on passages the demo
-    does not show), a guess from memory, a wrong candidate or answer, or a cut-off input.
+    does not show), a guess from memory, a wrong candidate or answer, a turn that leads nowhere,
+    or a cut-off input.
 
     Args:
         program: The compiled program; left as it is.
@@ -72,6 +75,7 @@ def faults(
         yield f"it lacks {', '.join(missing)}"
     if "additions" in demo:
         yield from _ungrounded(demo)
+    yield from aimless(demo, signature)
     if demo.get("verdict") == "not in passages":
         yield "it answers what its passages do not hold"
     if gold:
@@ -89,8 +93,9 @@ def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> Iterator[str]:
-    if "answer" in demo and f1(str(demo["answer"]), gold) < threshold:
-        yield f"its answer {str(demo['answer'])!r} is not the right one"
+    given = demo.get("answer", conclusion(str(demo.get("thought", ""))))
+    if given is not None and not searches(demo) and f1(str(given), gold) < threshold:
+        yield f"its answer {str(given)!r} is not the right one"
     candidate = str(demo.get("candidate") or "")
     if demo.get("judgement") == "sufficient" and candidate and f1(candidate, gold) == 0.0:
         yield f"it calls the wrong candidate {candidate!r} sufficient"
@@ -123,7 +128,8 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
     copied: MultiHopProgram = program.deepcopy()
     for predictor in copied.predictors():
         predictor.demos = []
-        if "answer" in predictor.signature.output_fields:
+        # Who may search instead would learn from a bare answer never to do so.
+        if {"answer", "query"} & predictor.signature.output_fields.keys() == {"answer"}:
             predictor.demos = [
                 dspy.Example(question=row.question, answer=row.answer).with_inputs("question")
                 for row in rows

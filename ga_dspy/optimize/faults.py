@@ -16,10 +16,16 @@ from ga_dspy.eval import f1, normalise
 from ga_dspy.mentions import mentions
 from ga_dspy.passage import Passage
 from ga_dspy.programs import Step
+from ga_dspy.signatures.prompt import cited_labels
 
 _MOST_DROPPED = 5
 _NUMBER = re.compile(r"\b\d")
 _CLOSED = frozenset({"yes", "no"})
+_IN_BRACKETS = re.compile(r"\[([\d,;\s]+)\]")
+_ENDED = {
+    True: ('"sufficient" was said too early', '"sufficient" came too late'),
+    False: ("the search was ended too early", "the search was ended too late"),
+}
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,18 @@ class Case:
         return {passage.id: passage.title for passage in self.passages}
 
     @property
-    def reading_steps(self) -> tuple[Step, ...]:
-        """The steps that brought passages and were judged: each left one entry a predictor."""
-        return tuple(step for step in self.steps if step.passage_ids and not step.failure)
+    def unfailed(self) -> tuple[Step, ...]:
+        """The steps in which the LM was asked and gave a usable reply."""
+        return tuple(step for step in self.steps if not step.failure)
+
+    @property
+    def read(self) -> tuple[Step, ...]:
+        """Those among them that brought passages to index."""
+        return tuple(step for step in self.unfailed if step.passage_ids)
+
+    def returned(self, step: Step) -> tuple[Passage, ...]:
+        """The passages that a step's search returned, new or old."""
+        return tuple(passage for passage in self.passages if passage.id in step.retrieved)
 
     def unread_after(self, step: Step) -> tuple[str, ...]:
         """Gold titles that were not read by the end of a step."""
@@ -95,14 +110,56 @@ def index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
             yield f"Step {step.number}: proposed, and not supported by the passages: {named}."
 
 
-def search_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
-    """Verdicts that came too early or too late, and queries that missed what was needed."""
+def note_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
+    """Gold passages that the notes kept after a round do not cite."""
+    labels = {passage.id: label for label, passage in enumerate(case.passages, 1)}
+    for step in steps:
+        cited = cited_in(step.notes)
+        for passage_id in step.passage_ids:
+            title = case.titles.get(passage_id, "")
+            if title in case.gold_titles and labels[passage_id] not in cited:
+                yield (
+                    f'Step {step.number}: the needed passage "{title}" was read, and the notes '
+                    "kept after it cite nothing of it."
+                )
+
+
+def cited_in(notes: str) -> tuple[int, ...]:
+    """The passage numbers in notes, which stand in square brackets.
+
+    >>> cited_in("Born in 1961 in Tavira [1, 4].")
+    (1, 4)
+    """
+    return cited_labels(" ".join(_IN_BRACKETS.findall(notes)))
+
+
+def opening_faults(case: Case) -> Iterator[str]:
+    """What an LM that chooses the first query itself made of it, before anything was read."""
+    if not case.gold_titles:
+        return
+    needed = ", ".join(f'"{title}"' for title in case.gold_titles)
+    if not case.steps:
+        yield f"It was answered without a search: the needed passage {needed} had not been read."
+    elif len(case.unread_after(case.steps[0])) == len(case.gold_titles):
+        first = _searched(case.steps[0])
+        yield f'The first query "{first}" did not bring the needed passage {needed}.'
+
+
+def search_faults(case: Case, steps: Sequence[Step], *, judged: bool = True) -> Iterator[str]:
+    """Searches ended too early or too late, and queries that missed what was needed.
+
+    Args:
+        case: The question.
+        steps: The rounds to look at.
+        judged: Whether an LM says "sufficient" to end the search, or shows it in another way.
+    """
+    early, late = _ENDED[judged]
     for step in steps:
         unread = case.unread_after(step)
         needed = ", ".join(f'"{title}"' for title in unread)
         if step.judgement == "sufficient" and unread:
             yield (
-                f'Step {step.number}: "sufficient" was said too early: the needed passage {needed} '
+                f"Step {step.number}: {early}: the needed passage {needed} "
                 f'had not been read; the query before was "{_searched(step)}".'
             )
         elif unread and step is not case.steps[-1]:
@@ -114,7 +171,7 @@ def search_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
             )
         elif step.judgement == "insufficient" and case.gold_titles:
             yield (
-                f'Step {step.number}: "sufficient" came too late: every needed passage had been '
+                f"Step {step.number}: {late}: every needed passage had been "
                 "read by the end of this step."
             )
 
@@ -134,12 +191,12 @@ def answer_faults(case: Case) -> Iterator[str]:
     """An answer that was there and missed, too long, too short, or of the wrong kind."""
     score, gold = f1(case.answer, case.answers), case.answers[0]
     if score == 1.0:
-        if not case.supported:
+        if case.steps and not case.supported:
             yield "The answer is right, but was not found in the passages cited."
         return
     expected, given = set(normalise(gold).split()), set(normalise(case.answer).split())
     where = next((p.title for p in case.passages if mentions(gold, p.content)), None)
-    if where is None and normalise(gold) not in _CLOSED:
+    if case.steps and where is None and normalise(gold) not in _CLOSED:
         yield "The passages read do not hold the answer: an earlier step is at fault, not this one."
     elif kind := _wrong_kind(gold, case.answer):
         yield f'The answer is of the wrong kind: expected {kind} ("{gold}"), not "{case.answer}".'

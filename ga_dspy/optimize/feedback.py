@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval import f1, support_recall
-from ga_dspy.optimize.faults import Case, answer_faults, index_faults, search_faults
-from ga_dspy.programs import MultiHopProgram, Step
-
-Role = Literal["index", "judge", "answer"]
+from ga_dspy.optimize.faults import (
+    Case,
+    answer_faults,
+    index_faults,
+    note_faults,
+    opening_faults,
+    search_faults,
+)
+from ga_dspy.optimize.roles import EVERY, Heard, Role, heard, roles_of
+from ga_dspy.programs import MultiHopProgram
 
 DEMO_THRESHOLD = 0.8
 """A question whose answer scores less leaves no demonstration: F1 0.1 is truthy, and wrong."""
-
-_SIGNS: Mapping[str, Role] = {"additions": "index", "judgement": "judge", "answer": "answer"}
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,7 @@ class AnswerMetric:
     def of(cls, program: MultiHopProgram, **weights: float) -> AnswerMetric:
         """The metric for a program, whose predictors are told apart by their output fields."""
         return cls(
-            {
-                name: frozenset(
-                    role
-                    for sign, role in _SIGNS.items()
-                    if sign in predictor.signature.output_fields
-                )
-                for name, predictor in program.named_predictors()
-            },
+            {name: roles_of(p.signature) for name, p in program.named_predictors()},
             **weights,
         )
 
@@ -102,19 +99,31 @@ class AnswerMetric:
         return max(0.0, score - self.cost * (getattr(pred, "tokens", 0) or 0) / 1000)
 
     def _feedback(self, case: Case, trace: Any, name: str | None, call: Any) -> str:
-        score = f1(case.answer, case.answers)
-        roles = self.roles.get(name or "", frozenset()) if name else frozenset(_SIGNS.values())
-        steps = _seen(case, trace, call) if name else case.steps
-        faults: list[str] = []
-        if "index" in roles and any("index" in r for r in self.roles.values()):
-            faults += index_faults(case, steps)
-        if "judge" in roles:
-            faults += search_faults(case, steps)
-            faults += [f"Step {s.number}: {s.failure}" for s in case.steps if s.failure]
-        if "answer" in roles:
-            faults += answer_faults(case)
-        outcome = f"The question was answered with F1 {score:.2f}."
+        outcome = f"The question was answered with F1 {f1(case.answer, case.answers):.2f}."
+        kept = frozenset[Role]().union(*self.roles.values())
+        if name is None:
+            told = Heard(EVERY, case, case.steps)
+        else:
+            told = heard(self.roles.get(name, frozenset()), case, trace, call)
+        faults = [*_faults(told, kept)]
         return "\n".join([outcome, *(faults or ["No fault of this step was found."])])
+
+
+def _faults(told: Heard, kept: frozenset[Role]) -> Iterator[str]:
+    """What the predictor with these roles hears, in a program whose predictors have those kept."""
+    roles, case, steps = told
+    if "index" in roles & kept:
+        yield from index_faults(case, steps)
+    if "notes" in roles & kept:
+        yield from note_faults(case, steps)
+    if "search" in roles & kept and not steps:
+        yield from opening_faults(case)
+    if roles & {"judge", "search"}:
+        yield from search_faults(case, steps, judged="search" not in roles & kept)
+    if roles & {"judge", "search"} or not kept & {"judge", "search"}:
+        yield from (f"Step {step.number}: {step.failure}" for step in case.steps if step.failure)
+    if "answer" in roles:
+        yield from answer_faults(case)
 
 
 def threshold_of(metric: AnswerMetric) -> Any:
@@ -124,17 +133,3 @@ def threshold_of(metric: AnswerMetric) -> Any:
         return bool(float(metric(gold, pred, trace)) >= metric.threshold)
 
     return passed
-
-
-def _seen(case: Case, trace: Any, call: Any) -> tuple[Step, ...]:
-    """The step that a predictor's call belongs to; every step where that cannot be told.
-
-    A predictor leaves one entry in the trace for each step that was read and judged, in order.
-    """
-    if not call or not trace:
-        return case.steps
-    predictor, inputs, _ = call[0]
-    like = [entry for entry in trace if entry[0].signature.equals(predictor.signature)]
-    same = [position for position, entry in enumerate(like) if entry[1] == inputs]
-    steps = case.reading_steps
-    return (steps[same[0]],) if same and same[0] < len(steps) else case.steps

@@ -17,7 +17,7 @@ from ga_dspy.optimize.held_out import HeldOut
 from ga_dspy.optimize.recipes import Needs, Recipe
 from ga_dspy.optimize.recipes.base import need_package
 from ga_dspy.optimize.search import Examples
-from ga_dspy.optimize.splits import check_sets, fingerprints
+from ga_dspy.optimize.splits import check_sets, fingerprints, without_context
 from ga_dspy.programs import MultiHopProgram
 
 RUN = "run"
@@ -63,9 +63,8 @@ class Job:
         roles = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
         lms = {role: given for role, given in roles.items() if given is not None}
         _check_program(program, lms)
-        job = cls(
-            program, recipe, train, validation, test, out, lms, caps, metric, threads, seed, names
-        )
+        taught = (without_context(train), without_context(validation))
+        job = cls(program, recipe, *taught, test, out, lms, caps, metric, threads, seed, names)
         check_sets(job.sets)
         need_package("scipy", "retrieval")
         recipe.check(

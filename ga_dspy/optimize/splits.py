@@ -28,6 +28,18 @@ class SetsOverlap(GaDspyError):
         self.first, self.second, self.shared = first, second, tuple(shared)
 
 
+def without_context(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+    """Questions without the paragraphs of their file.
+
+    Programs search for their own passages. Optimizers that print whole examples would put ten
+    paragraphs a question into a prompt, and demos would carry them into the artifact.
+    """
+    left_out = ("paragraphs", "supporting_facts")
+    return [
+        example.without(*(name for name in left_out if name in example)) for example in examples
+    ]
+
+
 def check_sets(sets: Sets) -> None:
     """Check that no set is empty and that no two of them share a question, by id or by text.
 

@@ -46,6 +46,14 @@ def concluded(
     return Conclusion(answer, verdict, cited if supported else named, supported)
 
 
+def recognised(answer: str, passages: Mapping[int, Passage]) -> Conclusion:
+    """An answer given without citing, credited to the first passage that mentions it."""
+    answer = answer.strip()
+    cited = _holding(answer, passages)[:1]
+    verdict = "answered" if cited else "not in passages"
+    return Conclusion(answer, verdict, cited, bool(cited))
+
+
 def rests_on(answer: str, verdict: str, cited: Mapping[int, Passage]) -> bool:
     """Whether an answer rests on the passages it cites.
 

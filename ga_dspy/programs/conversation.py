@@ -40,8 +40,9 @@ class Search:
 
 @dataclass(frozen=True)
 class Ask:
-    """One call of a predictor; `rollout` above 0 asks for a fresh answer, not a cached one."""
+    """A predictor's call for a step; with `rollout` above 0 a fresh reply, not a cached one."""
 
+    step: str
     predictor: dspy.Predict
     inputs: dict[str, Any]
     meter: Meter
@@ -54,12 +55,12 @@ class Ask:
 
     def run(self) -> dspy.Prediction:
         """Call the predictor."""
-        with self.meter.attached():
+        with self.meter.attached(self.step):
             return self.predictor(**self.inputs, config=self.config)
 
     async def arun(self) -> dspy.Prediction:
         """Call the predictor from a coroutine."""
-        with self.meter.attached():
+        with self.meter.attached(self.step):
             return await self.predictor.acall(**self.inputs, config=self.config)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import dspy
 
 from ga_dspy.graph import (
     KnowledgeGraph,
-    Relation,
     connects,
     evidence_chain,
     linearise,
@@ -17,10 +16,11 @@ from ga_dspy.graph import (
 )
 from ga_dspy.grounding import Dropped, Grounding, ground
 from ga_dspy.passage import Passage
-from ga_dspy.programs.answering import Conclusion, concluded
-from ga_dspy.programs.base import MultiHopProgram, one_of, whole
-from ga_dspy.programs.conversation import Ask, Conversation, Request, Search
-from ga_dspy.programs.prediction import Step, chain_links, quotes
+from ga_dspy.programs.answering import Conclusion
+from ga_dspy.programs.base import one_of, whole
+from ga_dspy.programs.conversation import Ask, Request
+from ga_dspy.programs.iterative import IterativeProgram
+from ga_dspy.programs.prediction import EvidenceLink, Step, chain_links
 from ga_dspy.programs.predictors import (
     AnswerFrom,
     IndexKind,
@@ -29,7 +29,7 @@ from ga_dspy.programs.predictors import (
     signatures,
 )
 from ga_dspy.programs.progress import Judged, Progress
-from ga_dspy.programs.reading import Reading, Shown, fit
+from ga_dspy.programs.reading import Reading, fit
 from ga_dspy.programs.reformulate import reformulated
 from ga_dspy.programs.salvage import StepFailed, asked, retrace
 from ga_dspy.signatures import GraphProposal
@@ -37,7 +37,7 @@ from ga_dspy.signatures.prompt import EMPTY, said
 from ga_dspy.tokens import TokenCounter, estimate_tokens
 
 
-class GraphAnchor(MultiHopProgram):
+class GraphAnchor(IterativeProgram):
     """Retrieve, add what was read to a graph, let the graph say what to search next; then answer.
 
     Every entity and relation of the graph is grounded in a passage. The paper's ablations are
@@ -68,6 +68,7 @@ class GraphAnchor(MultiHopProgram):
         graph_tokens: Budget for the graph in a prompt; farthest entities are left out first.
         passage_tokens: Budget for the passages in a prompt; those that carry the graph's facts
             are served first.
+        token_budget: About as many tokens as a question may cost; None for no limit.
         abstain: Give an empty answer where no passage supports one.
         count: Counts the tokens of a text.
     """
@@ -85,103 +86,86 @@ class GraphAnchor(MultiHopProgram):
         feedback_rounds: int = 1,
         graph_tokens: int = 1500,
         passage_tokens: int = 6000,
+        token_budget: int | None = None,
         abstain: bool = False,
         count: TokenCounter = estimate_tokens,
     ) -> None:
-        super().__init__(retriever, k=k)
-        self.max_steps = whole("max_steps", max_steps)
+        super().__init__(
+            retriever,
+            max_steps=max_steps,
+            k=k,
+            passage_tokens=passage_tokens,
+            token_budget=token_budget,
+            abstain=abstain,
+            count=count,
+        )
         self.fused = fused
         self.index: IndexKind = one_of("index", index, ("graph", "text", None))
         self.answer_from = one_of("answer_from", answer_from, ("both", "passages", "graph"))
         self.stop = one_of("stop", stop, ("judge", "judge+path"))
         self.feedback_rounds = whole("feedback_rounds", feedback_rounds, 0)
         self.graph_tokens = whole("graph_tokens", graph_tokens, 50)
-        self.passage_tokens = whole("passage_tokens", passage_tokens, 50)
-        self.abstain = abstain
-        self.count = count
         check_combination(self.index, self.answer_from, self.stop)
         for name, signature in signatures(fused, self.index, self.answer_from).items():
             setattr(self, name, dspy.Predict(signature))
 
     def settings(self) -> dict[str, Any]:
         """The arguments that make this program again, but for the retriever and the counter."""
-        names = (
-            "max_steps k fused index answer_from stop feedback_rounds graph_tokens "
-            "passage_tokens abstain"
-        )
-        return {name: getattr(self, name) for name in names.split()}
+        names = ("fused", "index", "answer_from", "stop", "feedback_rounds", "graph_tokens")
+        return {**{name: getattr(self, name) for name in names}, **super().settings()}
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
-        """The algorithm: at most `max_steps` rounds of searching and reading, then the answer."""
-        progress = Progress(question)
-        query = question
-        for number in range(1, self.max_steps + 1):
-            step = yield from self._round(progress, number, query)
-            progress.steps.append(step)
-            if step.judgement == "sufficient" or step.failure or not step.next_query:
-                break
-            query = step.next_query
-        return (yield from self._conclude(progress))
-
-    def _round(self, progress: Progress, number: int, query: str) -> Generator[Request, Any, Step]:
-        step = Step(number=number, query=query, graph=progress.graph, notes=progress.notes)
-        fresh = yield from self._search(progress, query)
-        if not fresh:
-            other = reformulated(progress.question, progress.graph, progress.reading)
-            if other:
-                fresh = yield from self._search(progress, other)
-                step = step.model_copy(update={"reformulated": other})
-            if not fresh:
-                return step.model_copy(update={"rule": "nothing new was found: the search ends"})
-        step = step.model_copy(update={"passage_ids": tuple(p.id for p in fresh.values())})
-        try:
-            read = yield from self._read(progress, step, fresh)
-        except StepFailed as failure:
-            return step.model_copy(update={"failure": str(failure), "graph": progress.graph})
-        return self._decide(progress, read)
-
-    def _search(
-        self, progress: Progress, query: str
-    ) -> Generator[Request, Any, dict[int, Passage]]:
-        found = yield Search(self.retriever.search, query, self.k)
-        return progress.reading.take(query, found)
+    def _retrieve(
+        self, progress: Progress, step: Step
+    ) -> Generator[Request, Any, tuple[Step, dict[int, Passage]]]:
+        """Search; where that brings nothing new, once more with a query made from the graph."""
+        step, fresh = yield from self._search(progress, step, step.query)
+        if fresh:
+            return step, fresh
+        other = reformulated(progress.question, progress.graph, progress.reading)
+        if not other:
+            return step, {}
+        step = step.model_copy(update={"reformulated": other})
+        return (yield from self._search(progress, step, other))
 
     def _read(
         self, progress: Progress, step: Step, fresh: dict[int, Passage]
-    ) -> Generator[Request, Any, Step]:
+    ) -> Generator[Ask, dspy.Prediction, Step]:
         """Index the new passages, then judge: one LM call where fused, two where not."""
+        if not fresh:
+            return step.model_copy(update={"rule": "nothing new was found: the search ends"})
         inputs = self._inputs(progress, step.query, fresh)
         reply: dspy.Prediction | None = None
+        name = "read" if self.fused else "update"
         if self.index == "graph":
-            predictor = self.read if self.fused else self.update
-            step, reply = yield from self._index(predictor, progress, step, inputs)
+            step, reply = yield from self._index(name, progress, step, inputs)
         elif self.index == "text":
-            predictor = self.read if self.fused else self.update
-            reply = yield from asked("read", predictor, inputs, progress.meter)
+            reply = yield from asked(name, getattr(self, name), inputs, progress.meter)
             progress.notes = said(reply.notes) or progress.notes
             progress.reading.note_gain("notes rewritten")
         if reply is None or not self.fused:
             inputs = self._inputs(progress, step.query, fresh)
             reply = yield from asked("judge", self.judge, inputs, progress.meter)
         judged = Judged.of(reply)
-        return step.model_copy(
+        step = step.model_copy(
             update={**judged._asdict(), "graph": progress.graph, "notes": progress.notes}
         )
+        return self._decide(progress, step)
 
     def _index(
         self,
-        predictor: dspy.Predict,
+        name: str,
         progress: Progress,
         step: Step,
         inputs: dict[str, Any],
     ) -> Generator[Ask, dspy.Prediction, tuple[Step, dspy.Prediction]]:
         """Ask what the passages add; send back what they do not support; keep what they do."""
+        predictor: dspy.Predict = getattr(self, name)
         attempts: list[tuple[dspy.Prediction, Grounding]] = []
         unusable: tuple[Dropped, ...] = ()
         for _ in range(1 + self.feedback_rounds):
             told = {**inputs, "feedback": attempts[-1][1].feedback if attempts else ""}
             try:
-                reply = yield from asked("read", predictor, told, progress.meter)
+                reply = yield from asked(name, predictor, told, progress.meter)
             except StepFailed as failure:
                 if not attempts:
                     raise
@@ -228,61 +212,33 @@ class GraphAnchor(MultiHopProgram):
         judgement = "insufficient" if rule.startswith("the graph does not") else step.judgement
         return step.model_copy(update={"judgement": judgement, "next_query": query, "rule": rule})
 
-    def _conclude(self, progress: Progress) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
-        """Answer from all passages and the final index."""
-        passages = progress.reading.passages
-        anchored = dict.fromkeys(
-            progress.reading.labels[e.passage]
-            for relation in progress.graph.relations
-            for e in relation.evidence
-        )
-        shown = fit(passages, self.passage_tokens, self.count, tuple(anchored))
-        inputs = {
-            "question": progress.question,
-            "graph": self._graph_text(progress),
-            "notes": progress.notes or EMPTY,
-            "passages": shown.text,
-            "candidate": progress.candidate,
-        }
-        end = yield from concluded(self.answer, inputs, passages, progress.meter)
-        return self._prediction(progress, shown, end)
+    def _answer_inputs(self, progress: Progress) -> dict[str, str]:
+        return {"graph": self._graph_text(progress), "notes": progress.notes or EMPTY}
 
-    def _prediction(self, progress: Progress, shown: Shown, end: Conclusion) -> dspy.Prediction:
-        passages = progress.reading.passages
-        cited = tuple(passages[label] for label in end.cited)
-        chain: tuple[Relation, ...] = ()
-        if end.supported:
-            chain = evidence_chain(progress.graph, progress.question, end.answer)
-        by_id = {passage.id: passage for passage in passages.values()}
-        links = chain_links(chain, by_id)
-        return dspy.Prediction(
-            answer="" if self.abstain and not end.supported else end.answer,
-            verdict=end.verdict,
-            supported=end.supported,
-            candidate=end.answer,
-            evidence=links or (quotes(end.answer, cited) if end.supported else ()),
-            cited=tuple(passage.id for passage in cited),
-            passages=tuple(passages.values()),
-            left_out=tuple(passages[label].id for label in shown.left_out),
-            graph=progress.graph,
-            notes=progress.notes,
-            steps=tuple(progress.steps),
-            failures=tuple(step.failure for step in progress.steps if step.failure),
-            calls=progress.meter.calls,
-            tokens=progress.meter.tokens,
+    def _served_first(self, progress: Progress) -> Sequence[int]:
+        """The passages that carry the graph's facts."""
+        return tuple(
+            dict.fromkeys(
+                progress.reading.labels[e.passage]
+                for relation in progress.graph.relations
+                for e in relation.evidence
+            )
         )
+
+    def _chain(self, progress: Progress, end: Conclusion) -> tuple[EvidenceLink, ...]:
+        by_id = {passage.id: passage for passage in progress.reading.passages.values()}
+        return chain_links(evidence_chain(progress.graph, progress.question, end.answer), by_id)
 
     def _inputs(self, progress: Progress, query: str, fresh: dict[int, Passage]) -> dict[str, Any]:
-        notes = progress.notes or EMPTY
+        kept = self._answer_inputs(progress)
         return {
             "question": progress.question,
             "query": query,
             "tried": progress.reading.render_tried(),
-            "graph": self._graph_text(progress),
-            "notes_so_far": notes,
-            "notes": notes,
+            **kept,
+            "notes_so_far": kept["notes"],
             "previous_reasoning": progress.reasoning,
-            "passages": fit(fresh, self.passage_tokens, self.count).text,
+            "passages": fit(fresh, self._room(progress, *kept.values()), self.count).text,
         }
 
     def _graph_text(self, progress: Progress) -> str:

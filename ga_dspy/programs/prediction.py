@@ -24,7 +24,8 @@ class Step(_Record):
         number: From 1.
         query: What was searched.
         reformulated: The query made from the graph, where `query` brought nothing new.
-        passage_ids: Ids of the passages that were new, in retrieval order.
+        retrieved: Ids of all passages that the query returned, in retrieval order.
+        passage_ids: Ids of those among them that were new.
         entities: What the graph gained.
         relations: What the graph gained.
         attributes: What it learned about entities it knew, as (entity, attribute).
@@ -43,6 +44,7 @@ class Step(_Record):
     number: int
     query: str
     reformulated: str = ""
+    retrieved: tuple[str, ...] = ()
     passage_ids: tuple[str, ...] = ()
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
@@ -131,4 +133,5 @@ def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
         "entities": [entity.model_dump(mode="json") for entity in prediction.graph.entities],
         "relations": [relation.model_dump(mode="json") for relation in prediction.graph.relations],
     }
-    return {**record, "calls": prediction.calls, "tokens": prediction.tokens}
+    usage = {step: spent.model_dump(mode="json") for step, spent in prediction.usage.items()}
+    return {**record, "usage": usage, "calls": prediction.calls, "tokens": prediction.tokens}

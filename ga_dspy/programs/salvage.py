@@ -52,7 +52,7 @@ def asked(
     given = _given(predictor, inputs)
     for rollout in (0, 1):
         try:
-            prediction = yield Ask(predictor, given, meter, rollout)
+            prediction = yield Ask(step, predictor, given, meter, rollout)
         except _UNREADABLE as error:
             reply = str(getattr(error, "lm_response", "") or error)
             cause = _CUT_OFF if meter.truncated else "it does not parse"
@@ -62,7 +62,7 @@ def asked(
         else:
             if not meter.truncated:
                 return prediction
-            _untraced(prediction)
+            untraced(prediction)
             cause, reply = _CUT_OFF, str(prediction)
     raise StepFailed(step, cause, reply)
 
@@ -147,7 +147,8 @@ def _traced(
     return prediction
 
 
-def _untraced(prediction: dspy.Prediction) -> None:
+def untraced(prediction: dspy.Prediction) -> None:
+    """Take a reply that the program rejects off DSPy's trace: it is no demonstration."""
     trace = dspy.settings.trace
     if trace is not None:
         trace[:] = [entry for entry in trace if entry[2] is not prediction]
@@ -165,7 +166,7 @@ def retrace(
     there for this call is the input without feedback and the output without ungrounded items.
     """
     for attempt in rejected:
-        _untraced(attempt)
+        untraced(attempt)
     _traced(predictor, _given(predictor, inputs), prediction)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -258,6 +260,14 @@ class Index:
         """The index in one line."""
         named = f", {self.encoder.name} ({self.manifest.factory})" if self.encoder else ""
         return f"{len(self):,} passages, {self.kind}{named}"
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids, titles and texts of the passages, whatever their order."""
+        digests = sorted(
+            hashlib.sha256(json.dumps([p.id, p.title, p.text]).encode()).digest() for p in self
+        )
+        return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def __len__(self) -> int:
         return len(self._state.contents.passages)

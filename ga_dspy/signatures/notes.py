@@ -1,10 +1,14 @@
-"""The text index: running notes take the graph's place (the paper's "w/ Text Index")."""
+"""Running notes: in the graph's place (the paper's "w/ Text Index"), and DeepNote's own steps."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import dspy
 
 from ga_dspy.signatures.judge import Judgement
+
+Better = Literal["new", "old"]
 
 
 class UpdateNotes(dspy.Signature):
@@ -48,3 +52,32 @@ class ReadNotesAndJudge(dspy.Signature):
     judgement: Judgement = dspy.OutputField(desc="does the evidence suffice?")
     candidate: str = dspy.OutputField(desc="the answer if you see it, a short span, else empty")
     next_query: str = dspy.OutputField(desc="what to search next; empty if sufficient")
+
+
+class AskFromNotes(dspy.Signature):
+    """Find what running notes lack for an answer, and write one search query for it.
+
+    Follow the question hop by hop through the notes. The query is short, is about the first link
+    that the notes do not establish, and names what they have established already. Never repeat a
+    query that was tried, nor one that means the same. If the notes establish every link, leave
+    the query empty.
+    """
+
+    question: str = dspy.InputField(desc="the question to be answered in the end")
+    tried: str = dspy.InputField(desc="the queries searched so far and what each brought")
+    notes: str = dspy.InputField(desc="the best notes so far, with passage numbers")
+    next_query: str = dspy.OutputField(desc="what to search next; empty if nothing is missing")
+
+
+class CompareNotes(dspy.Signature):
+    """Decide which of two notes helps more to answer a question.
+
+    Better are the notes that establish more of the question's links, in clear facts with passage
+    numbers and without contradiction. Longer is not better. Say "old" where the new notes add
+    nothing that matters.
+    """
+
+    question: str = dspy.InputField(desc="the question to be answered in the end")
+    old_notes: str = dspy.InputField(desc="the best notes so far")
+    new_notes: str = dspy.InputField(desc="the notes after the latest search")
+    better: Better = dspy.OutputField(desc="which notes help more?")

@@ -100,8 +100,10 @@ def _listed(value: JsonValue) -> list[JsonValue]:
 
 
 def report_record(report: Report) -> dict[str, Any]:
-    """A report as JSON, from which `report_of` makes it again."""
-    results = [result.model_dump(mode="json") for result in report.results]
+    """A report as JSON; `report_of` makes it again, without rounds and the passages' texts."""
+    results = [result.model_dump(mode="json", exclude={"trace"}) for result in report.results]
+    for result in results:
+        result["passages"] = [{**passage, "text": ""} for passage in result["passages"]]
     protocol = report.protocol.model_dump(mode="json")
     return {"protocol": protocol, "seconds": report.seconds, "results": results}
 

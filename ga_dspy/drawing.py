@@ -1,0 +1,221 @@
+"""The style of every picture here: calm, legible in print and in grey, and the same bytes again.
+
+Colours differ in lightness as well as in hue; where lines or bars stand side by side, marks and
+hatches tell them apart too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from ga_dspy.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+    from matplotlib.transforms import Transform
+
+INK, MUTED, GREY, PALE, GRID = "#22262b", "#5b6570", "#9aa3ad", "#b9c2cc", "#e3e7eb"
+SLATE, BLUE, ORANGE = "#7b8794", "#1f6feb", "#c2570c"
+
+_DPI = 150
+_STYLE: dict[str, Any] = {
+    "font.size": 10,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "hatch.linewidth": 0.6,
+}
+_SMALL, _LINE = 8, 11.5
+_LEFT = 0.012
+_LETTERS = 16.3  # of the small print, an inch
+
+
+def canvas(
+    width: float, height: float, columns: int = 1, *, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """An empty picture and its panels, side by side.
+
+    Args:
+        width: In inches, of which there are 150 pixels each.
+        height: In inches.
+        columns: How many panels.
+        share_y: Whether all have the y axis of the first.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "report") from error
+    with rc_context(_STYLE):
+        # Without pyplot: no window system, and safe in any thread.
+        figure = Figure(figsize=(width, height), dpi=_DPI)
+        FigureCanvasAgg(figure)
+        figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
+        return figure, list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
+
+
+def head(
+    figure: Figure, title: str, subtitle: str, caption: str = "", key: Sequence[Axes] = ()
+) -> None:
+    """Title and subtitle above all panels, and small print beneath them.
+
+    Args:
+        figure: The picture, with all panels drawn.
+        title: In bold.
+        subtitle: On one line.
+        caption: Of any length.
+        key: The panels whose names stand in one legend under the subtitle, each name once.
+    """
+    rows = _key(figure, key) if key else 0
+    # Empty lines keep the place of subtitle and legend in the layout.
+    lines = title + "\n " * (1 + rows)
+    figure.suptitle(lines, x=_LEFT, ha="left", color=INK, fontsize=12, fontweight="bold")
+    below = _down(figure, 0.33)
+    figure.text(_LEFT, 1.0, subtitle, transform=below, va="top", color=MUTED, fontsize=9)
+    if caption:
+        small_print(figure, caption)
+
+
+def small_print(figure: Figure, text: str) -> None:
+    """Lines under all panels, broken where they are too long."""
+    letters = int(_LETTERS * figure.get_figwidth())
+    lines = [
+        part for line in text.splitlines() for part in wrap(line, letters, break_on_hyphens=False)
+    ]
+    figure.supxlabel("\n".join(lines), x=_LEFT, ha="left", fontsize=_SMALL, color=MUTED)
+
+
+def name(axes: Axes, title: str, x: str, y: str, *, pad: float = 10) -> None:
+    """Name a panel and its axes; `pad` is the room between, in points, for a legend."""
+    axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold", pad=pad)
+    axes.set(xlabel=x, ylabel=y)
+
+
+def legend(axes: Axes, *others: Axes, columns: int = 2) -> None:
+    """One legend between the panel's title and the panel, for all axes on it."""
+    drawn = [each.get_legend_handles_labels() for each in (axes, *others)]
+    handles = [handle for handles, _ in drawn for handle in handles]
+    labels = [label for _, labels in drawn for label in labels]
+    axes.legend(
+        handles, labels, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=columns,
+        frameon=False, fontsize=9, labelcolor=INK, borderaxespad=0.2, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def label(axes: Axes, text: str, x: float, y: float, side: int, colour: str = INK) -> None:
+    """Write beside a point: to its left (-1), above it (0) or to its right (1)."""
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=(10 * side, 0 if side else 8),
+        textcoords="offset points",
+        ha={-1: "right", 0: "center", 1: "left"}[side],
+        va="center" if side else "bottom",
+        color=colour,
+        weight="bold",
+    )
+
+
+def counts_below(axes: Axes, places: Sequence[float], rows: Mapping[str, Sequence[int]]) -> None:
+    """Write rows of numbers under the ticks of the x axis, each with its name to the left."""
+    room = 6.0 + 10.0  # of the ticks and their labels
+    for number, (heading, counts) in enumerate(rows.items()):
+        down = -(room + 6 + _LINE * number)
+        for place, count in zip(places, counts, strict=True):
+            _below(axes, f"{count:,}", ("data", place), (0, down), "center")
+        _below(axes, heading, ("axes fraction", 0.0), (-8, down), "right")
+    axes.xaxis.labelpad = 8 + _LINE * len(rows)
+
+
+def reach(value: float, interval: tuple[float, float]) -> list[list[float]]:
+    """An interval as matplotlib's error bars want it: below and above the value."""
+    low, high = interval
+    # Interpolation can put a bound past the mean by a rounding error.
+    return [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+
+
+def percent_limits(values: Sequence[float]) -> tuple[float, float]:
+    """Limits that show percentages with room around them, at least five points, near 0 to 100."""
+    low, high = min(values), max(values)
+    room = max((high - low) * 0.2, 5.0)
+    return max(low - room, -1.0), min(high + room, 101.0)
+
+
+def whole_numbers() -> Locator:
+    """Ticks on whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(integer=True, min_n_ticks=1)
+
+
+def compact(value: float, _position: float) -> str:
+    """A tick's number with k for thousands and M for millions.
+
+    >>> compact(2500.0, 0)
+    '2.5k'
+    """
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a picture as png; the same picture gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
+    return path
+
+
+def _key(figure: Figure, panels: Sequence[Axes]) -> int:
+    """A legend under the subtitle, in as many columns as fit; gives its number of rows."""
+    drawn = [each.get_legend_handles_labels() for each in panels]
+    found: dict[str, Any] = {}
+    for handles, labels in drawn:
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(label, handle)
+    for columns in range(len(found), 0, -1):
+        legend = figure.legend(
+            list(found.values()), list(found), loc="upper left", bbox_to_anchor=(0.0, 1.0),
+            bbox_transform=_down(figure, 0.52), ncols=columns, frameon=False, fontsize=9,
+            labelcolor=INK, columnspacing=1.4, borderaxespad=0.2, labelspacing=0.4,
+        )  # fmt: skip
+        legend.set_in_layout(False)
+        if columns == 1 or legend.get_window_extent().width < 0.98 * figure.bbox.width:
+            break
+        legend.remove()
+    return -(-len(found) // columns)
+
+
+def _down(figure: Figure, inches: float) -> Transform:
+    """Places as shares of the picture, moved down."""
+    from matplotlib.transforms import ScaledTranslation
+
+    moved: Transform = figure.transFigure + ScaledTranslation(0, -inches, figure.dpi_scale_trans)
+    return moved
+
+
+def _below(
+    axes: Axes, text: str, place: tuple[str, float], offset: tuple[float, float], side: str
+) -> None:
+    kind, x = place
+    axes.annotate(
+        text, (x, 0.0), xycoords=(kind, "axes fraction"), xytext=offset,
+        textcoords="offset points", ha=side, va="top", fontsize=_SMALL, color=MUTED,
+        annotation_clip=False,
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""The paper's figures: typed right, and honest about where they contradict one another."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ga_dspy.arena import paper
+from ga_dspy.arena.methods import METHODS
+
+ROWS = (*paper.TABLE_1, *paper.TABLE_2, *paper.TABLE_4)
+MISPRINTED = {
+    (1, paper.LLAMA_8B, "vanilla-rag", "f1"),
+    (2, paper.LLAMA_8B, "vanilla-rag", "f1"),
+    (1, paper.QWEN_14B, "graph-anchor", "em"),
+    (2, paper.QWEN_7B, "qa-graph", "em"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.table} {row.lm} {row.method}")
+def test_the_printed_averages_are_those_of_the_columns_but_for_known_misprints(
+    row: paper.Scores,
+) -> None:
+    for name in ("f1", "em"):
+        told, found = getattr(row.average, name), getattr(row.mean(), name)
+        agree = abs(told - found) < 0.0101
+        assert agree != ((row.table, row.lm, row.method, name) in MISPRINTED)
+
+
+def test_every_row_names_a_method_of_ours_and_all_four_datasets() -> None:
+    assert {row.method for row in (*ROWS, *paper.TABLE_5)} <= set(METHODS)
+    assert all(tuple(row.by_dataset) == paper.DATASETS for row in ROWS)
+    assert all(tuple(times.seconds) == paper.DATASETS for times in paper.TABLE_5)
+
+
+def test_every_lm_has_the_rows_that_the_paper_prints() -> None:
+    counted = Counter((row.table, row.lm) for row in ROWS)
+    assert counted == {
+        (1, paper.QWEN_7B): 6,
+        (1, paper.LLAMA_8B): 5,
+        (1, paper.QWEN_14B): 2,
+        (1, paper.QWEN_32B): 2,
+        (2, paper.QWEN_7B): 7,
+        (2, paper.LLAMA_8B): 7,
+        (4, paper.QWEN_7B): 5,
+        (4, paper.LLAMA_8B): 5,
+    }
+
+
+@pytest.mark.parametrize("shares", paper.TABLE_3, ids=lambda row: f"{row.lm} {row.dataset}")
+def test_the_shares_of_steps_add_up_to_all_questions(shares: paper.Shares) -> None:
+    assert sum(shares.steps) == pytest.approx(100.0, abs=0.11)
+
+
+def test_the_contradictions_are_found_in_the_figures_themselves() -> None:
+    told = paper.contradictions()
+    assert told[0] == (
+        "Vanilla RAG with Llama3.1-8B-Instruct on 2WikiMultiHopQA has F1 37.64 and EM 32.60 in "
+        "Table 1, but 37.94 and 32.60 in Table 4"
+    )
+    assert len(told) == 1 + len(MISPRINTED)
+
+
+def test_a_mean_over_some_datasets_is_computed_from_their_columns() -> None:
+    qwen = paper.TABLE_1[0]
+    assert qwen.mean(["musique", "bamboogle"]) == pytest.approx((19.835, 11.7))

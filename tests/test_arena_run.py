@@ -1,0 +1,211 @@
+"""The arena: which methods take part, one folder a run, resumed, every method on one ground."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.arena.methods import METHODS, method, methods
+from ga_dspy.demo import corpus, questions
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Progress, ProtocolMismatch
+from ga_dspy.lm import extractive_lm
+from ga_dspy.programs import GraphAnchor
+from ga_dspy.programs.base import PROMPT_TOKENS
+from ga_dspy.retrieval import Index
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    pytest.importorskip("bm25s")
+    folder = tmp_path_factory.mktemp("arena") / "index"
+    Index.build(corpus(), folder, kind="sparse")
+    return Ground("hotpotqa", questions("dev"), folder)
+
+
+def search(query: str, k: int) -> list[str]:
+    return ["Red Lodge | A city in Montana."]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_made_with_what_its_name_says(name: str) -> None:
+    program = (
+        method(name).make(search, k=7, max_steps=3) if name in _FREE else method(name).make(search)
+    )
+    settings = program.settings()
+    assert {n: settings[n] for n in method(name).settings} == method(name).settings
+    assert name not in _FREE or settings.get("k", 7) == 7
+    assert method(name).program is type(program)
+
+
+_FREE = ("vanilla-rag", "ircot", "iter-retgen", "deep-note", "search-r1", "graph-anchor")
+
+
+def test_two_methods_never_mean_the_same_program() -> None:
+    made = [(m.program, json.dumps(m.make(search).settings())) for m in METHODS.values()]
+    assert len(set(made)) == len(made)
+
+
+def test_a_setting_cannot_contradict_what_a_method_means() -> None:
+    with pytest.raises(InputError, match="vanilla-rag-10 with k=5"):
+        method("vanilla-rag-10").make(search, k=5)
+
+
+def test_methods_are_named_one_by_one_or_by_group() -> None:
+    assert len(methods("all")) == len(METHODS)
+    assert [m.name for m in methods("graph-anchor, no-graph")] == ["graph-anchor", "no-graph"]
+    assert {m.group for m in methods("ablations")} == {"ablations"}
+    with pytest.raises(InputError, match="no method 'magic'"):
+        methods("graph-anchor,magic")
+    with pytest.raises(InputError, match="no method was named"):
+        methods(" , ")
+
+
+def test_common_settings_reach_every_method_but_where_its_name_says_otherwise() -> None:
+    made = {e.name: e.make(search).settings() for e in entrants("all", settings={"k": 3})}  # type: ignore[arg-type]
+    assert made["vanilla-rag"]["k"] == made["graph-anchor"]["k"] == made["one-step"]["k"] == 3
+    assert made["vanilla-rag-10"]["k"] == 10
+
+
+def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
+    made: dict[str, Any] = {e.name: e.make(search) for e in entrants("all", tokens=5000)}  # type: ignore[arg-type]
+    assert {p.settings()["token_budget"] for p in made.values()} == {5000}
+    assert made["vanilla-rag"].settings()["k"] == 50
+    assert made["graph-anchor"].settings()["max_steps"] == 12
+    assert made["one-step"].settings()["max_steps"] == 1
+    assert {p.settings()["passage_tokens"] for p in made.values()} == {5000 - PROMPT_TOKENS}
+    left_out = {m.name for m in methods("depths,steps,graphrag")} | {"closed-book"}
+    assert made.keys() == METHODS.keys() - left_out
+
+
+def test_graphrag_takes_part_where_there_are_graphs(ground: Ground, tmp_path: Path) -> None:
+    static = {m.name for m in methods("graphrag")}
+    assert static.isdisjoint(e.name for e in entrants("all"))
+    assert static < {e.name for e in entrants("all", graphs=True)}
+    with pytest.raises(InputError, match="graph-rag on hotpotqa without a graph"):
+        rounds(entrants("graph-rag"), [ground], tmp_path)
+
+
+def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
+    ground: Ground, tmp_path: Path
+) -> None:
+    planned = rounds(entrants("vanilla-rag,graph-anchor"), [ground], tmp_path)
+    asked: list[str] = []
+
+    def note(planned_round: Any, state: Progress) -> None:
+        if state.last is not None:
+            asked.append(f"{planned_round.entrant.name} {state.last.id}")
+
+    first = {r.entrant.name: report for r, report in compete(
+        planned, lm=extractive_lm(), limit=2, progress=note
+    )}  # fmt: skip
+    assert len(asked) == 4
+    folder = tmp_path / "hotpotqa-questions_dev"
+    for name, report in first.items():
+        summary = json.loads((folder / name / "summary.json").read_text())
+        assert summary["protocol_hash"] == report.protocol.hash
+        assert (summary["n"], summary["program"]) == (2, name)
+    again = {r.entrant.name: report for r, report in compete(
+        planned, lm=extractive_lm(), limit=2, progress=note
+    )}  # fmt: skip
+    assert len(asked) == 4
+    assert again == first
+
+
+def test_the_protocol_of_a_run_says_what_decided_its_numbers(
+    ground: Ground, tmp_path: Path
+) -> None:
+    planned = rounds(entrants("graph-anchor"), [ground], tmp_path)
+    lm = extractive_lm(temperature=0.0, max_tokens=900)
+    ((_, report),) = compete(planned, lm=lm, limit=1)
+    protocol, index = report.protocol, Index.open(ground.index)
+    assert protocol.lm == "ga-dspy/extractive"
+    assert protocol.sampling == {"temperature": 0.0, "max_tokens": 900}
+    assert (protocol.corpus, protocol.encoder) == (index.fingerprint, "")
+    assert (protocol.k, protocol.steps, protocol.n, protocol.limit) == (5, 4, 1, 1)
+    assert (protocol.split, protocol.source) == ("questions_dev", "questions_dev.json")
+    assert protocol.settings == GraphAnchor(search).settings()
+
+
+def test_a_folder_holds_runs_of_one_protocol_only(ground: Ground, tmp_path: Path) -> None:
+    planned = rounds(entrants("vanilla-rag"), [ground], tmp_path)
+    list(compete(planned, lm=extractive_lm(), limit=1))
+    other = rounds(entrants("vanilla-rag", settings={"k": 2}), [ground], tmp_path)
+    with pytest.raises(ProtocolMismatch, match="k was 5, is 2"):
+        list(compete(other, lm=extractive_lm(), limit=1))
+
+
+def test_runs_of_one_name_are_refused_before_anything_is_asked(
+    ground: Ground, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="two dataset files are called"):
+        rounds(entrants("vanilla-rag"), [ground, ground], tmp_path)
+
+
+def test_a_compiled_program_takes_part(ground: Ground, tmp_path: Path) -> None:
+    both = entrants("graph-anchor", artifacts=[str(ROOT / "artifacts" / "demo")])
+    names = [planned.entrant.name for planned in rounds(both, [ground], tmp_path)]
+    assert names == ["graph-anchor", "demo"]
+    assert isinstance(both[1].make(Index.open(ground.index)), GraphAnchor)
+
+
+def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() -> None:
+    pytest.importorskip("bm25s")
+    some = corpus()[:20]
+    one = Index.from_passages(some, kind="sparse").fingerprint
+    assert Index.from_passages(list(reversed(some)), kind="sparse").fingerprint == one
+    assert Index.from_passages(some[1:], kind="sparse").fingerprint != one
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.lm import extractive_lm
+ground = Ground("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
+planned = rounds(entrants("vanilla-rag,ircot"), [ground], Path(sys.argv[3]))
+def die(planned_round, state):
+    if planned_round.entrant.name == "ircot" and state.done == 1:
+        os.kill(os.getpid(), 9)
+list(compete(planned, lm=extractive_lm(), limit=3, progress=die))
+"""
+
+
+def test_a_killed_arena_goes_on_where_it_stopped(ground: Ground, tmp_path: Path) -> None:
+    args = [str(ground.data), str(ground.index), str(tmp_path / "killed")]
+    done = subprocess.run([sys.executable, "-c", KILLED, *args], check=False)
+    assert done.returncode == -9
+    asked: list[str] = []
+
+    def note(planned_round: Any, state: Progress) -> None:
+        if state.last is not None:
+            asked.append(planned_round.entrant.name)
+
+    names = entrants("vanilla-rag,ircot")
+    killed = [r for _, r in compete(
+        rounds(names, [ground], tmp_path / "killed"), lm=extractive_lm(), limit=3, progress=note
+    )]  # fmt: skip
+    assert asked == ["ircot", "ircot"]
+    whole = [r for _, r in compete(
+        rounds(names, [ground], tmp_path / "whole"), lm=extractive_lm(), limit=3
+    )]  # fmt: skip
+    assert [r.summary() | {"seconds": 0} for r in killed] == [
+        r.summary() | {"seconds": 0} for r in whole
+    ]
+
+
+def test_the_same_lm_is_asked_in_every_run(ground: Ground, tmp_path: Path) -> None:
+    with dspy.context(lm=None):
+        planned = rounds(entrants("closed-book,vanilla-rag"), [ground], tmp_path)
+        reports = [report for _, report in compete(planned, lm=extractive_lm(), limit=1)]
+    assert {report.protocol.lm for report in reports} == {"ga-dspy/extractive"}
+    assert all(not report.failed for report in reports)

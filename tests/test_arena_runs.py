@@ -1,0 +1,138 @@
+"""Collecting finished runs: what may stand in one table, what is refused, what is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.arena import UnlikeProtocols, collect
+from ga_dspy.arena.runs import TwoRuns
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Protocol, Result, Unfinished
+from ga_dspy.eval.journal import Journal
+
+
+def questions(n: int, start: int = 0) -> list[dspy.Example]:
+    rows = (dspy.Example(id=f"q{i}", question=f"{i}?", answer=str(i)) for i in range(start, n))
+    return [row.with_inputs("question") for row in rows]
+
+
+def protocol(examples: Sequence[dspy.Example], program: str, **changes: Any) -> Protocol:
+    usual: dict[str, Any] = {"dataset": "hotpotqa", "source": "made", "lm": "a", "corpus": "c1"}
+    return Protocol.of(examples, program=program, **{**usual, **changes})
+
+
+def made(out: Path, program: str, n: int = 3, start: int = 0, **changes: Any) -> None:
+    examples = questions(n, start)
+    out.mkdir(parents=True)
+    with Journal(out / "journal.sqlite", protocol(examples, program, **changes)) as journal:
+        for position, example in enumerate(examples):
+            answered = dspy.Prediction(answer=example.answer)
+            journal.record(position, Result.from_prediction(example, answered), 0.1)
+
+
+def test_every_run_below_a_folder_is_found(tmp_path: Path) -> None:
+    made(tmp_path / "x" / "one", "ircot")
+    made(tmp_path / "x" / "deeper" / "two", "vanilla-rag")
+    runs = collect([tmp_path])
+    assert {(r.method, r.dataset, r.lm, r.mark) for r in runs} == {
+        ("ircot", "hotpotqa", "a", ""),
+        ("vanilla-rag", "hotpotqa", "a", ""),
+    }
+    assert runs.notes == {}
+
+
+def test_a_folder_named_beside_its_parent_counts_once(tmp_path: Path) -> None:
+    made(tmp_path / "one", "ircot")
+    assert len(collect([tmp_path, tmp_path / "one"]).runs) == 1
+
+
+def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no run"):
+        collect([tmp_path])
+    with pytest.raises(InputError, match="holds no run"):
+        collect([tmp_path / "absent"])
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite", protocol(questions(2), "ircot")):
+        pass
+    with pytest.raises(Unfinished, match="0 of 2"):
+        collect([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"n": 2}, "n 2 (not 3)"),
+        ({"n": 4, "start": 1}, "data hotpotqa"),
+        ({"corpus": "c2"}, "corpus c2 (not c1)"),
+        ({"score": "squad"}, "score squad (not official)"),
+        ({"retriever": "other"}, "retriever other"),
+    ],
+)
+def test_runs_on_unlike_ground_are_refused(
+    changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    made(tmp_path / "1", "vanilla-rag")
+    made(tmp_path / "2", "ircot", **changes)
+    with pytest.raises(UnlikeProtocols) as caught:
+        collect([tmp_path])
+    assert told in str(caught.value) and str(tmp_path / "2") in str(caught.value)
+
+
+def test_k_steps_and_lm_may_differ_within_a_dataset(tmp_path: Path) -> None:
+    made(tmp_path / "1", "vanilla-rag", k=5)
+    made(tmp_path / "2", "vanilla-rag-10", k=10)
+    made(tmp_path / "3", "ircot", k=5, steps=4, lm="b")
+    assert [r.mark for r in collect([tmp_path])] == ["", "", ""]
+
+
+def test_runs_on_other_datasets_are_on_ground_of_their_own(tmp_path: Path) -> None:
+    made(tmp_path / "1", "ircot")
+    made(tmp_path / "2", "ircot", n=2, corpus="c2", dataset="musique")
+    made(tmp_path / "3", "ircot", n=2, corpus="c3", dataset="musique", renamed_from="d")
+    runs = collect([tmp_path])
+    assert runs.datasets == ("musique", "musique (renamed)", "hotpotqa")
+    assert runs.notes == {}
+
+
+def test_unlike_runs_are_marked_by_how_they_differ(tmp_path: Path) -> None:
+    made(tmp_path / "1", "vanilla-rag")
+    made(tmp_path / "2", "ircot", corpus="c2")
+    made(tmp_path / "3", "search-r1", corpus="c2")
+    made(tmp_path / "4", "deep-note", score="squad")
+    runs = collect([tmp_path], unlike=True)
+    assert [r.mark for r in runs] == ["", "a", "a", "b"]
+    assert runs.notes == {
+        "a": "hotpotqa: corpus c2 (not c1)",
+        "b": "hotpotqa: score squad (not official)",
+    }
+
+
+def test_more_marks_than_letters_go_on_in_pairs(tmp_path: Path) -> None:
+    for number in range(28):
+        made(tmp_path / f"{number:02}", "ircot", lm=f"lm{number}", corpus=f"c{number}", n=1)
+    assert [r.mark for r in collect([tmp_path], unlike=True)][-3:] == ["y", "z", "aa"]
+
+
+def test_two_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
+    made(tmp_path / "1", "ircot", k=5)
+    made(tmp_path / "2", "ircot", k=7)
+    with pytest.raises(TwoRuns, match=r"both ircot on hotpotqa with a"):
+        collect([tmp_path])
+
+
+def test_a_token_budget_is_a_cell_of_its_own(tmp_path: Path) -> None:
+    made(tmp_path / "1", "ircot")
+    made(tmp_path / "2", "ircot", settings={"token_budget": 8000})
+    runs = collect([tmp_path])
+    assert runs.budgets == (None, 8000)
+    within, without = runs.get("ircot", "hotpotqa", "a", 8000), runs.get("ircot", "hotpotqa", "a")
+    assert within and within.path.name == "2"
+    assert without and without.path.name == "1"
+    assert runs.get("ircot", "musique", "a") is None

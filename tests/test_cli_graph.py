@@ -1,0 +1,304 @@
+"""`ga-dspy graph` as a user meets it: what it prints, what it writes, how it fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ga_dspy.cli import main
+from ga_dspy.graphrag import open_graph
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index
+
+ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
+PRIVATE = "d043"
+"""The passage about the ship that Brunel designed."""
+
+pytest.importorskip("bm25s")
+pytest.importorskip("igraph")
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*args: str | Path, cwd: Path) -> Done:
+    """Run a command in a process of its own."""
+    code = "from ga_dspy.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "graph", *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_here(*args: str | Path, cwd: Path) -> Done:
+    """Run a command in this process, which saves its start."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        patch.setenv("COLUMNS", "80")
+        patch.setattr(sys, "argv", ["ga-dspy", "graph", *map(str, args)])
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def said(*args: str | Path, cwd: Path, start: Callable[..., Done] = run_here) -> str:
+    """What a command prints, its lines joined; it must succeed and keep to 80 columns."""
+    done = start(*args, cwd=cwd)
+    assert done.code == 0, done.err
+    assert all(len(line.rstrip()) <= 80 for line in done.out.splitlines()), done.out
+    return " ".join(done.out.split())
+
+
+def error_of(*args: str | Path, cwd: Path) -> str:
+    """The one line on stderr that a command ends with."""
+    done = run_here(*args, cwd=cwd)
+    assert done.code == 2, done.out
+    lines = done.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("ga-dspy: "), done.err
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sparse index over the shipped corpus and a file of labels."""
+    folder = tmp_path_factory.mktemp("graph")
+    lines = CORPUS.read_text(encoding="utf-8").splitlines()
+    passages = [Passage.model_validate_json(line) for line in lines]
+    Index.build(passages, folder / "index", kind="sparse")
+    (folder / "labels.json").write_text(json.dumps({PRIVATE: ["yard"], "d999": ["yard"]}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path) -> str:
+    """What the build of `folder / "graph"` printed."""
+    return said("build", "--index", "index", "--out", "graph", "--labels", "labels.json",
+                "--summaries", cwd=folder, start=run)  # fmt: skip
+
+
+@pytest.fixture
+def graph(folder: Path, built: str) -> Path:
+    """The folder of a built graph, in which one passage has the label "yard"."""
+    assert built
+    return folder / "graph"
+
+
+def test_a_build_tells_its_cost_first_and_its_sizes_last(graph: Path, built: str) -> None:
+    manifest = open_graph(graph).manifest
+    assert re.search(r"to read: 112 passages, about 112 LM calls and [\d,]+ tokens", built)
+    assert "the same command goes on" in built
+    for what, count in (("things", manifest.things), ("relations", manifest.relations),
+                        ("communities", manifest.communities)):  # fmt: skip
+        assert f"{what} {count}" in built
+    assert "failed 0 of 112 passages" in built
+    assert re.search(r"seconds [\d.]+ graph graph", built)
+    assert "embedded extractive LM" in built
+
+
+def test_labels_of_a_passage_that_is_not_there_are_named(graph: Path, built: str) -> None:
+    assert "labelled, but not in the index: d999" in built
+
+
+def test_a_build_that_is_done_asks_for_nothing(graph: Path, folder: Path) -> None:
+    again = said("build", "--index", "index", "--out", graph, "--labels", "labels.json", cwd=folder)
+    assert "to read: nothing, all 112 passages were read before" in again
+
+
+def test_stats_tell_sizes_wordings_and_central_things(graph: Path, folder: Path) -> None:
+    told = said("stats", graph, "--label", "yard", cwd=folder)
+    assert f"things {open_graph(graph).manifest.things}," in told
+    assert "born" in told and "River Avon" in told
+
+
+def test_a_thing_is_shown_with_relations_and_passages_to_who_holds_the_label(
+    graph: Path, folder: Path
+) -> None:
+    ship = "← designed by ← SS Great Britain"
+    brunel = "isambard kingdom brunel"
+    held = said("show", graph, brunel, "--label", "yard", cwd=folder)
+    assert f"{ship} {PRIVATE}" in held
+    without = said("show", graph, brunel, cwd=folder)
+    assert "Isambard Kingdom Brunel" in without
+    assert ship not in without and PRIVATE not in without
+
+
+def test_namesakes_are_all_shown(graph: Path, folder: Path) -> None:
+    told = said("show", graph, "Mercury", cwd=folder)
+    assert "Mercury (smallest planet)" in told and "Mercury (chemical element)" in told
+
+
+def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_may_see(
+    graph: Path, folder: Path
+) -> None:
+    assert "names spelled alike: River Avon" in error_of("show", graph, "Rivver Avon", cwd=folder)
+    ship = "SS Grate Britain"
+    assert "SS Great Britain" not in error_of("picture", graph, ship, "--out", "p.png", cwd=folder)
+    found = error_of("paths", graph, "Bath", ship, "--label", "yard", cwd=folder)
+    assert "SS Great Britain" in found
+
+
+def test_paths_are_the_shortest_and_those_that_most_go_through(graph: Path, folder: Path) -> None:
+    ends = ("River Avon", "Isambard Kingdom Brunel")
+    told = said("paths", graph, *ends, "--label", "yard", cwd=folder)
+    chain = "Bristol ← launched at ← SS Great Britain → designed by → Isambard Kingdom Brunel"
+    shortest, _, central = told.partition("Ways that most others go through")
+    assert chain in shortest and "cost" in shortest and PRIVATE in shortest
+    assert chain in central and "betweenness" in central
+    assert "no way" in said("paths", graph, *ends, cwd=folder)
+
+
+def test_communities_are_listed_by_level_and_shown_by_number(graph: Path, folder: Path) -> None:
+    stored = open_graph(graph)
+    first = stored.communities[0]
+    listing = said("communities", graph, "--level", "0", "--most", "3", cwd=folder)
+    assert f"0 0 {len(first.nodes)} {len(first.edges)}" in listing
+    assert f"and {sum(c.level == 0 for c in stored.communities) - 3} more" in listing
+    one = said("communities", graph, "--number", "0", cwd=folder)
+    assert stored.graph.public.name(first.nodes[-1]) in one
+
+
+def test_merges_are_listed_with_the_rule(graph: Path, folder: Path) -> None:
+    assert "Bristol Avon River Avon alias relation d036" in said("merges", graph, cwd=folder)
+
+
+def test_a_picture_is_drawn(graph: Path, folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    whole = open_graph(graph).graph
+    (avon,) = whole.find("River Avon")
+    near = len({avon, *whole.network.neighbors(avon)})
+    args = ("picture", graph, "River Avon", "--label", "yard", "--hops", "1")
+    assert f"wrote near.png {near} things" in said(*args, "--out", "near.png", cwd=folder)
+    assert (folder / "near.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("kind", ["graphml", "json-ld", "neo4j"])
+def test_an_export_holds_what_the_caller_may_see(graph: Path, folder: Path, kind: str) -> None:
+    if kind == "graphml":
+        pytest.importorskip("networkx")
+    out = folder / "new" / kind
+    assert f"wrote new/{kind}" in said("export", graph, "--to", kind, "--out", f"new/{kind}",
+                                       cwd=folder)  # fmt: skip
+    files = sorted(out.iterdir()) if out.is_dir() else [out]
+    told = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert "River Avon" in told and "SS Great Britain" not in told
+
+
+def test_rules_and_triples_enter_a_build_that_asks_for_nothing_anew(
+    graph: Path, folder: Path
+) -> None:
+    copy = folder / "ruled"
+    shutil.copytree(graph, copy)
+    rules = {
+        "relations": ["flows through", "twinned with"],
+        "relation_labels": {"twinned with": ["city"]},
+        "overrides": {"same": [["Bath", "No Such Place"]]},
+    }
+    (folder / "rules.json").write_text(json.dumps(rules))
+    triples = "head,relation,tail\nBath,twinned with,Aix-en-Provence\n,twinned with,Nowhere\n"
+    (folder / "more.csv").write_text(triples)
+    told = said("build", "--index", "index", "--out", copy, "--rules", "rules.json",
+                "--bring", "more.csv", cwd=folder)  # fmt: skip
+    assert "to read: nothing" in told
+    assert "brought 1 triples, 1 rejected" in told
+    assert "not brought: more.csv, row 2: head is empty" in told
+    assert "kept out" in told and "labels city" in told
+    assert "label that hides nothing any more: yard" in told
+    assert "override not used: same: 'Bath' and 'No Such Place'" in told
+    stored = open_graph(copy)
+    assert {r.relation for r in stored.graph.relations} == {"flows through", "twinned with"}
+    assert {r.relation for r in stored.graph.public.relations} == {"flows through"}
+
+
+def test_an_update_tells_what_was_read_added_and_deleted(graph: Path, folder: Path) -> None:
+    copy = folder / "updated"
+    shutil.copytree(graph, copy)
+    shutil.copytree(folder / "index", folder / "grown")
+    index = Index.open(folder / "grown")
+    changed = index.get("d036")
+    index.delete(["d036", "d001"])
+    index.add([Passage(id="d036", title=changed.title, text=f"{changed.text} It is short."),
+               Passage(id="new", title="Zorn", text="The Zorn is a river in France.")])  # fmt: skip
+    told = said("update", "--index", "grown", "--graph", copy, cwd=folder)
+    assert "read 2 passages: 1 new, 1 changed" in told
+    assert "deleted 1 passages" in told
+    assert re.search(r"things \d+ added, \d+ gone: \d+ now", told)
+    assert re.search(r"communities \d+ unchanged, \d+ renewed", told)
+    assert open_graph(copy).graph.find("Zorn")
+    again = said("update", "--index", "grown", "--graph", copy, cwd=folder)
+    assert "read 0 passages" in again and "0 renewed" in again
+    assert open_graph(copy).manifest.labels == ("yard",)
+
+
+def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
+    args = ("build", "--index", "index", "--out", "paid", "--lm", "openai/m", "--api-base",
+            "http://127.0.0.1:9/v1", "--timeout", "1")  # fmt: skip
+    assert "--yes" in error_of(*args, cwd=folder)
+    assert not (folder / "paid").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("show", "nowhere", "Bath"), "nowhere holds no manifest.json"),
+        (("build", "--index", "index", "--out", "x", "--rules", "absent.json"), "absent.json: no"),
+        (("build", "--index", "index", "--out", "x", "--rules", "{bad}"), "minimum: Extra inputs"),
+        (("build", "--index", "index", "--out", "x", "--labels", "{bad}"), "bad.json: minimum"),
+        (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "line 2 is no"),
+        (("build", "--index", "index", "--out", "x", "--bring", "gone.csv"), "gone.csv: no such"),
+        (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
+        (("paths", "{graph}", "Bath", "bath"), "are the same thing"),
+        (("communities", "{graph}", "--number", "999"), "--number 999"),
+        (("picture", "{graph}", "Bath", "--out", "bath.pdf"), "a file ending in .png"),
+        (("export", "{graph}", "--to", "xml", "--out", "x"), "--to xml"),
+        (("export", "{graph}", "--to", "graphml", "--out", "."), "is a folder"),
+    ],
+)
+def test_an_error_is_one_clear_line_and_exit_code_2(
+    graph: Path, folder: Path, args: tuple[str, ...], message: str
+) -> None:
+    (folder / "bad.json").write_text('{"minimum": 1}')
+    (folder / "open.csv").write_text("passage,labels\nd001,\n")
+    told = error_of(*(arg.format(graph=graph, bad="bad.json") for arg in args), cwd=folder)
+    assert message in told
+
+
+def test_an_error_of_the_process_is_one_line_and_exit_code_2_too(folder: Path) -> None:
+    done = run("stats", "nowhere", cwd=folder)
+    assert done.code == 2 and done.out == ""
+    assert len(done.err.splitlines()) == 1 and done.err.startswith("ga-dspy: nowhere holds")
+
+
+def test_a_label_that_hides_nothing_is_named(graph: Path, folder: Path) -> None:
+    done = run_here("merges", graph, "--label", "yrad", cwd=folder)
+    assert done.code == 0 and "needs the label yrad" in done.err
+
+
+def test_help_explains_the_rules_file(folder: Path) -> None:
+    told = said("build", "--help", cwd=folder)
+    for part in ("min_confidence", "relation_labels", "overrides", "critical"):
+        assert part in told

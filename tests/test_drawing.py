@@ -1,0 +1,98 @@
+"""The style that all pictures share: limits, legends, small print, and the same bytes again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga_dspy import drawing
+from ga_dspy.errors import MissingExtra
+
+PERCENT = st.floats(0.0, 100.0)
+
+
+def picture(names: tuple[str, ...] = ("one", "two"), caption: str = "") -> Any:
+    figure, axes = drawing.canvas(5.0, 4.0, 2, share_y=True)
+    for panel in axes:
+        for height, name in enumerate(names):
+            panel.plot([1, 2], [height, height + 1], label=name)
+        drawing.name(panel, "panel", "x", "y")
+    drawing.head(figure, "Title", "subtitle", caption, key=axes)
+    return figure
+
+
+def test_the_same_picture_gives_the_same_bytes_without_date_or_version(tmp_path: Path) -> None:
+    one = drawing.save(picture(), tmp_path / "new" / "one.png").read_bytes()
+    other = drawing.save(picture(), tmp_path / "other.png").read_bytes()
+    assert one == other and one.startswith(b"\x89PNG")
+    assert b"tEXt" not in one
+
+
+def test_a_picture_has_150_pixels_an_inch(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    assert imread(drawing.save(picture(), tmp_path / "p.png")).shape[:2] == (600, 750)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'ga-dspy\[report\]'"):
+        drawing.canvas(4.0, 3.0)
+
+
+def test_the_style_costs_no_matplotlib_until_something_is_drawn() -> None:
+    code = (
+        "import sys, ga_dspy.drawing, ga_dspy.optimize.plots, ga_dspy.arena.figures;"
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_legend_for_several_panels_has_each_name_once_and_lies_inside_the_picture() -> None:
+    names = tuple(f"a method with a long name {number}" for number in range(5))
+    figure = picture(names)
+    figure.savefig(BytesIO())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(names)
+    box = legend.get_window_extent()
+    assert box.x1 <= figure.bbox.x1 + 1
+    assert all(box.y0 >= panel.title.get_window_extent().y1 - 1 for panel in figure.axes)
+
+
+def test_small_print_is_broken_to_fit_the_picture() -> None:
+    figure = picture(caption="as many words as it takes " * 12 + "\na line of its own")
+    figure.savefig(BytesIO())
+    assert figure.get_supxlabel().splitlines()[-1] == "a line of its own"
+    box = next(t for t in figure.texts if "of its own" in t.get_text()).get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+
+
+def test_counts_stand_under_their_ticks_in_named_rows() -> None:
+    figure, (axes,) = drawing.canvas(5.0, 4.0)
+    axes.plot([1, 2], [0, 1])
+    drawing.counts_below(axes, [1, 2], {"first": [1200, 7], "second": [3, 0]})
+    figure.savefig(BytesIO())
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    assert list(boxes) == ["1,200", "7", "first", "3", "0", "second"]
+    assert boxes["second"].y1 < boxes["first"].y0 + 2
+    assert boxes["3"].y0 >= 0 and boxes["second"].x0 >= 0
+
+
+@given(st.lists(PERCENT, min_size=1))
+def test_limits_hold_every_percentage_with_room_around(values: list[float]) -> None:
+    low, high = drawing.percent_limits(values)
+    assert -1.0 <= low <= min(values) and max(values) <= high <= 101.0
+    assert high - low >= 5.0
+
+
+@given(PERCENT, PERCENT, PERCENT)
+def test_an_interval_reaches_no_way_below_nothing(value: float, low: float, high: float) -> None:
+    ((down,), (up,)) = drawing.reach(value, (low, high))
+    assert down == max(value - low, 0.0) and up == max(high - value, 0.0)

@@ -1,0 +1,109 @@
+"""Intervals, the paired test and the correction for many tests, against hand-computed cases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga_dspy.errors import InputError
+from ga_dspy.eval.statistics import bootstrap_interval, holm, paired_permutation
+
+
+def test_holm_by_hand() -> None:
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, then 0.06 and 0.04 raised to it.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx((0.06, 0.04, 0.06, 0.06))
+
+
+def test_holm_clips_at_one_and_leaves_a_single_test_alone() -> None:
+    assert holm([0.6, 0.7, 0.001]) == pytest.approx((1.0, 1.0, 0.003))
+    assert holm([0.2]) == (0.2,)
+    assert holm([]) == ()
+
+
+def test_holm_treats_equal_p_values_equally() -> None:
+    assert holm([0.02, 0.02, 0.5]) == pytest.approx((0.06, 0.06, 0.5))
+
+
+@pytest.mark.parametrize("p_value", [-0.1, 1.1, float("nan")])
+def test_holm_refuses_what_is_no_p_value(p_value: float) -> None:
+    with pytest.raises(InputError, match="from 0 to 1"):
+        holm([0.5, p_value])
+
+
+P_VALUES = st.lists(st.floats(0, 1), max_size=8)
+
+
+@given(P_VALUES)
+def test_holm_keeps_the_order_of_the_tests_and_never_lowers_a_p_value(values: list[float]) -> None:
+    adjusted = holm(values)
+    assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
+    pairs = sorted(zip(values, adjusted, strict=True))
+    assert [q for _, q in pairs] == sorted(adjusted)
+
+
+@given(P_VALUES.filter(bool))
+def test_holm_lies_between_the_plain_and_the_bonferroni_p_value(values: list[float]) -> None:
+    for p, q in zip(values, holm(values), strict=True):
+        assert q <= min(1.0, len(values) * max(values))
+        assert q >= p
+    assert min(holm(values)) == min(1.0, len(values) * min(values))
+
+
+@given(P_VALUES)
+def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
+    rejected: set[int] = set()
+    for rank, position in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        if (len(values) - rank) * values[position] > 0.05:
+            break
+        rejected.add(position)
+    assert {i for i, p in enumerate(holm(values)) if p <= 0.05} == rejected
+
+
+def test_the_interval_of_two_unlike_scores_reaches_from_one_to_the_other() -> None:
+    # A resample of (0, 1) is (0, 0) and (1, 1) in a quarter of the cases each.
+    assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
+
+
+def test_the_interval_leaves_out_what_happens_in_less_than_one_case_of_forty() -> None:
+    # Of (0, 0, 0, 1): no 1 in 31.6 %, three in 4.7 %, four in 0.4 % of the resamples.
+    assert bootstrap_interval([0.0, 0.0, 0.0, 1.0]) == (0.0, 0.75)
+
+
+def test_an_interval_of_no_scores_is_an_error() -> None:
+    with pytest.raises(InputError, match="no scores"):
+        bootstrap_interval([])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p_value"),
+    [
+        # All three differ the same way: 2 of the 8 ways to swap are as extreme.
+        ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], 2 / 8),
+        # One differs: every way to swap is as extreme.
+        ([1.0, 0.0, 0.0], [0.0, 0.0, 0.0], 1.0),
+        # Differences 0.5, 0.25 and -0.125: sums of at least 0.625, either way, in 4 of 8.
+        ([0.5, 0.25, 0.0], [0.0, 0.0, 0.125], 4 / 8),
+        ([1.0], [0.0], 1.0),
+    ],
+)
+def test_the_exact_p_value_of_few_questions_by_hand(
+    first: list[float], second: list[float], p_value: float
+) -> None:
+    paired = paired_permutation(first, second)
+    assert paired.n == len(first)
+    assert paired.p_value == pytest.approx(p_value)
+    assert paired.difference == pytest.approx(100 * (sum(first) - sum(second)) / len(first))
+
+
+def test_the_p_value_does_not_depend_on_which_run_comes_first() -> None:
+    first, second = [1.0, 0.5, 0.25, 0.0], [0.0, 0.25, 0.5, 0.0]
+    one, other = paired_permutation(first, second), paired_permutation(second, first)
+    assert one.p_value == pytest.approx(other.p_value)
+    assert one.difference == -other.difference
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
+def test_scores_that_cannot_be_paired_are_an_error(first: list[float], second: list[float]) -> None:
+    with pytest.raises(InputError, match="as many of the one as of the other"):
+        paired_permutation(first, second)

@@ -1,0 +1,408 @@
+"""Building a corpus graph in a folder: what is read, what is kept, what survives a kill."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ga_dspy import Index, Passage
+from ga_dspy.demo import corpus
+from ga_dspy.graph import Entity, Evidence, Relation
+from ga_dspy.graphrag import (
+    Access,
+    CorpusGraph,
+    Extractor,
+    Rules,
+    build_graph,
+    estimate_build,
+    open_graph,
+    update_graph,
+)
+from ga_dspy.graphrag.build import BuildAborted, ReadOtherwise
+from ga_dspy.graphrag.communities import find_communities
+from ga_dspy.graphrag.extraction import NoLanguageModel
+from ga_dspy.graphrag.resolution import Resolved
+from ga_dspy.graphrag.sources import Sources
+from ga_dspy.graphrag.store import (
+    DamagedGraph,
+    GraphManifest,
+    GraphOutdated,
+    NotAGraph,
+    UnknownGraphFormat,
+    store,
+)
+from ga_dspy.graphrag.tables import Tables
+from ga_dspy.lm import extractive_lm
+from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.retrieval.store import ForeignFolder
+
+SOME = corpus()[:6]
+
+
+def index_of(passages: Iterable[Passage]) -> Index:
+    return Index.from_passages(passages, kind="sparse")
+
+
+def reader(asked: list[str], failing: Iterable[str] = ()) -> Any:
+    """An LM that states the facts a passage spells out as "A to B." in its text."""
+
+    def reply(prompt: str) -> Any:
+        title, _, text = prompt.rpartition("[1] ")[2].partition("\n")
+        asked.append(title)
+        if title in failing:
+            return ValueError("the endpoint is down")
+        lines = [
+            f"1. {head} -> leads to -> {tail.strip()} [1]"
+            for head, _, tail in (
+                part.partition(" to ") for part in text.split("\n")[0].split(".") if " to " in part
+            )
+        ]
+        return {"additions": "Relations:\n" + "\n".join(lines) if lines else "(empty)"}
+
+    return scripted_lm(reply)
+
+
+def road(id: str, *ways: str) -> Passage:
+    return Passage(id=id, title=f"Road {id}", text="".join(f"{way}. " for way in ways).strip())
+
+
+ROADS = [road("1", "Aberdeen to Bath"), road("2", "Bath to Crewe"), road("3", "Crewe to Derby")]
+
+
+def contents(graph: CorpusGraph) -> tuple[Any, ...]:
+    tables = graph.tables
+    names = ("nodes", "edges", "names", "passages", "merges", "left_out")
+    return tuple(getattr(tables, name).to_pylist() for name in names)
+
+
+def test_a_build_reads_each_passage_once_and_stores_what_it_states(tmp_path: Path) -> None:
+    asked: list[str] = []
+    steps: list[tuple[str, int, int]] = []
+    stored = build_graph(
+        index_of(ROADS), tmp_path, lm=reader(asked), progress=lambda *step: steps.append(step)
+    )
+    assert sorted(asked) == ["Road 1", "Road 2", "Road 3"]
+    assert [(r.head, r.tail) for r in open_graph(tmp_path).graph.relations] == [
+        ("Aberdeen", "Bath"), ("Bath", "Crewe"), ("Crewe", "Derby"),
+    ]  # fmt: skip
+    edge = stored.graph.edge(0).evidence[0]
+    assert ROADS[0].content[edge.start : edge.end] == "Aberdeen to Bath."
+    assert ("reading", 0, 3) in steps and ("reading", 3, 3) in steps
+    assert (stored.manifest.things, stored.manifest.relations) == (4, 3)
+
+
+def test_building_again_asks_for_nothing_and_leaves_the_graph_as_it_is(tmp_path: Path) -> None:
+    asked: list[str] = []
+    first = build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
+    again = build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
+    assert len(asked) == 3
+    assert again.manifest == first.manifest
+
+
+def test_other_rules_and_labels_make_another_graph_without_asking(tmp_path: Path) -> None:
+    asked: list[str] = []
+    build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
+    rules = Rules(critical=frozenset({"leads to"}))
+    strict = build_graph(index_of(ROADS), tmp_path, lm=reader(asked), rules=rules)
+    assert len(asked) == 3 and strict.manifest.relations == 0
+    assert strict.manifest.left_out == {"too little evidence": 3}
+
+
+def test_an_update_reads_new_and_changed_passages_alone(tmp_path: Path) -> None:
+    asked: list[str] = []
+    build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
+    asked.clear()
+    now = [ROADS[0], road("2", "Bath to Exeter"), road("4", "Derby to Ely")]
+    stored = update_graph(index_of(now), tmp_path, lm=reader(asked))
+    assert sorted(asked) == ["Road 2", "Road 4"]
+    assert [(r.head, r.tail) for r in stored.graph.relations] == [
+        ("Aberdeen", "Bath"), ("Bath", "Exeter"), ("Derby", "Ely"),
+    ]  # fmt: skip
+    assert not stored.graph.find("Crewe")
+
+
+TOWNS = ("Aberdeen", "Bath", "Crewe", "Derby", "Ely")
+CHANGES = st.lists(
+    st.dictionaries(
+        st.sampled_from("123456"),
+        st.none()
+        | st.lists(
+            st.tuples(st.sampled_from(TOWNS), st.sampled_from(TOWNS)), min_size=1, max_size=2
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(CHANGES)
+def test_updates_give_the_graph_of_a_build_from_scratch(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("graphs")
+    labels = {"1": {"board"}}
+    passages = {"0": road("0", "Aberdeen to Bath")}
+    build_graph(index_of(passages.values()), folder / "kept", lm=reader([]), labels=labels)
+    for change in changes:
+        for id, ways in change.items():
+            passages.pop(id, None)
+            if ways:
+                passages[id] = road(id, *(f"{a} to {b}" for a, b in ways))
+        kept = update_graph(index_of(passages.values()), folder / "kept", lm=reader([]))
+    scratch = build_graph(
+        index_of(reversed(passages.values())), folder / "new", lm=reader([]), labels=labels
+    )
+    assert contents(kept.graph) == contents(scratch.graph)
+    assert contents(kept.graph.public) == contents(scratch.graph.public)
+    assert kept.communities == scratch.communities
+    assert kept.graph.labels_in_use == scratch.graph.labels_in_use
+
+
+SCRIPT = """
+    import os, signal, sys, time
+    from pathlib import Path
+
+    from ga_dspy import Index
+    from ga_dspy.demo import corpus
+    from ga_dspy.graphrag import build_graph
+    from ga_dspy.lm import extractive_lm
+    from ga_dspy.lm.scripted import scripted_lm
+
+    out = Path(sys.argv[1])
+    asked = out.parent / "asked.txt"
+    passages = corpus()[:12]
+
+    def reply(prompt):
+        title = prompt.rpartition("[1] ")[2].partition("\\n")[0]
+        with asked.open("a") as file:
+            file.write(title + "\\n")
+        if sys.argv[2] == "kill" and len(asked.read_text().splitlines()) == 8:
+            time.sleep(0.5)  # what was answered before reaches the journal
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"additions": f"Entities:\\n- {title} [1]"}
+
+    index = Index.from_passages(passages, kind="sparse")
+    build_graph(index, out, lm=scripted_lm(reply), threads=1)
+"""
+
+
+def test_after_kill_9_no_finished_passage_is_asked_for_again(tmp_path: Path) -> None:
+    def run(mode: str) -> int:
+        script = textwrap.dedent(SCRIPT)
+        args = [sys.executable, "-c", script, str(tmp_path / "out"), mode]
+        return subprocess.run(args, check=False, capture_output=True).returncode
+
+    assert run("kill") == -9
+    with pytest.raises(NotAGraph, match="was not finished"):
+        open_graph(tmp_path / "out")
+    assert run("go on") == 0
+    asked = (tmp_path / "asked.txt").read_text().splitlines()
+    titles = [passage.title for passage in corpus()[:12]]
+    # The eighth was being asked for when the process was killed; all before it were finished.
+    assert sorted(asked) == sorted([*titles, asked[7]])
+    assert len(open_graph(tmp_path / "out").graph.passages) == 12
+
+
+def test_a_passage_that_fails_is_named_and_asked_for_at_the_next_start(tmp_path: Path) -> None:
+    asked: list[str] = []
+    stored = build_graph(index_of(ROADS), tmp_path, lm=reader(asked, failing=["Road 2"]))
+    (failed,) = stored.manifest.failed
+    assert failed.passage == "2" and "endpoint is down" in failed.error
+    assert stored.manifest.relations == 2
+    asked.clear()
+    again = build_graph(index_of(ROADS), tmp_path, lm=reader(asked))
+    assert asked == ["Road 2"]
+    assert again.manifest.failed == () and again.manifest.relations == 3
+
+
+def test_an_lm_that_answers_nothing_makes_no_graph(tmp_path: Path) -> None:
+    down = reader([], failing=[passage.title for passage in ROADS])
+    with pytest.raises(BuildAborted, match="endpoint is down"):
+        build_graph(index_of(ROADS), tmp_path, lm=down)
+    with pytest.raises(NotAGraph):
+        open_graph(tmp_path)
+
+
+def test_without_an_lm_a_build_says_so(tmp_path: Path) -> None:
+    with dspy.context(lm=None), pytest.raises(NoLanguageModel, match=r"dspy\.configure"):
+        build_graph(index_of(ROADS), tmp_path)
+
+
+def test_the_records_of_two_lms_do_not_mix(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    with pytest.raises(ReadOtherwise, match="another folder"):
+        update_graph(index_of(ROADS[:2]), tmp_path, lm=extractive_lm())
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all my work")
+    with pytest.raises(ForeignFolder, match=r"thesis\.txt"):
+        build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+
+
+def test_the_estimate_counts_calls_that_are_left_and_their_tokens(tmp_path: Path) -> None:
+    lm = extractive_lm()
+    index = index_of(SOME)
+    expected = estimate_build(index, tmp_path, lm=lm)
+    with dspy.context(lm=lm, track_usage=True):
+        calls = [Extractor()(passage=passage).extraction for passage in SOME]
+    assert expected.calls == sum(call.calls for call in calls) == 6
+    assert expected.tokens == pytest.approx(sum(call.tokens for call in calls), rel=0.25)
+    build_graph(index, tmp_path, lm=lm)
+    assert estimate_build(index, tmp_path, lm=lm) == (0, 0, 0, 6)
+
+
+def test_items_that_a_passage_does_not_support_are_sent_back_once() -> None:
+    lm = scripted_lm(
+        [
+            {"additions": "Relations:\n1. Aberdeen -> leads to -> Bath [1]\n2. Bath -> in -> Mars"},
+            {"additions": "Relations:\n1. Aberdeen -> leads to -> Bath [1]"},
+        ]
+    )
+    with dspy.context(lm=lm):
+        extraction = Extractor()(passage=ROADS[0]).extraction
+    assert 'relation "Bath -> in -> Mars"' in lm.engine.prompts[1]
+    assert [r.tail for r in extraction.update.relations] == ["Bath"]
+    assert [dropped.cause for dropped in extraction.dropped] == ["ungrounded"]
+    assert extraction.calls == 2
+
+
+def test_optimizers_see_a_reading_without_its_rejected_attempts() -> None:
+    lm = scripted_lm(
+        [
+            {"additions": "Relations:\n1. Bath -> in -> Mars [1]"},
+            {"additions": "Relations:\n1. Aberdeen -> leads to -> Bath [1]\n2. Bath -> in -> Io"},
+        ]
+    )
+    extractor = Extractor()
+    with dspy.context(lm=lm, trace=[]):
+        extractor(passage=ROADS[0])
+        ((predictor, inputs, shown),) = dspy.settings.trace
+    assert predictor is extractor.extract and inputs["feedback"] == ""
+    assert [r.tail for r in shown.additions.relations] == ["Bath"]
+
+
+async def _aread(extractor: Extractor, passage: Passage) -> Any:
+    return await extractor.acall(passage=passage)
+
+
+def test_reading_from_a_coroutine_gives_the_same() -> None:
+    import asyncio
+
+    with dspy.context(lm=extractive_lm()):
+        alone = Extractor()(passage=SOME[0]).extraction
+        assert asyncio.run(_aread(Extractor(), SOME[0])).extraction == alone
+
+
+def test_other_instructions_are_another_fingerprint() -> None:
+    one, other = Extractor(), Extractor()
+    signature = other.extract.signature.with_instructions("List facts.")
+    other.extract.signature = signature
+    lm = extractive_lm()
+    assert one.fingerprint(lm) == Extractor().fingerprint(lm) != other.fingerprint(lm)
+
+
+# The store
+
+
+def test_the_embedded_lm_reads_the_demo_corpus_into_a_graph(tmp_path: Path) -> None:
+    stored = build_graph(index_of(corpus()[:20]), tmp_path, lm=extractive_lm(), threads=1)
+    assert stored.manifest.failed == ()
+    assert stored.manifest.relations >= 20
+    assert stored.graph.find("Saturn V")
+
+
+def test_a_stored_graph_keeps_labels_and_shows_the_public_part_without_resolving(
+    tmp_path: Path,
+) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]), labels={"2": ["board"]})
+    stored = open_graph(tmp_path)
+    public = stored.graph.visible().graph
+    assert not public.find("Crewe") or public.passages_of(public.find("Crewe")[0]) == ("3",)
+    assert [(r.head, r.tail) for r in public.relations] == [
+        ("Aberdeen", "Bath"),
+        ("Crewe", "Derby"),
+    ]
+    assert not stored.graph.visible().readable("2")
+    board = stored.graph.visible(Access(labels=frozenset({"board"})))
+    assert len(board.graph.relations) == 3
+
+
+def test_a_graph_of_an_older_index_says_what_to_do(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    open_graph(tmp_path, index_of(reversed(ROADS)))
+    with pytest.raises(GraphOutdated, match="graph update"):
+        open_graph(tmp_path, index_of(ROADS[:2]))
+
+
+@pytest.mark.parametrize("harm", ["truncate", "delete"])
+def test_damage_is_found_on_opening(tmp_path: Path, harm: str) -> None:
+    stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    edges = tmp_path / stored.manifest.contents / "whole" / "edges.arrow"
+    edges.unlink() if harm == "delete" else edges.write_bytes(edges.read_bytes()[:-8])
+    with pytest.raises(DamagedGraph, match=r"edges\.arrow"):
+        open_graph(tmp_path)
+
+
+def test_a_changed_byte_is_found_by_verify(tmp_path: Path) -> None:
+    stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    stored.verify()
+    nodes = tmp_path / stored.manifest.contents / "whole" / "nodes.arrow"
+    nodes.write_bytes(nodes.read_bytes().replace(b"Derby", b"Dirby"))
+    with pytest.raises(DamagedGraph, match="SHA-256"):
+        open_graph(tmp_path).verify()
+
+
+def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    with pytest.raises(UnknownGraphFormat, match="format"):
+        open_graph(tmp_path)
+
+
+def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> None:
+    places = [(Evidence(passage=f"p{p}", start=0, end=5),) for p in range(2500)]
+    entities = tuple(Entity(name=f"Station {i}", evidence=places[i % 2500]) for i in range(9000))
+    ends = tuple((e * 7 % 9000, (e * 13 + 1) % 9000) for e in range(50_000))
+    relations = tuple(
+        Relation(
+            head=f"Station {head}", relation="leads to", tail=f"Station {tail}",
+            evidence=places[e % 2500],
+        )
+        for e, (head, tail) in enumerate(ends)
+    )  # fmt: skip
+    resolved = Resolved(
+        entities, relations, ends, ("",) * 9000, (False,) * 50_000, ((),) * 50_000, (), (), ()
+    )
+    graph = CorpusGraph(Tables.of(resolved, {}), lambda: Sources(()))
+    store(tmp_path, graph, (), GraphManifest(index="", extraction="", settings=""))
+    best = 10.0
+    for _ in range(3):
+        start = time.perf_counter()
+        opened = open_graph(tmp_path).graph
+        assert opened.network.ecount() == 50_000 and opened.find("station 7") == (7,)
+        best = min(best, time.perf_counter() - start)
+    assert best < 1.0
+
+
+def test_communities_of_a_stored_graph_are_those_of_its_public_part(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS), tmp_path, lm=reader([]), labels={"2": ["board"]})
+    stored = open_graph(tmp_path)
+    assert stored.communities == find_communities(stored.graph)
+    told = {stored.graph.public.name(n) for c in stored.communities for n in c.nodes}
+    assert "Road 2" not in told

@@ -1,0 +1,173 @@
+"""Communities by Leiden and their summaries: steady, cached, grounded, and public alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy.graph import Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import CorpusGraph, Summaries
+from ga_dspy.graphrag.communities import (
+    LARGEST,
+    SMALLEST,
+    Community,
+    community_text,
+    find_communities,
+    members,
+)
+from ga_dspy.graphrag.extraction import NoLanguageModel
+from ga_dspy.graphrag.summaries import Summary
+from ga_dspy.lm.scripted import scripted_lm
+
+
+def links(passage: str, *pairs: tuple[str, str]) -> GraphUpdate:
+    evidence = (Evidence(passage=passage, start=0, end=5),)
+    return GraphUpdate(
+        relations=tuple(
+            Relation(head=head, relation="knows", tail=tail, evidence=evidence)
+            for head, tail in pairs
+        )
+    )
+
+
+def circle(letter: str, count: int) -> list[tuple[str, str]]:
+    """Everybody knows the two next: `count` people whose names start with a letter."""
+    names = [f"{letter}{'abcdefghij'[i // 10]}{'abcdefghij'[i % 10]}" for i in range(count)]
+    return [(names[i], names[(i + step) % count]) for i in range(count) for step in (1, 2)]
+
+
+def names_of(graph: CorpusGraph, community: Community) -> set[str]:
+    return {graph.public.name(node) for node in community.nodes}
+
+
+CIRCLES = {
+    "p1": links("p1", *circle("K", 50)),
+    "p2": links("p2", *circle("M", 50)),
+    "p3": links("p3", ("Kaa", "Maa")),
+    "p4": links("p4", *circle("Q", 5)),
+}
+
+
+def test_what_hangs_together_is_a_community() -> None:
+    graph = CorpusGraph.of(CIRCLES)
+    found = find_communities(graph)
+    top = [names_of(graph, c) for c in found if c.level == 0]
+    assert all(len({name[0] for name in names}) == 1 for names in top)
+    assert set.union(*top) == {graph.name(n) for n in range(len(graph))}
+
+
+def test_a_large_community_is_divided_and_its_parts_name_it() -> None:
+    graph = CorpusGraph.of(
+        {"p": links("p", *circle("K", 99), *[(f"K{c}a", f"K{c}f") for c in "abc"])}
+    )
+    found = find_communities(graph)
+    for community in found:
+        assert len(community.nodes) >= SMALLEST
+        if community.parent >= 0:
+            parent = found[community.parent]
+            assert parent.level == community.level - 1 and len(parent.nodes) > LARGEST
+            assert set(community.nodes) < set(parent.nodes)
+    places = members(found)
+    assert all(found[place].nodes.count(node) == 1 for node in places for place in places[node])
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.permutations(sorted(CIRCLES)), st.integers())
+def test_communities_are_a_function_of_the_graph(order: list[str], seed: int) -> None:
+    random.seed(seed)
+    expected = [c.key for c in find_communities(CorpusGraph.of(CIRCLES))]
+    shuffled = CorpusGraph.of({id: CIRCLES[id] for id in order})
+    assert [c.key for c in find_communities(shuffled)] == expected
+
+
+def test_a_change_leaves_communities_apart_from_it_as_they_are() -> None:
+    before = {c.key for c in find_communities(CorpusGraph.of(CIRCLES))}
+    graph = CorpusGraph.of(CIRCLES | {"p5": links("p5", ("Qaa", "Zoe"))})
+    changed = [c for c in find_communities(graph) if c.key not in before]
+    assert changed and all(
+        names_of(graph, c) <= {"Zoe"} | {n for n in names_of(graph, c) if n[0] == "Q"}
+        for c in changed
+    )
+
+
+def test_nothing_private_is_in_a_community() -> None:
+    graph = CorpusGraph.of(CIRCLES, labels={"p2": {"board"}, "p3": {"board"}})
+    told = "\n".join(community_text(graph.public, c) for c in find_communities(graph))
+    assert "Kaa" in told and "Maa" not in told
+
+
+# Summaries
+
+SMALL = {
+    "p": links("p", ("Ada", "Bob"), ("Bob", "Cid")),
+    "q": links("q", ("Xia", "Yan"), ("Yan", "Zoe")),
+}
+
+
+def telling(prompt: str) -> dict[str, str]:
+    """An LM that retells the first relation."""
+    line = next(line for line in prompt.splitlines() if line.startswith("1. ") and " -> " in line)
+    head, _, tail = line.removeprefix("1. ").split(" -> ")
+    return {"title": f"{head} and {tail}", "summary": f"{head} knows {tail}."}
+
+
+def summaries(records: dict[str, GraphUpdate], lm: Any, kept: Summaries) -> dict[str, Any]:
+    graph = CorpusGraph.of(records)
+    return dict(kept.of(graph, find_communities(graph), lm=lm))
+
+
+def test_only_changed_communities_are_summarised_again(tmp_path: Path) -> None:
+    lm = scripted_lm(telling)
+    first = summaries(SMALL, lm, Summaries(tmp_path / "s.sqlite"))
+    assert {s.text for s in first.values()} == {"Ada knows Bob.", "Xia knows Yan."}
+    again = summaries(SMALL, lm, Summaries(tmp_path / "s.sqlite"))
+    assert again == first and len(lm.engine.prompts) == 2
+    summaries(SMALL | {"r": links("r", ("Zoe", "Ula"))}, lm, Summaries(tmp_path / "s.sqlite"))
+    assert len(lm.engine.prompts) == 3 and "Ula" in lm.engine.prompts[-1]
+
+
+def test_a_summary_with_a_strange_name_is_sent_back_and_its_sentence_left_out() -> None:
+    wrong = {"title": "Ada", "summary": "Ada knows Bob. Together they met Napoleon in 1804."}
+    lm = scripted_lm([wrong, wrong])
+    (summary,) = summaries({"p": SMALL["p"]}, lm, Summaries()).values()
+    assert "not in the graph: Napoleon, 1804" in lm.engine.prompts[1]
+    assert summary == Summary(
+        title="Ada", text="Ada knows Bob.", left_out=("Together they met Napoleon in 1804.",)
+    )
+
+
+def test_a_summary_that_rests_on_nothing_is_an_error_in_words_and_not_kept() -> None:
+    wrong = {"title": "War", "summary": "It is about Napoleon."}
+    kept = Summaries()
+    (failed,) = summaries({"p": SMALL["p"]}, scripted_lm([wrong] * 2), kept).values()
+    assert failed.startswith("SummaryFailed") and "Napoleon" in failed
+    (mended,) = summaries({"p": SMALL["p"]}, scripted_lm(telling), kept).values()
+    assert isinstance(mended, Summary)
+
+
+def test_without_an_lm_kept_summaries_are_given_and_new_ones_refused() -> None:
+    kept = Summaries()
+    with dspy.context(lm=None), pytest.raises(NoLanguageModel):
+        summaries(SMALL, None, kept)
+
+
+def test_a_summary_is_made_of_the_public_part() -> None:
+    lm = scripted_lm(telling)
+    graph = CorpusGraph.of(SMALL | {"s": links("s", ("Ada", "Nightfall"))}, labels={"s": {"x"}})
+    Summaries().of(graph, find_communities(graph), lm=lm)
+    assert lm.engine.prompts and not any("Nightfall" in prompt for prompt in lm.engine.prompts)
+
+
+def test_summaries_of_communities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    lm = scripted_lm(telling)
+    kept = Summaries(tmp_path / "s.sqlite")
+    summaries(SMALL, lm, kept)
+    kept.keep_only(find_communities(CorpusGraph.of({"p": SMALL["p"]})))
+    summaries(SMALL, lm, kept)
+    assert len(lm.engine.prompts) == 3

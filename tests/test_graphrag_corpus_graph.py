@@ -1,0 +1,402 @@
+"""The corpus graph in memory: nodes and edges, names, what a caller may see, the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, linearise
+from ga_dspy.graphrag import Access, CorpusGraph, Overrides, Pair, Rules, Spelling
+
+Triple = tuple[str, str, str]
+
+
+def stated(
+    passage: str, *triples: Triple, types: Mapping[str, str] | None = None, **more: object
+) -> GraphUpdate:
+    """What a passage states, as extraction gives it."""
+    evidence = (Evidence(passage=passage, start=0, end=9),)
+    names = dict.fromkeys(end for head, _, tail in triples for end in (head, tail))
+    kinds = types or {}
+    return GraphUpdate(
+        entities=tuple(
+            Entity(name=name, type=kinds.get(name, ""), evidence=evidence)
+            for name in dict.fromkeys((*names, *kinds))
+        ),
+        relations=tuple(
+            Relation(head=h, relation=r, tail=t, evidence=evidence, **more) for h, r, t in triples
+        ),
+    )
+
+
+def facts(graph: CorpusGraph) -> set[Triple]:
+    return {(r.head, r.relation, r.tail) for r in graph.relations}
+
+
+def world(*passages: tuple[str, list[Triple]]) -> dict[str, GraphUpdate]:
+    return {id: stated(id, *triples) for id, triples in passages}
+
+
+MUSIC = world(
+    ("p1", [("Katy Perry", "born in", "Santa Barbara"), ("Katy Perry", "wrote", "Prism")]),
+    ("p2", [("Stacy Barthe", "wrote songs for", "Katy Perry")]),
+    ("p3", [("Santa Barbara", "lies in", "California")]),
+)
+
+
+def test_things_are_nodes_and_relations_edges_between_them() -> None:
+    graph = CorpusGraph.of(MUSIC)
+    (katy,) = graph.find("katy perry")
+    edges = [j for j in range(len(graph.relations)) if katy in (graph.heads[j], graph.tails[j])]
+    assert {graph.relation_of(j) for j in edges} == {"born in", "wrote", "wrote songs for"}
+    assert graph.passages_of(katy) == ("p1", "p2")
+    assert graph.edges_in("p2") == tuple(j for j in edges if graph.passages_of_edge(j) == ("p2",))
+    assert katy in graph.nodes_in("p1")
+
+
+def test_a_part_of_it_is_a_knowledge_graph_that_is_not_resolved_anew() -> None:
+    graph = CorpusGraph.of(
+        {
+            "a": stated("a", ("Mercury", "orbits", "Sun"), types={"Mercury": "planet"}),
+            "b": stated("b", ("Mercury", "melts at", "-39 °C"), types={"Mercury": "metal"}),
+        }
+    )
+    part = graph.subgraph((), range(len(graph.relations)))
+    assert isinstance(part, KnowledgeGraph)
+    assert {e.name for e in part.entities} >= {"Mercury (planet)", "Mercury (metal)"}
+    assert "Mercury (planet) -> orbits -> Sun [7]" in linearise(part, labels={"a": 7}).replace(
+        "\\", ""
+    )
+
+
+def test_edge_ids_of_the_network_are_edges() -> None:
+    graph = CorpusGraph.of(MUSIC)
+    for edge in graph.network.es:
+        ends = {int(graph.heads[edge.index]), int(graph.tails[edge.index])}
+        assert set(edge.tuple) == ends
+    linked = graph.network_with_passages
+    (katy,) = graph.find("Katy Perry")
+    passages = {n - len(graph) for n in linked.neighbors(katy) if n >= len(graph)}
+    assert {graph.passages[p] for p in passages} == {"p1", "p2"}
+
+
+def test_dates_and_numbers_are_plain_values() -> None:
+    graph = CorpusGraph.of(world(("p", [("Prism", "released on", "October 18, 2013")])))
+    names = {graph.name(i): bool(graph.plain_values[i]) for i in range(len(graph))}
+    assert names == {"Prism": False, "October 18, 2013": True}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(sorted(MUSIC)))
+def test_the_order_of_passages_does_not_matter(order: list[str]) -> None:
+    one, other = CorpusGraph.of(MUSIC), CorpusGraph.of({id: MUSIC[id] for id in order})
+    assert list(one.entities) == list(other.entities)
+    assert list(one.relations) == list(other.relations)
+
+
+# Identity
+
+
+def test_homonyms_of_different_types_are_two_things_and_found_by_their_qualifier() -> None:
+    graph = CorpusGraph.of(
+        {
+            "a": stated("a", ("Apple", "makes", "iPhone"), types={"Apple": "company"}),
+            "b": stated("b", ("Apple", "grows on", "trees"), types={"Apple": "fruit species"}),
+        }
+    )
+    assert len(graph.find("Apple")) == 2
+    (company,) = graph.find("Apple (company)")
+    assert graph.passages_of(company) == ("a",)
+
+
+def test_an_alias_that_a_passage_states_leads_to_the_thing() -> None:
+    graph = CorpusGraph.of(
+        world(
+            ("a", [("Peter Quill", "also known as", "Star-Lord")]),
+            ("b", [("Peter Quill", "member of", "Guardians of the Galaxy")]),
+        )
+    )
+    assert graph.find("Star-Lord") == graph.find("Peter Quill")
+    (merge,) = graph.merges
+    assert (merge.spelling, merge.rule) == ("Star-Lord", "alias relation")
+
+
+@pytest.mark.parametrize(
+    ("names", "types"),
+    [
+        (("OpenAI", "ChatGPT", "Boston"), ("company", "fictional man")),
+        (("Apple", "iPhone", "Kent"), ("company", "fruit species")),
+        (("Mercury", "Sun", "Hg"), ("planet", "chemical element")),
+        (("Prism", "Katy Perry", "Beth Anderson"), ("album", "novel")),
+    ],
+)
+def test_types_tell_homonyms_apart_and_facts_stay_with_their_own(
+    names: tuple[str, str, str], types: tuple[str, str]
+) -> None:
+    shared, one, other = names
+    graph = CorpusGraph.of(
+        {
+            "a": stated("a", (shared, "goes with", one), types={shared: types[0]}),
+            "b": stated("b", (shared, "goes with", other), types={shared: types[1]}),
+        }
+    )
+    tails = {graph.node(int(graph.heads[j])).type: graph.edge(j).tail for j in (0, 1)}
+    assert tails == {types[0]: one, types[1]: other}
+
+
+@pytest.mark.parametrize(
+    ("name", "alias"),
+    [
+        ("International Business Machines", "IBM"),
+        ("Graph-based Retrieval", "GBR"),
+        ("Beyoncé", "Beyonce"),
+        ("United States", "U.S.A."),
+    ],
+)
+def test_another_spelling_is_the_same_thing(name: str, alias: str) -> None:
+    said = world(("a", [(name, "made", "a plan"), (alias, "sold", "a plant")]))
+    graph = CorpusGraph.of(said)
+    assert graph.find(name) == graph.find(alias) != ()
+
+
+def test_one_wrong_alias_does_not_join_two_things_that_stand_for_themselves() -> None:
+    wrong = world(
+        ("a", [("Russia", "also known as", "Austria")]),
+        ("b", [("Vienna", "lies in", "Austria")]),
+        ("c", [("Moscow", "lies in", "Russia")]),
+    )
+    apart = CorpusGraph.of(wrong)
+    assert apart.find("Russia") != apart.find("Austria")
+    twice = CorpusGraph.of(wrong | world(("d", [("Austria", "also known as", "Russia")])))
+    assert twice.find("Russia") == twice.find("Austria")
+
+
+def test_an_acronym_needs_a_passage_with_its_long_form() -> None:
+    long = ("World Health Organization", "has its seat in", "Geneva")
+    apart = CorpusGraph.of(world(("a", [long]), ("b", [("WHO", "toured", "England")])))
+    assert apart.find("WHO") != apart.find("World Health Organization")
+    both = CorpusGraph.of(world(("a", [long, ("WHO", "founded in", "1948")])))
+    assert both.find("WHO") == both.find("World Health Organization")
+
+
+def test_a_merge_is_undone_and_made_by_hand_without_touching_the_records() -> None:
+    said = world(
+        ("a", [("Peter Quill", "also known as", "Star-Lord")]),
+        ("b", [("Tony Stark", "built", "Mark I")]),
+        ("c", [("Iron Man", "fought", "Whiplash")]),
+    )
+    overrides = Overrides(
+        same=(Pair.of("Tony Stark", "Iron Man"),), apart=(Pair.of("Peter Quill", "Star-Lord"),)
+    )
+    graph = CorpusGraph.of(said, rules=Rules(overrides=overrides))
+    assert graph.find("Tony Stark") == graph.find("Iron Man")
+    assert graph.find("Peter Quill") != graph.find("Star-Lord")
+    assert [m.rule for m in graph.merges] == ["override"]
+    assert graph.unused_overrides == ()
+    assert facts(CorpusGraph.of(said)) == facts(CorpusGraph.of(said, rules=Rules()))
+
+
+def test_one_name_in_two_passages_is_parted_by_naming_the_passages() -> None:
+    said = world(("a", [("John Smith", "born in", "York")]), ("b", [("John Smith", "sang", "Hey")]))
+    ends = Spelling(name="John Smith", passage="a"), Spelling(name="John Smith", passage="b")
+    assert len(CorpusGraph.of(said).find("John Smith")) == 1
+    rules = Rules(overrides=Overrides(apart=(Pair(one=ends[0], other=ends[1]),)))
+    assert len(CorpusGraph.of(said, rules=rules).find("John Smith")) == 2
+
+
+def test_overrides_that_fit_nothing_are_named() -> None:
+    rules = Rules(overrides=Overrides(same=(Pair.of("Katy Perry", "Nobody"),)))
+    (complaint,) = CorpusGraph.of(MUSIC, rules=rules).unused_overrides
+    assert "'Nobody'" in complaint and "stands in no record" in complaint
+
+
+# Guards
+
+
+def test_relations_of_low_confidence_are_left_out_and_listed() -> None:
+    said = {
+        "a": stated("a", ("A1 Road", "leads to", "Edinburgh"), confidence=0.4),
+        "b": stated("b", ("A1 Road", "starts in", "London")),
+    }
+    graph = CorpusGraph.of(said, rules=Rules(min_confidence=0.5))
+    assert facts(graph) == {("A1 Road", "starts in", "London")}
+    assert graph.tables.left_out.to_pylist() == [
+        {"head": "A1 Road", "relation": "leads to", "tail": "Edinburgh", "cause": "low confidence"}
+    ]
+
+
+def test_only_relations_of_the_allow_list_enter_whatever_their_tense() -> None:
+    graph = CorpusGraph.of(MUSIC, rules=Rules(relations=frozenset({"was born in"})))
+    assert facts(graph) == {("Katy Perry", "born in", "Santa Barbara")}
+
+
+def test_a_critical_relation_wants_evidence_from_two_passages() -> None:
+    rules = Rules(critical=frozenset({"acquired"}))
+    once = world(("a", [("Acme", "acquired", "Zenith")]))
+    assert facts(CorpusGraph.of(once, rules=rules)) == set()
+    twice = CorpusGraph.of(once | world(("b", [("Acme", "acquired", "Zenith")])), rules=rules)
+    assert facts(twice) == {("Acme", "acquired", "Zenith")}
+    assert twice.flags(0).critical
+
+
+def test_contradicting_relations_are_kept_and_flagged() -> None:
+    graph = CorpusGraph.of(
+        {
+            "a": stated("a", ("Ada Byron", "born on", "10 December 1815")),
+            "b": stated("b", ("Ada Byron", "was born on", "10 December 1816")),
+            "c": stated("c", ("Ada Byron", "born in", "London")),
+        }
+    )
+    dated = [j for j in range(3) if "1" in graph.edge(j).tail]
+    assert [graph.flags(j).contradicts for j in dated] == [(dated[1],), (dated[0],)]
+    assert all(graph.flags(j).contradicts == () for j in range(3) if j not in dated)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("Oslo", "is the capital of", "Norway"), ("Oslo", "is not the capital of", "Norway")),
+        (("Prism", "released in", "2013"), ("Prism", "released in", "2014")),
+        (("Ada Byron", "born in", "London"), ("Ada Byron", "born in", "Paris")),
+    ],
+)
+def test_what_cannot_both_hold_contradicts(one: Triple, other: Triple) -> None:
+    graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
+    assert [graph.flags(j).contradicts for j in (0, 1)] == [(1,), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("Ada Byron", "born in", "1815"), ("Ada Byron", "born in", "London")),
+        (("Ada Byron", "born on", "1815"), ("Ada Byron", "born on", "10 December 1815")),
+        (("Al Ulmer", "born in", "Buffalo, New York"), ("Al Ulmer", "born in", "United States")),
+        (("Prism", "released in", "Japan"), ("Prism", "released in", "Peru")),
+        (("Ada Byron", "knew", "Babbage"), ("Ada Byron", "knew", "Somerville")),
+    ],
+)
+def test_what_may_both_hold_does_not(one: Triple, other: Triple) -> None:
+    graph = CorpusGraph.of(world(("a", [one]), ("b", [other])))
+    assert [graph.flags(j).contradicts for j in (0, 1)] == [(), ()]
+
+
+def test_values_of_different_times_do_not_contradict() -> None:
+    said = {
+        "a": stated("a", ("Bonn", "is the capital of", "Germany"), time="1949-1990"),
+        "b": stated("b", ("Bonn", "is not the capital of", "Germany"), time="since 1991"),
+    }
+    graph = CorpusGraph.of(said)
+    assert [graph.flags(j).contradicts for j in (0, 1)] == [(), ()]
+
+
+# What a caller may see
+
+SECRET = "Project Nightfall"
+LABELS = {"private": {"board"}}
+COMPANY = world(
+    ("private", [("Acme", "finances", SECRET), (SECRET, "led by", "Jo Doe")]),
+    ("open", [("Acme", "employs", "Jo Doe"), ("Acme", "seated in", "Linz")]),
+)
+
+
+def everything(graph: CorpusGraph) -> str:
+    return " ".join(
+        [
+            linearise(graph.subgraph(range(len(graph)), range(len(graph.relations)))),
+            *graph.names,
+            *graph.passages,
+            str(list(graph.merges)),
+            str(graph.tables.left_out.to_pylist()),
+        ]
+    )
+
+
+def test_a_private_edge_is_seen_with_its_label_alone_by_whichever_path() -> None:
+    graph = CorpusGraph.of(COMPANY, labels=LABELS)
+    for labels in (frozenset[str](), frozenset({"hr"})):
+        view = graph.visible(Access(labels=labels))
+        assert "nightfall" not in everything(view.graph).lower()
+        assert not view.readable("private") and view.readable("open")
+        acme, jo = (view.graph.find(name)[0] for name in ("Acme", "Jo Doe"))
+        assert len(view.graph.network.get_all_simple_paths(acme, jo)) == 1
+    board = graph.visible(Access(labels=frozenset({"board"})))
+    assert board.graph.find(SECRET) and board.readable("private")
+
+
+def test_the_sight_of_all_labels_is_needed_where_a_passage_has_several() -> None:
+    graph = CorpusGraph.of(COMPANY, labels={"private": {"board", "audit"}})
+    assert not graph.visible(Access(labels=frozenset({"board"}))).graph.find(SECRET)
+    assert graph.visible(Access(labels=frozenset({"board", "audit"}))).graph.find(SECRET)
+
+
+def test_a_fact_that_an_open_passage_states_too_is_seen_without_the_private_evidence() -> None:
+    said = world(
+        ("private", [("Acme", "makes", "Anvils")]), ("open", [("Acme", "makes", "Anvils")])
+    )
+    view = CorpusGraph.of(said, labels=LABELS).visible()
+    assert view.graph.passages_of_edge(0) == ("open",)
+
+
+def test_a_private_alias_does_not_tell_that_two_names_are_one() -> None:
+    said = world(
+        ("private", [("Bruce Wayne", "also known as", "Batman")]),
+        ("private2", [("Bruce Wayne", "also known as", "Batman")]),
+        ("open", [("Bruce Wayne", "lives in", "Gotham"), ("Batman", "fights", "Joker")]),
+    )
+    graph = CorpusGraph.of(said, labels={"private": {"x"}, "private2": {"x"}})
+    assert graph.find("Batman") == graph.find("Bruce Wayne")
+    public = graph.visible().graph
+    assert public.find("Batman") != public.find("Bruce Wayne")
+
+
+def test_a_private_relation_hides_its_values_and_the_text_that_states_it() -> None:
+    update = stated("p", ("Jo Doe", "salary", "90000 euros"), ("Jo Doe", "works at", "Acme"))
+    told = update.entities[0].model_copy(update={"attributes": ("earns 90000 euros", "engineer")})
+    said = {"p": update.model_copy(update={"entities": (told, *update.entities[1:])})}
+    rules = Rules(relation_labels={"salary": frozenset({"hr"})})
+    graph = CorpusGraph.of(said, rules=rules)
+    view = graph.visible()
+    assert "90000" not in everything(view.graph)
+    assert facts(view.graph) == {("Jo Doe", "works at", "Acme")}
+    assert view.graph.node(view.graph.find("Jo Doe")[0]).attributes == ("engineer",)
+    assert not view.readable("p")
+    assert graph.visible(Access(labels=frozenset({"hr"}))).readable("p")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("xyz"), max_size=2)),
+    st.sets(st.sampled_from("xyz")),
+)
+def test_a_view_is_the_graph_of_what_the_caller_may_read(
+    labels: dict[str, set[str]], held: set[str]
+) -> None:
+    names = ["Acme", "Bolt", "Cork", "Dorn"]
+    said = {
+        id: stated(id, (names[i % 4], "knows", names[(i * i + 1) % 4]), types={id: "city"})
+        for i, id in enumerate("abcdef")
+    }
+    view = CorpusGraph.of(said, labels=labels).visible(Access(labels=frozenset(held)))
+    open_to = {id: update for id, update in said.items() if labels.get(id, set()) <= held}
+    assert list(view.graph.entities) == list(CorpusGraph.of(open_to).entities)
+    assert list(view.graph.relations) == list(CorpusGraph.of(open_to).relations)
+
+
+def test_wishes_are_a_mask_over_the_edges() -> None:
+    said = {
+        "a": stated("a", ("Bonn", "capital of", "West Germany"), time="1949-1990", confidence=0.9),
+        "b": stated("b", ("Bonn", "lies on", "Rhine"), confidence=0.3),
+    }
+    graph = CorpusGraph.of(said)
+
+    def kept(access: Access) -> Iterable[str]:
+        view = graph.visible(access)
+        return [graph.relation_of(j) for j in range(2) if view.edges[j]]
+
+    assert kept(Access(time=(2000, 2010))) == ["lies on"]
+    assert kept(Access(min_confidence=0.5)) == ["capital of"]
+    assert kept(Access(relations=frozenset({"lies on"}))) == ["lies on"]
+    assert graph.visible(Access(time=(2000, 2010))).subgraph((), (0, 1)).relations[0].head == "Bonn"

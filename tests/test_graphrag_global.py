@@ -1,0 +1,316 @@
+"""GraphRAG over summaries: map, reduce, what they cite, when the hybrid mode goes which way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import Index, Passage, extractive_lm
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import CorpusGraph, build_graph
+from ga_dspy.graphrag.communities import Community, find_communities
+from ga_dspy.graphrag.global_search import is_global
+from ga_dspy.graphrag.graph_index import GraphIndex
+from ga_dspy.graphrag.points import best_points, read_points
+from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.graphrag.summaries import Summary
+from ga_dspy.graphrag.topics import Topic, at_level, topics_of
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.mentions import mentions
+from ga_dspy.programs.prediction import as_json
+from ga_dspy.tokens import estimate_tokens
+
+TEXTS = {
+    "marlow": ("Ines Marlow", "Ines Marlow is a printer. She was born in Tavira."),
+    "press": ("Gilão Press", "Ines Marlow runs Gilão Press. It prints novels in Tavira."),
+    "dam": ("Alva Dam", "The Alva Dam holds the Alva. It feeds the mill at Penha."),
+    "mill": ("Penha Mill", "Penha Mill grinds rye. The Alva drives it."),
+    "harbour": ("Viken", "Viken is a harbour. The ferry Ellida sails from Viken."),
+}
+PASSAGES = {id: Passage(id=id, title=title, text=text) for id, (title, text) in TEXTS.items()}
+FACTS = {
+    "marlow": [("Ines Marlow", "was born in", "Tavira")],
+    "press": [("Ines Marlow", "runs", "Gilão Press"), ("Gilão Press", "prints in", "Tavira")],
+    "dam": [("Alva Dam", "holds", "Alva"), ("Alva Dam", "feeds", "Penha")],
+    "mill": [("Alva", "drives", "Penha Mill")],
+    "harbour": [("Ellida", "sails from", "Viken")],
+}
+PRINTING = "Ines Marlow runs Gilão Press in Tavira."
+WATER = "The Alva Dam holds the Alva, which drives Penha Mill."
+FERRY = "The ferry Ellida sails from Viken."
+MAIN = "What are the main trades of the region?"
+WHO = "Where was Ines Marlow born?"
+POINTS = {"points": f"- {WATER} [1] (90)\n- {PRINTING} [2] (60)\n- Nothing else [3] (0)"}
+OVERVIEW = {"verdict": "answered", "cited": "1", "answer": "Milling by water: the Alva drives it."}
+ONE_EACH: dict[str, Any] = {"passage_tokens": 150, "count": lambda text: 10 * len(text.split())}
+"""Settings under which a prompt holds one summary."""
+BORN = {"verdict": "answered", "cited": "1, 2, 3, 4, 5", "answer": "Tavira"}
+
+
+def stated(id: str) -> GraphUpdate:
+    content = PASSAGES[id].content
+
+    def at(name: str) -> tuple[Evidence, ...]:
+        place = mentions(name, content)[0]
+        return (Evidence(passage=id, start=place.start, end=place.end),)
+
+    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
+    return GraphUpdate(
+        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
+        relations=tuple(
+            Relation(head=h, relation=r, tail=t, evidence=at(t)) for h, r, t in FACTS[id]
+        ),
+    )
+
+
+def topic(graph: CorpusGraph, place: int, title: str, text: str, *names: str) -> Topic:
+    nodes = tuple(node for name in names for node in graph.find(name))
+    ends = zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
+    edges = tuple(i for i, pair in enumerate(ends) if set(pair) <= set(nodes))
+    return Topic(place, Community(f"key-{title}", 0, -1, nodes, edges), title, text)
+
+
+@cache
+def world() -> GraphIndex:
+    graph = CorpusGraph.of({id: stated(id) for id in FACTS})
+    topics = (
+        topic(graph, 0, "Printing", PRINTING, "Ines Marlow", "Gilão Press", "Tavira"),
+        topic(graph, 1, "Water", WATER, "Alva Dam", "Alva", "Penha", "Penha Mill"),
+        topic(graph, 2, "Ferries", FERRY, "Ellida", "Viken"),
+    )
+    index = Index.from_passages(PASSAGES.values(), encoder="hash-64")
+    return GraphIndex(index, graph, topics=topics)
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+def ask(question: str, script: Sequence[Reply], **settings: Any) -> tuple[Any, list[str]]:
+    """The prediction and the prompts."""
+    lm = scripted_lm(script)
+    with dspy.context(lm=lm):
+        prediction = GraphRAG(world(), **{"mode": "global", **settings})(question=question)
+    return prediction, lm.engine.prompts
+
+
+def test_points_are_collected_from_all_summaries_and_the_answer_given_from_the_points() -> None:
+    prediction, prompts = ask(MAIN, [POINTS, OVERVIEW])
+    assert len(prompts) == prediction.calls == 2
+    documents = shown(prompts[0], "documents")
+    assert "[1] Water\n" in documents and "[2] Printing\n" in documents and FERRY in documents
+    assert shown(prompts[1], "notes") == f"- {WATER} [1]\n- {PRINTING} [2]"
+    assert WATER not in shown(prompts[1], "question")
+    assert prediction.answer == OVERVIEW["answer"]
+    assert list(prediction.usage) == ["collect", "answer"]
+
+
+def test_the_larger_topic_comes_first_unless_a_smaller_one_shares_words_with_the_question() -> None:
+    _, prompts = ask("What are the main ferry lines?", [POINTS, OVERVIEW])
+    assert shown(prompts[0], "documents").startswith("[1] Ferries\n")
+
+
+def test_summaries_are_read_in_as_many_calls_as_a_budget_makes_of_them() -> None:
+    one = {"points": f"- {WATER} [1]"}
+    two = {"points": f"- {PRINTING} [2] (80)"}
+    prediction, prompts = ask(MAIN, [one, two, {"points": ""}, OVERVIEW], **ONE_EACH)
+    first, second, third = (shown(prompt, "documents") for prompt in prompts[:3])
+    assert [re.findall(r"^\[(\d)\]", text, re.M) for text in (first, second, third)] == [
+        ["1"], ["2"], ["3"],
+    ]  # fmt: skip
+    assert shown(prompts[3], "notes") == f"- {PRINTING} [2]\n- {WATER} [1]"
+    assert prediction.steps[0].rule == "about the whole corpus: 3 of 3 summaries were read"
+
+
+def test_no_more_calls_read_summaries_than_allowed_and_the_rest_is_told() -> None:
+    prediction, prompts = ask(MAIN, [POINTS, OVERVIEW], **ONE_EACH, batches=1)
+    assert len(prompts) == 2
+    assert prediction.steps[0].rule == "about the whole corpus: 1 of 3 summaries were read"
+
+
+def test_a_token_budget_ends_the_reading_of_summaries() -> None:
+    replies = [POINTS, OVERVIEW]
+    prediction, prompts = ask(MAIN, replies, **ONE_EACH, token_budget=2500)
+    assert len(prompts) == 2 and prediction.tokens <= 2500
+
+
+def test_the_communities_cited_are_named_and_passages_behind_them_are_the_evidence() -> None:
+    prediction, _ = ask(MAIN, [POINTS, OVERVIEW])
+    assert prediction.communities == ("key-Water",)
+    assert set(prediction.cited) == {"dam", "mill"} == {p.id for p in prediction.passages}
+    assert prediction.supported
+    quotes = {link.passage_id: link.quote for link in prediction.evidence}
+    assert quotes["mill"] == "The Alva drives it."
+    assert {r.relation for r in prediction.graph.relations} == {"holds", "feeds", "drives"}
+    assert prediction.steps[0].passage_ids == tuple(p.id for p in prediction.passages)
+    assert prediction.notes.startswith(f"- {WATER} [1]")
+
+
+def test_every_cited_community_has_a_passage_before_any_has_a_second() -> None:
+    prediction, _ = ask(MAIN, [POINTS, OVERVIEW | {"cited": "1, 2"}], k=2)
+    assert len(prediction.communities) == 2
+    assert len({"dam", "mill"} & set(prediction.cited)) == 1
+    assert len({"marlow", "press"} & set(prediction.cited)) == 1
+
+
+@pytest.mark.parametrize("reply", [{"cited": "9"}, {"cited": ""}, {"verdict": "not in passages"}])
+def test_an_answer_that_cites_no_summary_that_was_read_is_unsupported(
+    reply: dict[str, str],
+) -> None:
+    prediction, _ = ask(MAIN, [POINTS, OVERVIEW | reply], abstain=True)
+    assert not prediction.supported and prediction.answer == "" and prediction.evidence == ()
+
+
+def test_a_call_whose_points_are_unusable_twice_is_told_and_the_others_count() -> None:
+    one, two = {"points": f"- {WATER} [1]"}, {"points": f"- {FERRY} [3]"}
+    script: list[Reply] = [one, "what?", "what?", two, OVERVIEW]
+    prediction, prompts = ask(MAIN, script, **ONE_EACH)
+    assert shown(prompts[-1], "notes") == f"- {WATER} [1]\n- {FERRY} [3]"
+    assert "the collect step got no usable output" in prediction.failures[0]
+
+
+def test_asyncio_gives_the_same_prediction_from_the_same_prompts() -> None:
+    first, second = scripted_lm([POINTS, OVERVIEW]), scripted_lm([POINTS, OVERVIEW])
+    program = GraphRAG(world(), mode="global")
+    with dspy.context(lm=first):
+        sync = program(question=MAIN)
+    with dspy.context(lm=second):
+        later = asyncio.run(program.acall(question=MAIN))
+    assert first.engine.prompts == second.engine.prompts
+    assert as_json(sync) == as_json(later)
+
+
+def test_the_hybrid_mode_shows_the_summaries_around_the_named_things_beside_the_facts() -> None:
+    prediction, prompts = ask(WHO, [BORN], mode="hybrid")
+    assert shown(prompts[0], "summaries") == f"Printing: {PRINTING}"
+    assert "Ines Marlow -> was born in -> Tavira" in shown(prompts[0], "graph")
+    assert prediction.communities == ("key-Printing",)
+    assert prediction.answer == "Tavira" and prediction.evidence[0].tail == "Tavira"
+
+
+def test_without_summaries_the_hybrid_prompt_is_the_local_one() -> None:
+    _, hybrid = ask(WHO, [BORN], mode="hybrid", summaries=0)
+    _, local = ask(WHO, [BORN], mode="local")
+    assert hybrid == local
+
+
+def test_the_hybrid_mode_goes_global_where_nothing_is_named_and_everything_is_asked_for() -> None:
+    prediction, prompts = ask(MAIN, [POINTS, OVERVIEW], mode="hybrid")
+    assert len(prompts) == 2 and prediction.communities == ("key-Water",)
+    assert list(prediction.usage) == ["collect", "answer"]
+
+
+def test_a_named_thing_or_a_plain_question_keeps_the_hybrid_mode_local() -> None:
+    for question in ("What are the main works of Ines Marlow?", "Who printed the atlas?"):
+        prediction, prompts = ask(question, [BORN], mode="hybrid")
+        assert len(prompts) == 1 and prediction.notes == ""
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        (MAIN, True),
+        ("Summarise the documents.", True),
+        ("Which topics come up overall?", True),
+        (WHO, False),
+        ("Who wrote the novel?", False),
+    ],
+)
+def test_questions_about_everything_are_told_by_their_words(question: str, asks: bool) -> None:
+    assert is_global(question) is asks
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- The Alva drives it [2,3] (70)",
+        "The Alva drives it (70) [2, 3].",
+        "1. The Alva drives it [3][2] (helpfulness: 70)",
+        "* The Alva drives it [2] (70/100) [3]",
+    ],
+)
+def test_a_point_is_read_in_whichever_way_it_is_marked(line: str) -> None:
+    summaries = {2: PASSAGES["mill"], 3: PASSAGES["dam"]}
+    (point,) = read_points(line, summaries)
+    assert point.text == "The Alva drives it" and point.rating == 70
+    assert sorted(point.labels) == [2, 3]
+
+
+def test_a_point_without_a_number_belongs_to_the_summary_that_mentions_it() -> None:
+    summaries = {2: PASSAGES["harbour"], 3: PASSAGES["mill"]}
+    points = read_points("Penha Mill\n- the moon is far", summaries)
+    assert [(p.text, p.labels, p.rating) for p in points] == [("Penha Mill", (3,), 50)]
+
+
+@pytest.mark.parametrize("reply", ["", "none", "(empty)", "- nothing [2] (0)"])
+def test_no_points_are_no_points(reply: str) -> None:
+    assert read_points(reply, {2: PASSAGES["mill"]}) == ()
+
+
+def test_the_most_helpful_points_fill_the_budget_and_each_is_told_once() -> None:
+    text = "- a long point about rye [2] (10)\n- short [2] (90)\n- short [2] (20)"
+    points = read_points(text, {2: PASSAGES["mill"]})
+    assert best_points(points, 8, estimate_tokens) == "- short [2]"
+
+
+def test_a_level_keeps_the_coarser_topics_that_are_not_divided_so_far() -> None:
+    def at(place: int, level: int, parent: int) -> Topic:
+        return Topic(place, Community(str(place), level, parent, (), ()), "", "")
+
+    topics = (at(0, 0, -1), at(1, 0, -1), at(2, 1, 0), at(3, 1, 0), at(4, 2, 3))
+    places = [[t.place for t in at_level(topics, level)] for level in (0, 1, 2, 9)]
+    assert places == [[0, 1], [1, 2, 3], [1, 2, 4], [1, 2, 4]]
+
+
+def test_a_community_without_a_summary_is_no_topic_and_the_others_keep_their_places() -> None:
+    communities = find_communities(world().graph)
+    assert len(communities) == 2
+    summaries: dict[str, Summary | str] = {
+        communities[0].key: "StepFailed: …",
+        communities[1].key: Summary(title="t", text="x"),
+    }
+    (kept,) = topics_of(communities, summaries)
+    assert (kept.place, kept.title) == (1, "t")
+
+
+def builder(prompt: str) -> Reply:
+    """Extracts the facts above, and summarises a community by its first line."""
+    if "`[[ ## summary ## ]]`" in prompt:
+        first = re.findall(r"^- ([^(\[\n]+)", shown(prompt, "graph"), re.M)[0].strip()
+        return {"title": first, "summary": f"It is about {first}."}
+    id = next(id for id, p in PASSAGES.items() if f"[1] {p.title}\n" in shown(prompt, "passages"))
+    return {"additions": "\n".join(f"- {h} -> {r} -> {t} [1]" for h, r, t in FACTS[id])}
+
+
+def test_a_stored_graph_is_opened_with_its_index_and_summarised_once(tmp_path: Path) -> None:
+    index = Index.build(PASSAGES.values(), tmp_path / "index", encoder="hash-64")
+    build_graph(index, tmp_path / "graph", lm=scripted_lm(builder))
+    folders = (tmp_path / "index", tmp_path / "graph")
+    assert GraphIndex.open(*folders).topics == ()
+    first = scripted_lm(builder)
+    opened = GraphIndex.open(*folders, summaries=True, lm=first)
+    assert sorted(topic.title for topic in opened.topics) == ["Alva", "Gilão Press"]
+    again = scripted_lm([])
+    assert GraphIndex.open(*folders, summaries=True, lm=again).topics == opened.topics
+    assert len(first.engine.prompts) == 2 and again.engine.prompts == []
+    with dspy.context(lm=scripted_lm([BORN])):
+        prediction = GraphRAG(opened, mode="hybrid")(question=WHO)
+    assert prediction.answer == "Tavira" and len(prediction.communities) == 1
+
+
+def test_the_embedded_lm_answers_a_question_about_everything_from_the_summaries() -> None:
+    with dspy.context(lm=extractive_lm()):
+        prediction = GraphRAG(world(), mode="global")(
+            question="Overall, which river drives a mill?"
+        )
+    assert "Alva" in prediction.answer
+    assert prediction.supported and prediction.communities == ("key-Water",)

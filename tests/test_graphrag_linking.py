@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import CorpusGraph
+from ga_dspy.graphrag.expansion import Wiring
+from ga_dspy.graphrag.lexicon import Lexicon
+from ga_dspy.graphrag.linking import Linked, Linker
+
+
+def said(passage: str, *facts: str, entities: tuple[Entity, ...] = ()) -> GraphUpdate:
+    """What a passage states: "head / relation / tail" facts and entities."""
+    here = (Evidence(passage=passage, start=0, end=1),)
+    parts = (fact.split(" / ") for fact in facts)
+    return GraphUpdate(
+        entities=tuple(e.model_copy(update={"evidence": here}) for e in entities),
+        relations=tuple(Relation(head=h, relation=r, tail=t, evidence=here) for h, r, t in parts),
+    )
+
+
+WORLD = CorpusGraph.of(
+    {
+        "p1": said(
+            "p1",
+            "Ada Brook / wrote / River Songs",
+            "Ada Brook / born on / 4 May 1910",
+            entities=(
+                Entity(name="Ada Brook", type="poet", aliases=("The Owl of Bergen",)),
+                Entity(name="River Songs", type="book"),
+            ),
+        ),
+        "p2": said("p2", "New York Gazette / based in / New York", "The Who / recorded / Tommy"),
+        "p3": said(
+            "p3", "Mercury / orbits / Sun", entities=(Entity(name="Mercury", type="planet"),)
+        ),
+        "p4": said(
+            "p4",
+            "Mercury / melts at / minus 39 degrees",
+            entities=(Entity(name="Mercury", type="chemical element"),),
+        ),
+        "p5": said("p5", "Henry VII / father of / Henry VIII", "rocket / has / engine"),
+    }
+)
+LINKER = Linker(WORLD, Lexicon.of(WORLD), Wiring(WORLD))
+
+
+def names(question: str, *mentions: str) -> list[str]:
+    return [link.name for link in LINKER.link(question, mentions).links]
+
+
+def link(question: str, *mentions: str) -> Linked:
+    return LINKER.link(question, mentions)
+
+
+def test_a_name_is_linked_exactly() -> None:
+    (found,) = link("What did Ada Brook write?").links
+    assert (found.mention, found.name, found.how) == ("Ada Brook", "Ada Brook", "exact")
+
+
+def test_an_alias_is_linked_and_said_to_be_one() -> None:
+    (found,) = link("What did the Owl of Bergen write?").links
+    assert (found.name, found.how) == ("Ada Brook", "alias")
+
+
+def test_case_accents_possessives_and_punctuation_do_not_count() -> None:
+    assert names("Is “River-Songs” Áda Brook's book?") == ["River Songs", "Ada Brook"]
+
+
+def test_a_surname_alone_names_the_one_person_who_has_it() -> None:
+    assert names("Where was Brook born?") == ["Ada Brook"]
+
+
+def test_a_surname_behind_another_first_name_is_somebody_else() -> None:
+    found = link("Where was Zoe Brook born?")
+    assert (found.links, found.unlinked) == ((), ("Zoe Brook",))
+
+
+def test_of_overlapping_names_the_longest_counts() -> None:
+    assert names("Who owns the New York Gazette?") == ["New York Gazette"]
+
+
+def test_a_question_without_capitals_names_things_too() -> None:
+    assert names("did ada brook record tommy?") == ["Ada Brook", "Tommy"]
+
+
+@pytest.mark.parametrize("question", ["Which rocket did Zoe see?", "Who told us about it?"])
+def test_common_words_and_words_in_lower_case_name_nothing(question: str) -> None:
+    assert names(question) == []
+
+
+def test_a_name_of_common_words_counts_behind_a_capital_article() -> None:
+    assert names("Which album did The Who record?") == ["The Who"]
+
+
+def test_a_date_is_linked_where_the_question_states_it() -> None:
+    assert names("Who was born on 4 May 1910?") == ["4 May 1910"]
+    assert "4 May 1910" not in names("When was Ada Brook born?")
+
+
+def test_namesakes_are_all_kept_and_the_question_tells_which_is_meant() -> None:
+    planet, element = (
+        link("Does the planet Mercury orbit?").links,
+        link("Is Mercury chemical?").links,
+    )
+    assert len(planet) == len(element) == 2
+    assert WORLD.node(planet[0].node).type == "planet"
+    assert WORLD.node(element[0].node).type == "chemical element"
+    assert planet[0].score > planet[1].score
+
+
+def test_a_given_mention_is_linked_whatever_its_case() -> None:
+    assert names("Which rocket did Zoe see?", "rocket") == ["rocket"]
+
+
+def test_a_name_that_is_almost_spelled_right_is_linked() -> None:
+    (found,) = link("What did Ada Brooke write?").links
+    assert (found.name, found.how) == ("Ada Brook", "spelling")
+    assert found.score < 1
+
+
+def test_numbers_in_a_name_are_never_a_slip_of_spelling() -> None:
+    assert names("Who was the mother of Henry VI?") == []
+
+
+def test_names_that_nothing_goes_by_are_told() -> None:
+    found = link("Did Ada Brook meet Carl of Denmark in Oslo?", "the Nobel ceremony")
+    assert found.unlinked == ("the Nobel ceremony", "Carl of Denmark in Oslo")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60) | st.lists(st.sampled_from(
+    "Ada brook River Songs Mercury 4 May 1910 the Who? New (York) Gazette, of . ' VIII".split()
+), max_size=12).map(" ".join))  # fmt: skip
+def test_any_text_gives_links_to_things_of_the_graph_each_once(text: str) -> None:
+    links = link(text, text).links
+    assert len({each.node for each in links}) == len(links)
+    assert all(each.name == WORLD.name(each.node) and 0 < each.score <= 1 for each in links)

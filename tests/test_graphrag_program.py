@@ -1,0 +1,384 @@
+"""GraphRAG, local: what each prompt is shown, what is cited, what is saved and compiled."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import Index, Passage, extractive_lm
+from ga_dspy.artifact import load, save
+from ga_dspy.demo import corpus
+from ga_dspy.errors import InputError
+from ga_dspy.eval.result import Result
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import CorpusGraph
+from ga_dspy.graphrag.gaps import read_gaps
+from ga_dspy.graphrag.graph_index import GraphIndex, NoGraph, NoSummaries
+from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.mentions import mentions
+from ga_dspy.optimize import compile, recipe
+from ga_dspy.programs import VanillaRAG
+from ga_dspy.programs.prediction import as_json
+
+TEXTS = {
+    "marlow": ("Ines Marlow", "Ines Marlow is a printer who was born in Tavira."),
+    "tavira": ("Tavira", "Tavira is a town on the river Gilão."),
+    "salt": ("The Salt Road", "The Salt Road is a novel that Ines Marlow printed."),
+    "brandt": ("Otto Brandt", "Otto Brandt wrote The Salt Road in Aarhus."),
+    "aarhus": ("Aarhus", "Aarhus is a port on the river Aarhus Å."),
+    "douro": ("Douro", "The Douro reaches the sea at Porto."),
+}
+PASSAGES = {id: Passage(id=id, title=title, text=text) for id, (title, text) in TEXTS.items()}
+FACTS = {
+    "marlow": [("Ines Marlow", "was born in", "Tavira")],
+    "tavira": [("Tavira", "lies on", "Gilão")],
+    "salt": [("Ines Marlow", "printed", "The Salt Road")],
+    "brandt": [("Otto Brandt", "wrote", "The Salt Road"), ("Otto Brandt", "lived in", "Aarhus")],
+    "aarhus": [("Aarhus", "lies on", "Aarhus Å")],
+    "douro": [("Douro", "reaches the sea at", "Porto")],
+}
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+BETWEEN = "How is Ines Marlow connected to Otto Brandt?"
+UNKNOWN = "Who wrote Voyage to Laputa?"
+GILAO = {"verdict": "answered", "cited": "1, 2, 3, 4, 5", "answer": "Gilão"}
+
+
+def stated(id: str) -> GraphUpdate:
+    """The facts of a passage, each end with its place."""
+    content = PASSAGES[id].content
+
+    def at(name: str) -> tuple[Evidence, ...]:
+        place = mentions(name, content)[0]
+        return (Evidence(passage=id, start=place.start, end=place.end),)
+
+    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
+    return GraphUpdate(
+        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
+        relations=tuple(
+            Relation(head=h, relation=r, tail=t, evidence=(*at(h), *at(t))) for h, r, t in FACTS[id]
+        ),
+    )
+
+
+@cache
+def world() -> GraphIndex:
+    graph = CorpusGraph.of({id: stated(id) for id in FACTS})
+    return GraphIndex(Index.from_passages(PASSAGES.values(), encoder="hash-64"), graph)
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+def ask(question: str, script: Sequence[Reply], **settings: Any) -> tuple[Any, list[str]]:
+    """The prediction and the prompts."""
+    lm = scripted_lm(script)
+    with dspy.context(lm=lm):
+        prediction = GraphRAG(world(), **settings)(question=question)
+    return prediction, lm.engine.prompts
+
+
+def labels_of(prediction: Any) -> dict[str, int]:
+    return {passage.id: n for n, passage in enumerate(prediction.passages, 1)}
+
+
+def test_one_call_sees_the_facts_around_the_named_things_with_the_numbers_of_passages() -> None:
+    prediction, prompts = ask(QUESTION, [GILAO])
+    assert len(prompts) == prediction.calls == 1
+    graph, numbers = shown(prompts[0], "graph"), labels_of(prediction)
+    born = f"Ines Marlow -> was born in -> Tavira [{numbers['marlow']}]"
+    assert born in graph and "Tavira -> lies on -> Gilão" in graph
+    assert "Douro" not in graph
+    assert f"[{numbers['marlow']}] Ines Marlow\n" in shown(prompts[0], "passages")
+
+
+def test_facts_of_one_subject_stand_together() -> None:
+    _, prompts = ask(BETWEEN, [GILAO], hops=3)
+    heads = re.findall(r"^\d+\. (.*?) ->", shown(prompts[0], "graph"), re.MULTILINE)
+    assert len(heads) > len(set(heads))
+    assert [a for a, b in zip(heads, [*heads[1:], ""], strict=True) if a != b] == list(
+        dict.fromkeys(heads)
+    )
+
+
+def test_paths_between_two_named_things_are_shown_with_directions_and_passages() -> None:
+    prediction, prompts = ask(BETWEEN, [GILAO])
+    numbers = labels_of(prediction)
+    cited = ",".join(map(str, sorted((numbers["salt"], numbers["brandt"]))))
+    chain = f"Ines Marlow → printed → The Salt Road ← wrote ← Otto Brandt [{cited}]"
+    assert f"Paths:\n{chain}" in shown(prompts[0], "graph")
+    assert "Paths:" not in shown(ask(BETWEEN, [GILAO], paths=0)[1][0], "graph")
+
+
+def test_the_answer_rests_on_a_chain_whose_links_quote_their_passages() -> None:
+    prediction, _ = ask(QUESTION, [GILAO], k=5)
+    assert prediction.supported
+    chain = [(link.head, link.relation, link.tail) for link in prediction.evidence]
+    assert chain == [("Ines Marlow", "was born in", "Tavira"), ("Tavira", "lies on", "Gilão")]
+    assert [link.passage_id for link in prediction.evidence] == ["marlow", "tavira"]
+
+
+def test_a_link_of_the_chain_quotes_its_passage_even_if_that_was_not_among_those_read() -> None:
+    prediction, _ = ask("Where was Ines Marlow born?", [GILAO | {"answer": "Tavira"}], k=1)
+    read = {passage.id for passage in prediction.passages}
+    (link,) = prediction.evidence
+    assert (link.head, link.tail) == ("Ines Marlow", "Tavira")
+    assert len(read) == 1 and link.quote
+
+
+def test_without_facts_and_paths_the_prompt_is_that_of_vanilla_rag() -> None:
+    prediction, _ = ask(QUESTION, [GILAO], facts=0, paths=0)
+    plain = GraphRAG(world(), facts=0, paths=0).answer.signature
+    assert plain.equals(VanillaRAG(world()).answer.signature)
+    assert not prediction.graph.relations and not prediction.graph.entities
+
+
+def test_with_paths_alone_the_graph_is_the_paths() -> None:
+    prediction, prompts = ask(BETWEEN, [GILAO], facts=0)
+    assert shown(prompts[0], "graph").startswith("Paths:\nInes Marlow → printed")
+    assert {r.relation for r in prediction.graph.relations} == {"printed", "wrote"}
+
+
+def test_as_many_facts_are_shown_as_asked_for_and_fit_the_budget() -> None:
+    prediction, _ = ask(QUESTION, [GILAO], facts=1, paths=0)
+    assert len(prediction.graph.relations) == 1
+    _, prompts = ask(BETWEEN, [GILAO], graph_tokens=50, hops=4)
+    assert len(shown(prompts[0], "graph")) < len(
+        shown(ask(BETWEEN, [GILAO], hops=4)[1][0], "graph")
+    )
+
+
+def test_an_lm_that_names_the_things_is_asked_first_and_its_names_are_linked() -> None:
+    question = "Which river flows past the birthplace of the printer of the novel?"
+    plain, _ = ask(question, [GILAO])
+    named, prompts = ask(question, [{"entities": "- Ines Marlow"}, GILAO], entities="lm")
+    assert shown(prompts[0], "question") == question and len(prompts) == 2
+    assert plain.gap and not named.gap
+    assert "Ines Marlow -> was born in -> Tavira" in shown(prompts[1], "graph")
+    assert list(named.usage) == ["name", "answer"]
+
+
+def test_names_that_come_back_unusable_twice_are_looked_up_in_the_graph_alone() -> None:
+    prediction, _ = ask(QUESTION, ["what?", "what?", GILAO], entities="lm")
+    assert prediction.steps[0].rule.endswith("the names were looked up in the graph alone")
+    assert prediction.answer == "Gilão"
+
+
+@pytest.mark.parametrize("reply", ["", "none", QUESTION])
+def test_an_lm_that_names_nothing_leaves_the_dictionary(reply: str) -> None:
+    prediction, _ = ask(QUESTION, [{"entities": reply}, GILAO], entities="lm")
+    assert "Tavira" in [entity.name for entity in prediction.graph.entities]
+
+
+def test_a_question_of_which_the_graph_knows_nothing_still_finds_passages() -> None:
+    prediction, prompts = ask(UNKNOWN, [GILAO | {"verdict": "not in passages"}])
+    assert prediction.gap and len(prediction.passages) == 5
+    assert prediction.steps[0].rule == (
+        "the graph knows nothing of what is named: what is like it was read"
+    )
+    assert len(shown(prompts[0], "passages")) > 100
+
+
+def test_without_the_vector_fallback_such_a_question_has_no_facts() -> None:
+    prediction, prompts = ask(UNKNOWN, [GILAO], vector_fallback=False)
+    assert shown(prompts[0], "graph") == "(empty)"
+    assert prediction.graph.relations == ()
+
+
+def test_gaps_are_logged_once_with_what_was_asked_and_nowhere_by_default(tmp_path: Path) -> None:
+    for _ in range(2):
+        ask(UNKNOWN, [GILAO], gaps=tmp_path / "log")
+    ask(QUESTION, [GILAO], gaps=tmp_path / "log")
+    (gap,) = read_gaps(tmp_path / "log")
+    assert gap.question == UNKNOWN and gap.labels == ()
+    assert any("Laputa" in name for name in gap.mentions)
+    ask(UNKNOWN, [GILAO])
+    assert [path.name for path in tmp_path.rglob("*")] == ["log", "gaps.jsonl"]
+
+
+def test_threads_write_every_gap_once(tmp_path: Path) -> None:
+    program = GraphRAG(world(), gaps=tmp_path)
+    questions = [f"Who wrote Voyage {n} to Laputa?" for n in range(5)] * 4
+
+    def answer(question: str) -> str:
+        with dspy.context(lm=scripted_lm([GILAO])):
+            return str(program.deepcopy()(question=question).answer)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(answer, questions)) == ["Gilão"] * 20
+    assert sorted(gap.question for gap in read_gaps(tmp_path)) == sorted(set(questions))
+
+
+def test_a_log_that_holds_something_else_is_named_and_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "gaps.jsonl").write_text("mine\n")
+    with pytest.raises(InputError, match=r"line 1 of .*gaps\.jsonl is no gap"):
+        ask(UNKNOWN, [GILAO], gaps=tmp_path)
+    assert (tmp_path / "gaps.jsonl").read_text() == "mine\n"
+
+
+def test_asyncio_and_threads_give_the_same_prediction_from_the_same_prompts() -> None:
+    first, second = scripted_lm([GILAO]), scripted_lm([GILAO])
+    program = GraphRAG(world())
+    with dspy.context(lm=first):
+        sync = program(question=QUESTION)
+    with dspy.context(lm=second):
+        later = asyncio.run(program.acall(question=QUESTION))
+    assert first.engine.prompts == second.engine.prompts
+    assert as_json(sync) == as_json(later)
+
+
+def test_the_time_is_told_by_part_and_the_lm_s_is_its_own() -> None:
+    prediction, _ = ask(QUESTION, [GILAO])
+    assert list(prediction.seconds) == ["linking", "expansion", "ranking", "passages", "lm"]
+    assert all(seconds >= 0 for seconds in prediction.seconds.values())
+    assert prediction.seconds["lm"] > 0
+
+
+def test_a_plain_retriever_is_refused_with_the_way_to_a_graph() -> None:
+    program = GraphRAG(world().index)
+    with pytest.raises(NoGraph, match=r"given Index .* GraphIndex\.open\(index_folder"):
+        program(question=QUESTION)
+
+
+def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
+    with pytest.raises(NoSummaries, match="summaries=3 needs summaries"):
+        ask(QUESTION, [], mode="hybrid")
+    with pytest.raises(NoSummaries, match="mode='global' needs summaries"):
+        ask(QUESTION, [], mode="global")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "both"}, {"entities": "me"}, {"paths": -1}, {"hops": 0}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: Mapping[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        GraphRAG(world(), **wrong)
+
+
+def test_a_trace_and_the_coverage_of_gold_triples_come_out_of_the_prediction() -> None:
+    prediction, _ = ask(QUESTION, [GILAO])
+    triples = (("Ines Marlow", "place of birth", "Tavira"), ("Tavira", "river", "Gilão"))
+    example = dspy.Example(
+        id="q", question=QUESTION, answer="Gilão", gold_titles=("Tavira",), evidences=triples
+    )
+    result = Result.from_prediction(example, prediction)
+    assert result.coverage is not None and result.coverage.recall == 1.0
+    assert result.reasoning is not None and result.reasoning.f1 == 1.0
+    (step,) = result.trace
+    assert step.hit and step.relations >= 2 and "Tavira" in step.names
+    assert "Ines Marlow -> was born in -> Tavira" in step.graph
+
+
+def test_the_retriever_searches_and_is_shared_by_copies() -> None:
+    assert [passage.id for passage in world()("Ines Marlow", 1)] == ["marlow"]
+    copied = GraphRAG(world()).deepcopy()
+    assert copied.graph_index is world()
+
+
+def test_the_fingerprint_changes_with_the_graph_and_with_the_passages() -> None:
+    graph = CorpusGraph.of({id: stated(id) for id in FACTS if id != "douro"})
+    smaller = GraphIndex(world().index, graph)
+    fewer = Index.from_passages([PASSAGES["marlow"]], encoder="hash-64")
+    marks = {world().fingerprint, smaller.fingerprint, GraphIndex(fewer, graph).fingerprint}
+    assert len(marks) == 3
+    again = CorpusGraph.of({id: stated(id) for id in reversed(FACTS)})
+    assert GraphIndex(world().index, again).fingerprint == world().fingerprint
+
+
+ROWS = [
+    dspy.Example(id=question, question=question, answer=answer, answers=(answer,)).with_inputs(
+        "question"
+    )
+    for question, answer in (
+        (QUESTION, "Gilão"),
+        ("Where was Ines Marlow born?", "Tavira"),
+        ("Who wrote The Salt Road?", "Otto Brandt"),
+        ("Where did Otto Brandt live?", "Aarhus"),
+        ("On which river does Aarhus lie?", "Aarhus Å"),
+        ("Where does the Douro reach the sea?", "Porto"),
+    )
+]
+
+
+def wordy_without_demos(prompt: str) -> Reply:
+    question = shown(prompt, "question")
+    answer = next(row.answer for row in ROWS if row.question == question)
+    taught = sum(row.question in prompt for row in ROWS) > 1
+    # Of the training questions one is answered well enough to become a demo.
+    said = answer if taught or question == QUESTION else f"it seems to be {answer}"
+    return {"verdict": "answered", "cited": "1, 2, 3", "answer": said}
+
+
+@pytest.mark.parametrize("name", ["labeled", "bootstrap"])
+def test_a_compiled_program_is_loaded_from_its_artifact_with_its_demos(
+    name: str, tmp_path: Path
+) -> None:
+    outcome = compile(
+        GraphRAG(world(), k=3),
+        recipe(name, demos=2),
+        ROWS[:4],
+        ROWS[4:],
+        lm=scripted_lm(wordy_without_demos),
+        out=tmp_path,
+        threads=1,
+    )
+    assert outcome.before.f1 < outcome.after.f1 == 100.0
+    loaded = load(outcome.artifact, retriever=world(), gaps=str(tmp_path / "gaps"))
+    assert isinstance(loaded, GraphRAG)
+    assert loaded.settings() == GraphRAG(world(), k=3).settings()
+    lm = scripted_lm(wordy_without_demos)
+    with dspy.context(lm=lm):
+        assert loaded(question="Where does the Douro reach the sea?").answer == "Porto"
+    assert any(row.question in lm.engine.prompts[0] for row in ROWS[:4])
+
+
+@pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
+def test_a_saved_program_is_the_same_program_in_every_mode(mode: Any, tmp_path: Path) -> None:
+    program = GraphRAG(world(), mode=mode, entities="lm", facts=3, gaps=tmp_path / "gaps")
+    save(program, tmp_path / "kept")
+    loaded = load(tmp_path / "kept", retriever=world())
+    assert loaded.settings() == program.settings()
+    assert "gaps" not in str(loaded.settings())
+    asked_for = [(name, p.signature.instructions) for name, p in program.named_predictors()]
+    assert [(n, p.signature.instructions) for n, p in loaded.named_predictors()] == asked_for
+
+
+@cache
+def demo_world() -> GraphIndex:
+    """A part of the demo corpus's graph, made by hand."""
+    passages = {passage.id: passage for passage in corpus()}
+    facts = {
+        "d001": ("Apollo 11", "was launched by", "Saturn V"),
+        "d002": ("Saturn V", "was developed under", "Wernher von Braun"),
+        "d003": ("Wernher von Braun", "was born in", "Wirsitz"),
+    }
+    records = {}
+    for id, (head, relation, tail) in facts.items():
+        place = mentions(tail, passages[id].content)[0]
+        evidence = (Evidence(passage=id, start=place.start, end=place.end),)
+        records[id] = GraphUpdate(
+            relations=(Relation(head=head, relation=relation, tail=tail, evidence=evidence),)
+        )
+    index = Index.from_passages(passages.values(), encoder="hash-256")
+    return GraphIndex(index, CorpusGraph.of(records))
+
+
+def test_the_embedded_lm_answers_over_the_demo_corpus_with_a_chain() -> None:
+    question = "In which town was the engineer born who led the work on the Saturn V?"
+    with dspy.context(lm=extractive_lm()):
+        prediction = GraphRAG(demo_world(), entities="lm", hops=3)(question=question)
+    assert prediction.answer == "Wirsitz" and prediction.supported
+    assert ("Wernher von Braun", "was born in", "Wirsitz") in [
+        (link.head, link.relation, link.tail) for link in prediction.evidence
+    ]

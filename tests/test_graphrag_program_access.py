@@ -1,0 +1,278 @@
+"""GraphRAG under attack: what only some may see reaches no prompt, field, log or demo of others.
+
+Everything private in this corpus has "velvet" or "90 crowns" in it. It can be reached from what
+everybody may see by two paths, by meaning, as a passage, and in the community of its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import Index, Passage
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import Access, CorpusGraph, Rules
+from ga_dspy.graphrag.caller import called_by
+from ga_dspy.graphrag.communities import community_text, find_communities
+from ga_dspy.graphrag.gaps import read_gaps
+from ga_dspy.graphrag.graph_index import GraphIndex
+from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.graphrag.summaries import Summary
+from ga_dspy.graphrag.topics import topics_of
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.mentions import mentions
+from ga_dspy.programs.prediction import as_json
+
+TEXTS = {
+    "marlow": ("Ines Marlow", "Ines Marlow was born in Tavira."),
+    "salt": ("The Salt Road", "The Salt Road is a novel that Ines Marlow printed."),
+    "brandt": ("Otto Brandt", "Otto Brandt wrote The Salt Road and lived in Aarhus."),
+    "tavira": ("Tavira", "Tavira lies on the Gilão."),
+    "fund": ("Velvet Fund", "Ines Marlow owns the Velvet Fund."),
+    "loan": ("Loans", "The Velvet Fund lent money to Otto Brandt."),
+    "gossip": ("A walk", "Otto Brandt was paid 90 crowns in Velvet House. Tavira is old."),
+}
+PASSAGES = {id: Passage(id=id, title=title, text=text) for id, (title, text) in TEXTS.items()}
+FACTS = {
+    "marlow": [("Ines Marlow", "was born in", "Tavira")],
+    "salt": [("Ines Marlow", "printed", "The Salt Road")],
+    "brandt": [("Otto Brandt", "wrote", "The Salt Road"), ("Otto Brandt", "lived in", "Aarhus")],
+    "tavira": [("Tavira", "lies on", "Gilão")],
+    "fund": [("Ines Marlow", "owns", "Velvet Fund")],
+    "loan": [("Velvet Fund", "lent money to", "Otto Brandt")],
+    "gossip": [
+        ("Otto Brandt", "was paid", "90 crowns"),
+        ("Otto Brandt", "was paid", "Velvet House"),
+        ("Tavira", "is", "old"),
+    ],
+}
+HR = Access(labels=frozenset({"hr"}))
+EVERYBODY = Access()
+SECRET = re.compile("velvet|90 crowns", re.IGNORECASE)
+BETWEEN = "How is Ines Marlow connected to Otto Brandt?"
+MEANING = "Which fund lent money, and to whom?"
+MAIN = "What are the main themes overall?"
+PRIVATE = "Who owns the Velvet Fund?"
+QUESTIONS = (BETWEEN, MEANING, MAIN, PRIVATE)
+MODES = ("local", "hybrid", "global")
+
+
+def stated(id: str) -> GraphUpdate:
+    content = PASSAGES[id].content
+
+    def at(name: str) -> tuple[Evidence, ...]:
+        place = mentions(name, content)[0]
+        return (Evidence(passage=id, start=place.start, end=place.end),)
+
+    names = dict.fromkeys(end for head, _, tail in FACTS[id] for end in (head, tail))
+    return GraphUpdate(
+        entities=tuple(Entity(name=name, evidence=at(name)) for name in names),
+        relations=tuple(
+            Relation(head=h, relation=r, tail=t, evidence=at(t)) for h, r, t in FACTS[id]
+        ),
+    )
+
+
+@pytest.fixture
+def world() -> GraphIndex:
+    """A new one for each test, so that nothing was cached before."""
+    graph = CorpusGraph.of(
+        {id: stated(id) for id in FACTS},
+        labels={"fund": ["hr"], "loan": ["hr"]},
+        rules=Rules(relation_labels={"was paid": frozenset({"hr"})}),
+    )
+    communities = find_communities(graph)
+    summaries: dict[str, Summary | str] = {
+        community.key: Summary(
+            title=f"Community {place}",
+            text=" ".join(community_text(graph.public, community).split()),
+        )
+        for place, community in enumerate(communities)
+    }
+    index = Index.from_passages(PASSAGES.values(), encoder="hash-64")
+    return GraphIndex(index, graph, topics=topics_of(communities, summaries))
+
+
+def reply(prompt: str) -> Reply:
+    if "`[[ ## points ## ]]`" in prompt:
+        return {"points": "- Ines Marlow was born in Tavira [1] (80)"}
+    cited = "1" if "## notes ##" in prompt else "1, 2, 3, 4, 5"
+    return {"verdict": "answered", "cited": cited, "answer": "Otto Brandt"}
+
+
+def told(program: GraphRAG, question: str) -> str:
+    """All that prompts and prediction say, but for the question."""
+    lm = scripted_lm(reply)
+    with dspy.context(lm=lm):
+        prediction = program(question=question)
+    fields = json.dumps([as_json(prediction), str(prediction)], ensure_ascii=False)
+    return "\n".join([*lm.engine.prompts, fields]).replace(question, "")
+
+
+def programs(world: GraphIndex, **settings: Any) -> Iterator[GraphRAG]:
+    for mode in MODES:
+        yield GraphRAG(world, mode=mode, k=5, hops=4, facts=50, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_private_is_told_to_everybody_whoever_asked_before(
+    world: GraphIndex, mode: Any, question: str
+) -> None:
+    program = GraphRAG(world, mode=mode, hops=4, facts=50)
+    first = told(program, question)
+    seen = told(program.for_caller(HR), question)
+    again = told(program, question)
+    for text in (first, again):
+        assert not SECRET.search(text)
+    if mode == "local":
+        assert SECRET.search(seen)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_private_is_told_where_somebody_with_the_label_asked_first(
+    world: GraphIndex, mode: Any, question: str
+) -> None:
+    program = GraphRAG(world, mode=mode, hops=4, facts=50)
+    with called_by(HR):
+        told(program, question)
+    assert not SECRET.search(told(program, question))
+
+
+def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
+    world: GraphIndex,
+) -> None:
+    seen = told(GraphRAG(world, k=7).for_caller(HR), BETWEEN)
+    assert "Ines Marlow → owns → Velvet Fund → lent money to → Otto Brandt" in seen
+    assert "The Velvet Fund lent money to Otto Brandt." in seen and "90 crowns" in seen
+
+
+def test_a_label_that_hides_nothing_opens_nothing(world: GraphIndex) -> None:
+    other = Access(labels=frozenset({"press"}))
+    for program in programs(world):
+        assert not SECRET.search(told(program.for_caller(other), BETWEEN))
+
+
+def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
+    world: GraphIndex,
+) -> None:
+    lm = scripted_lm(reply)
+    with dspy.context(lm=lm):
+        GraphRAG(world, mode="hybrid").for_caller(HR)(question=BETWEEN)
+    summaries = lm.engine.prompts[0].rpartition("[[ ## summaries ## ]]\n")[2].partition("[[")[0]
+    assert "Ines Marlow" in summaries and not SECRET.search(summaries)
+
+
+def test_a_passage_that_states_something_private_beside_other_things_is_not_read(
+    world: GraphIndex,
+) -> None:
+    question = "Is Tavira old?"
+    public = told(GraphRAG(world, k=7), question)
+    assert "Tavira -> is -> old" in public and "Tavira is old." not in public
+    assert "Tavira is old." in told(GraphRAG(world, k=7).for_caller(HR), question)
+
+
+def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: GraphIndex) -> None:
+    found = [passage.id for passage in world("Velvet Fund loans Otto Brandt", 4)]
+    assert len(found) == 4 and not {"fund", "loan", "gossip"} & set(found)
+    with called_by(HR):
+        assert "fund" in [passage.id for passage in world("Velvet Fund loans Otto Brandt", 4)]
+    assert world.passage("fund", EVERYBODY) is None
+    assert world.passage("fund", HR) == PASSAGES["fund"]
+    assert world.passage("no such passage", HR) is None
+
+
+def test_the_log_of_gaps_tells_what_was_asked_under_which_labels_and_nothing_of_the_corpus(
+    world: GraphIndex, tmp_path: Path
+) -> None:
+    unknown = "Who rules Laputa?"
+    for caller in (EVERYBODY, HR):
+        for program in programs(world, gaps=tmp_path):
+            for question in (MEANING, unknown, BETWEEN):
+                told(program.for_caller(caller), question)
+    assert not SECRET.search((tmp_path / "gaps.jsonl").read_text())
+    gaps = read_gaps(tmp_path)
+    assert {(gap.question, gap.labels) for gap in gaps} >= {(unknown, ()), (unknown, ("hr",))}
+    assert BETWEEN not in {gap.question for gap in gaps}
+
+
+def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label(
+    world: GraphIndex, tmp_path: Path
+) -> None:
+    program = GraphRAG(world, gaps=tmp_path)
+    told(program, PRIVATE)
+    told(program.for_caller(HR), PRIVATE)
+    assert [(gap.question, gap.labels) for gap in read_gaps(tmp_path)] == [(PRIVATE, ())]
+
+
+def test_rights_end_with_their_block_and_do_not_reach_another_thread(world: GraphIndex) -> None:
+    program = GraphRAG(world)
+    with called_by(HR):
+        assert SECRET.search(told(program, BETWEEN))
+        with called_by(EVERYBODY):
+            assert not SECRET.search(told(program, BETWEEN))
+        with ThreadPoolExecutor(1) as pool:
+            assert not SECRET.search(pool.submit(told, program, BETWEEN).result())
+    assert not SECRET.search(told(program, BETWEEN))
+
+
+def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
+    program = GraphRAG(world, hops=4, facts=50)
+    callers = [HR, EVERYBODY] * 8
+    with ThreadPoolExecutor(8) as pool:
+        texts = pool.map(lambda access: told(program.for_caller(access), BETWEEN), callers)
+        assert [bool(SECRET.search(text)) for text in texts] == [True, False] * 8
+
+
+def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
+    program = GraphRAG(world, hops=4, facts=50)
+
+    async def ask(access: Access) -> bool:
+        with called_by(access):
+            prediction = await program.acall(question=BETWEEN)
+        return bool(SECRET.search(json.dumps(as_json(prediction))))
+
+    async def all_at_once() -> list[bool]:
+        return await asyncio.gather(*(ask(access) for access in (HR, EVERYBODY) * 4))
+
+    with dspy.context(lm=scripted_lm(reply)):
+        assert asyncio.run(all_at_once()) == [True, False] * 4
+
+
+def test_a_view_shares_the_predictors_and_a_copy_of_it_has_no_rights(world: GraphIndex) -> None:
+    program = GraphRAG(world)
+    view = program.for_caller(HR)
+    assert view.answer is program.answer and program.access == EVERYBODY
+    assert view.access == HR and view.deepcopy().access == EVERYBODY
+    assert not SECRET.search(told(view.deepcopy(), BETWEEN))
+    assert view.settings() == program.settings()
+
+
+def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphIndex) -> None:
+    row = dspy.Example(question=BETWEEN, answer="Otto Brandt").with_inputs("question")
+    optimizer = dspy.BootstrapFewShot(metric=lambda *_: True, max_labeled_demos=0)
+    program = GraphRAG(world, hops=4, facts=50)
+    with dspy.context(lm=scripted_lm(reply)):
+        with called_by(HR):
+            privately = optimizer.compile(program, trainset=[row])
+        openly = optimizer.compile(program.for_caller(HR), trainset=[row])
+    assert privately.answer.demos == []
+    assert len(openly.answer.demos) == 1
+    assert not SECRET.search(str(openly.answer.demos))
+
+
+def test_wishes_of_a_caller_narrow_what_is_shown(world: GraphIndex) -> None:
+    wish = Access(relations=frozenset({"wrote"}))
+    lm = scripted_lm(reply)
+    with dspy.context(lm=lm):
+        prediction = GraphRAG(world).for_caller(wish)(question=BETWEEN)
+    assert {relation.relation for relation in prediction.graph.relations} == {"wrote"}

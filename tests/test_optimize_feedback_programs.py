@@ -1,0 +1,274 @@
+"""What the predictors of each baseline hear of: their own faults, in words that fit them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.optimize import AnswerMetric
+from ga_dspy.optimize.demos import labelled, sanitise
+from ga_dspy.passage import Passage
+from ga_dspy.programs import (
+    ClosedBook,
+    DeepNote,
+    GraphAnchor,
+    IRCoT,
+    IterRetGen,
+    MultiHopProgram,
+    SearchR1,
+    VanillaRAG,
+)
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+PORTO = Passage(id="porto", title="Porto", text="Porto lies on the Douro.")
+GOLD = dspy.Example(
+    id="q",
+    question=QUESTION,
+    answer="Gilão",
+    answers=("Gilão",),
+    gold_titles=("Ines Marlow", "Tavira"),
+).with_inputs("question")
+FINE = "No fault of this step was found."
+
+
+def search(query: str, k: int) -> list[Passage]:
+    if "Porto" in query:
+        return [PORTO]
+    return [TAVIRA, MARLOW] if "Tavira" in query or "Gilão" in query else [MARLOW]
+
+
+class Run:
+    """A program run once by a script, and what the metric says to a call of a predictor."""
+
+    def __init__(self, program: MultiHopProgram, script: Sequence[Reply]) -> None:
+        self.program = program
+        with dspy.context(lm=scripted_lm(script), trace=[]):
+            self.prediction = program(question=QUESTION)
+            self.trace = list(dspy.settings.trace)
+
+    def told(self, predictor: str, call: int = 0) -> str:
+        own = getattr(self.program, predictor).signature
+        calls = [entry for entry in self.trace if entry[0].signature.equals(own)]
+        metric = AnswerMetric.of(self.program)
+        said = metric(GOLD, self.prediction, self.trace, predictor, [calls[call]]).feedback
+        return str(said).partition("\n")[2]
+
+
+def answer(text: str, cited: str = "", verdict: str = "answered") -> dict[str, str]:
+    return {"verdict": verdict, "cited": cited, "answer": text}
+
+
+def thought(text: str) -> dict[str, str]:
+    return {"thought": text}
+
+
+def turn(query: str = "", answered: str = "") -> dict[str, str]:
+    return {"thought": "Let me think.", "query": query, "answer": answered}
+
+
+def note(text: str) -> dict[str, str]:
+    return {"notes": text}
+
+
+def ask(query: str = "") -> dict[str, str]:
+    return {"next_query": query}
+
+
+NEW, OLD = {"better": "new"}, {"better": "old"}
+RIGHT = answer("Gilão", "2")
+BORN, FLOWS = "Born in Tavira [1].", "Born in Tavira [1], where the Gilão flows [2]."
+
+
+@pytest.mark.parametrize(
+    ("program", "script"),
+    [
+        (IRCoT, [thought("Born in Tavira."), thought("So the answer is: Gilão."), RIGHT]),
+        (IterRetGen, [answer("Tavira", "1"), answer("Gilão", "2"), answer("Gilão", "2")]),
+        (SearchR1, [turn("Ines Marlow"), turn("river Tavira"), turn(answered="Gilão")]),
+        (DeepNote, [note(BORN), ask("Tavira"), note(FLOWS), NEW, ask(), RIGHT]),
+        (ClosedBook, [{"answer": "Gilão"}]),
+    ],
+)
+def test_the_last_calls_of_a_run_without_fault_hear_of_none(
+    program: type[MultiHopProgram], script: list[Reply]
+) -> None:
+    run = Run(program(search), script)
+    assert {name: run.told(name, -1) for name, _ in run.program.named_predictors() if name in {
+        *run.prediction.usage
+    }} == dict.fromkeys(run.prediction.usage, FINE)  # fmt: skip
+
+
+def test_a_thought_that_missed_the_gold_passage_hears_of_it() -> None:
+    run = Run(IRCoT(search, max_steps=2), [thought("Porto?"), thought("Again Porto?"), RIGHT])
+    assert run.told("think") == (
+        'Step 1: the next query "Porto?" did not bring the needed passage "Tavira".'
+    )
+    assert "was never retrieved" in run.told("think", 1)
+
+
+def test_a_thought_that_concludes_too_early_or_too_late_hears_of_it() -> None:
+    early = Run(IRCoT(search), [thought("So the answer is: Porto."), answer("Porto")])
+    assert early.told("think").startswith("Step 1: the search was ended too early: the needed")
+    late = [thought("Born in Tavira."), thought("And so on."), thought("So the answer is: Gilão.")]
+    assert "Step 2: the search was ended too late" in Run(IRCoT(search), [*late, RIGHT]).told(
+        "think", 1
+    )
+
+
+def test_each_turn_hears_of_the_search_it_asked_for_the_first_among_them() -> None:
+    run = Run(SearchR1(search), [turn("Porto"), turn("Ines Marlow"), turn(answered="Tavira")])
+    assert run.told("think", 0) == (
+        'The first query "Porto" did not bring the needed passage "Ines Marlow", "Tavira".'
+    )
+    assert run.told("think", 1) == FINE
+    assert "Step 2: the search was ended too early" in run.told("think", 2)
+
+
+def test_a_turn_that_answers_hears_of_its_answer_and_one_that_searches_does_not() -> None:
+    script = [turn("Ines Marlow"), turn("Tavira"), turn(answered="the river Gilão")]
+    run = Run(SearchR1(search), script)
+    assert 'The answer "the river Gilão" is too long' in run.told("think", 2)
+    assert "too long" not in run.told("think", 0) + run.told("think", 1)
+
+
+def test_an_answer_without_a_search_is_told_that_nothing_was_read() -> None:
+    told = Run(SearchR1(search), [turn(answered="Douro")]).told("think")
+    assert "answered without a search" in told and 'The answer is "Gilão"' in told
+
+
+def test_turns_belong_to_their_rounds_where_the_first_one_failed() -> None:
+    run = Run(SearchR1(search), ["{", "{", turn("Porto"), turn(answered="Tavira")])
+    assert 'the next query "Porto" did not bring' in run.told("think", 0)
+    assert "Step 2: the search was ended too early" in run.told("think", 1)
+
+
+def test_an_answer_asked_in_every_round_hears_of_the_one_it_gave() -> None:
+    script = [answer("Porto", "1"), answer("Tavira"), answer("the river Gilão", "2")]
+    run = Run(IterRetGen(search, max_steps=3), script)
+    assert "do not hold the answer" in run.told("answer", 0)
+    assert "do not hold the answer" in run.told("answer", 1)
+    assert 'The answer "the river Gilão" is too long' in run.told("answer", 2)
+
+
+def test_an_earlier_answer_is_measured_by_the_passages_of_its_round() -> None:
+    script = [answer("Tavira", "1"), answer("river Gilão", "2"), answer("Gilão", "2")]
+    run = Run(IterRetGen(search, max_steps=3), script)
+    assert 'The answer "river Gilão" is too long' in run.told("answer", 1)
+    assert run.told("answer", 2) == FINE
+
+
+def test_a_round_that_failed_is_told_to_the_only_predictor_there_is() -> None:
+    run = Run(IterRetGen(search), [answer("Tavira", "1"), "{", "{"])
+    assert "Step 2: the answer step got no usable output" in run.told("answer")
+
+
+def test_a_note_that_drops_a_needed_passage_is_told_so_and_a_graph_is_not_spoken_of() -> None:
+    script = [note(BORN), ask("Tavira"), note("A river flows there [1]."), NEW, ask(), RIGHT]
+    run = Run(DeepNote(search), script)
+    fault = 'Step 2: the needed passage "Tavira" was read, and the notes kept after it cite nothing'
+    assert fault in run.told("update", 1) and fault in run.told("compare")
+    assert run.told("update", 0) == FINE
+    assert "graph" not in "".join(run.told(name) for name in run.prediction.usage)
+
+
+def test_a_comparison_that_gave_a_needed_update_up_hears_of_it() -> None:
+    script = [
+        note(BORN), ask("Porto"), note("Porto [2]."), OLD,
+        ask("Tavira"), note(FLOWS), OLD, answer("Douro"),
+    ]  # fmt: skip
+    run = Run(DeepNote(search), script)
+    assert run.told("compare", 0) == FINE
+    assert 'Step 3: the needed passage "Tavira" was read' in run.told("compare", 1)
+
+
+def test_a_query_from_the_gaps_hears_of_what_it_did_not_bring() -> None:
+    script = [note(BORN), ask("Porto"), note("Porto [2]."), OLD, ask(), answer("Douro")]
+    run = Run(DeepNote(search), script)
+    assert 'the next query "Porto" did not bring the needed passage "Tavira"' in run.told("ask", 0)
+    assert "Step 2: the search was ended too early" in run.told("ask", 1)
+    assert "Porto" not in run.told("update")
+
+
+def test_a_text_index_hears_of_notes_and_of_no_graph() -> None:
+    judged = {"reasoning": "r", "judgement": "sufficient", "candidate": "", "next_query": ""}
+    run = Run(GraphAnchor(search, index="text"), [{"notes": "None known.", **judged}, RIGHT])
+    assert '"Ines Marlow" was read, and the notes kept after it cite' in run.told("read")
+    assert '"sufficient" was said too early' in run.told("read")
+    assert "graph" not in run.told("read")
+
+
+def test_memory_is_not_told_of_passages_that_it_never_read() -> None:
+    told = Run(ClosedBook(search), [{"answer": "Douro"}]).told("answer")
+    assert told == 'The answer is "Gilão"; "Douro" was answered.'
+
+
+@pytest.mark.parametrize("program", [VanillaRAG, IRCoT, IterRetGen, SearchR1, DeepNote, ClosedBook])
+def test_the_whole_feedback_on_a_program_without_a_graph_speaks_of_none(
+    program: type[MultiHopProgram],
+) -> None:
+    prediction = dspy.Prediction(answer="Douro", passages=(MARLOW,), steps=(), supported=False)
+    assert "graph" not in AnswerMetric.of(program(search))(GOLD, prediction).feedback
+
+
+def test_an_update_that_was_not_kept_leaves_the_trace() -> None:
+    run = Run(DeepNote(search), [note(BORN), ask("Porto"), note("Porto."), OLD, ask(), RIGHT])
+    assert [reply.notes for predictor, _, reply in run.trace if "notes" in reply] == [BORN]
+
+
+TRANSCRIPT = "Search: Tavira\n\n[1] Tavira\nThe river Gilão flows through Tavira."
+TURN = {"question": QUESTION, "transcript": TRANSCRIPT, "searches_left": 3, "thought": "t"}
+THINK = {"question": QUESTION, "passages": "[1] Tavira\nA town.", "thoughts": "Born in Tavira."}
+GAPS = {"question": QUESTION, "tried": f"1. {QUESTION} => passages 1", "notes": BORN}
+UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": "[2] Tavira\nA."}
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "demo", "fault"),
+    [
+        (SearchR1, "think", {**TURN, "query": "Gilão", "answer": ""}, ""),
+        (SearchR1, "think", {**TURN, "query": "", "answer": "Gilão"}, ""),
+        (
+            SearchR1,
+            "think",
+            {**TURN, "query": "", "answer": "The river Gilão flows"},
+            "not the right one",
+        ),
+        (SearchR1, "think", {**TURN, "query": "", "answer": ""}, "neither searches nor answers"),
+        (SearchR1, "think", {**TURN, "query": "tavira", "answer": ""}, "repeats the query"),
+        (
+            SearchR1,
+            "think",
+            {**TURN, "transcript": "(empty)", "query": "", "answer": "Gilão"},
+            "does not hold the answer",
+        ),
+        (IRCoT, "think", {**THINK, "thought": "The Gilão flows there."}, ""),
+        (IRCoT, "think", {**THINK, "thought": "So the answer is: Gilão."}, ""),
+        (IRCoT, "think", {**THINK, "thought": "So the answer is: Douro."}, "not the right one"),
+        (IRCoT, "think", {**THINK, "thought": "Born in Tavira."}, "repeats a thought"),
+        (IRCoT, "think", {**THINK, "thought": "None"}, "no thought"),
+        (DeepNote, "ask", {**GAPS, "next_query": "Tavira"}, ""),
+        (DeepNote, "ask", {**GAPS, "next_query": QUESTION.lower()}, "repeats the query"),
+        (DeepNote, "update", {**UPDATE, "notes": FLOWS}, ""),
+        (DeepNote, "update", {**UPDATE, "notes": "Flows [7]."}, "does not show: 7"),
+    ],
+)
+def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
+    program: type[MultiHopProgram], name: str, demo: dict[str, Any], fault: str
+) -> None:
+    made = program(search)
+    getattr(made, name).demos = [dspy.Example(augmented=True, **demo)]
+    clean = sanitise(made, [GOLD], 0.8)
+    assert len(getattr(clean.program, name).demos) == (0 if fault else 1), clean.dropped
+    assert re.search(re.escape(fault), " ".join(clean.dropped))
+
+
+def test_a_bare_answer_is_no_demonstration_of_a_turn_that_may_search() -> None:
+    program = labelled(SearchR1(search), [GOLD])
+    assert (len(program.think.demos), len(program.answer.demos)) == (0, 1)

@@ -1,0 +1,67 @@
+"""Closed book: one call, no search, nothing supported."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import ClosedBook, StepFailed
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+ANSWER = {"answer": " Gilão "}
+
+
+def never(query: str, k: int) -> list[Passage]:
+    raise AssertionError(f"{query!r} was searched")
+
+
+def run(*script: Reply, **settings: Any) -> tuple[Any, list[str]]:
+    lm = scripted_lm(script)
+    with dspy.context(lm=lm):
+        return ClosedBook(never, **settings)(question=QUESTION), lm.engine.prompts
+
+
+def test_one_call_answers_from_the_question_alone_and_never_searches() -> None:
+    prediction, prompts = run(ANSWER)
+    assert (prediction.answer, prediction.calls) == ("Gilão", 1)
+    assert len(prompts) == 1 and QUESTION in prompts[0]
+    assert not any(word in prompts[0] for word in ("passages", "graph", "notes", "candidate"))
+
+
+def test_nothing_is_ever_supported_and_nothing_was_read() -> None:
+    prediction, _ = run(ANSWER)
+    assert (prediction.supported, prediction.verdict) == (False, "not in passages")
+    empty = (prediction.cited, prediction.passages, prediction.evidence, prediction.steps)
+    assert empty == ((), (), (), ())
+
+
+def test_yes_is_not_supported_either() -> None:
+    prediction, _ = run({"answer": "yes"})
+    assert (prediction.answer, prediction.supported) == ("yes", False)
+
+
+def test_abstaining_hides_the_guess() -> None:
+    prediction, _ = run(ANSWER, abstain=True)
+    assert (prediction.answer, prediction.candidate) == ("", "Gilão")
+
+
+def test_an_answer_that_is_unusable_twice_is_an_error_with_its_remedy() -> None:
+    with pytest.raises(StepFailed, match="the answer step got no usable output from the LM, twice"):
+        run("{", "{")
+
+
+def test_async_makes_the_same_call_and_the_same_prediction() -> None:
+    prediction, prompts = run(ANSWER)
+    lm = scripted_lm([ANSWER])
+
+    async def ask() -> Any:
+        with dspy.context(lm=lm):
+            return await ClosedBook(never).acall(question=QUESTION)
+
+    assert dict(asyncio.run(ask()).items()) == dict(prediction.items())
+    assert lm.engine.prompts == prompts

@@ -1,0 +1,229 @@
+"""DeepNote's loop: a note, a query from its gaps, an update that is kept only if it is better."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import DeepNote
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+DOURO = Passage(id="douro", title="Douro", text="The Douro reaches the sea at Porto.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+PORTO = Passage(id="porto", title="Porto", text="Porto lies on the Douro.")
+CORPUS = {
+    QUESTION: [MARLOW, DOURO],
+    "river in Tavira": [TAVIRA, MARLOW],
+    "river in Porto": [PORTO, DOURO],
+    "river": [DOURO, MARLOW],
+}
+BORN = "Ines Marlow was born in Tavira [1]."
+FLOWS = "Ines Marlow was born in Tavira [1]; the Gilão flows through it [3]."
+WORSE = "Porto lies on the Douro [3]."
+
+
+def note(text: str) -> dict[str, str]:
+    return {"notes": text}
+
+
+def ask(query: str) -> dict[str, str]:
+    return {"next_query": query}
+
+
+NEW, OLD = {"better": "new"}, {"better": "old"}
+ANSWER = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
+GUESS = {"verdict": "not in passages", "cited": "", "answer": "Douro"}
+GROWS = [note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ask(""), ANSWER]
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+class Run:
+    """A question answered by a script: what was searched, asked and returned."""
+
+    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
+        self.queries: list[str] = []
+        lm = scripted_lm(script)
+        with dspy.context(lm=lm):
+            self.prediction = DeepNote(self.search, **settings)(question=QUESTION)
+        self.prompts: list[str] = lm.engine.prompts
+        self.steps = self.prediction.steps
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        return CORPUS.get(query, [])[:k]
+
+
+def asked(run: Run) -> list[str]:
+    """The first output field of each prompt, which tells the predictors apart."""
+    return [re.findall(r"starting with the field `\[\[ ## (\w+)", p)[-1] for p in run.prompts]
+
+
+def test_note_gap_search_update_comparison_and_answer_take_their_turns() -> None:
+    run = Run(GROWS)
+    assert run.queries == [QUESTION, "river in Tavira"]
+    assert asked(run) == ["notes", "next_query", "notes", "better", "next_query", "verdict"]
+    assert {name: used.calls for name, used in run.prediction.usage.items()} == {
+        "update": 2, "ask": 2, "compare": 1, "answer": 1,
+    }  # fmt: skip
+
+
+def test_the_first_note_is_made_of_the_first_passages_and_compared_with_nothing() -> None:
+    run = Run(GROWS)
+    assert shown(run.prompts[0], "notes_so_far") == "(empty)"
+    assert shown(run.prompts[0], "passages").startswith("[1] Ines Marlow\n")
+    assert "[2] Douro" in shown(run.prompts[0], "passages")
+    assert run.steps[0].notes == BORN
+
+
+def test_an_update_sees_the_note_and_new_passages_alone_under_labels_that_stay() -> None:
+    run = Run(GROWS)
+    assert shown(run.prompts[2], "notes_so_far") == BORN
+    assert shown(run.prompts[2], "query") == "river in Tavira"
+    assert shown(run.prompts[2], "passages") == (
+        "[3] Tavira\nThe river Gilão flows through Tavira."
+    )
+    assert run.steps[1].retrieved == ("tavira", "marlow")
+    assert run.steps[1].passage_ids == ("tavira",)
+
+
+def test_an_update_that_is_better_takes_the_note_s_place() -> None:
+    run = Run(GROWS)
+    assert shown(run.prompts[3], "old_notes") == BORN
+    assert shown(run.prompts[3], "new_notes") == FLOWS
+    assert [step.notes for step in run.steps] == [BORN, FLOWS]
+    assert run.prediction.notes == FLOWS
+
+
+def test_an_update_that_is_worse_leaves_the_note_which_is_what_the_answer_sees() -> None:
+    script = [note(BORN), ask("river in Porto"), note(WORSE), OLD, ask(""), GUESS]
+    run = Run(script)
+    assert run.steps[1].rule == "the updated note is no better: the note stays"
+    assert shown(run.prompts[4], "notes") == shown(run.prompts[5], "notes") == BORN
+    assert run.prediction.notes == BORN
+
+
+def test_a_note_that_comes_back_unchanged_is_no_better_and_not_compared() -> None:
+    run = Run([note(BORN), ask("river in Porto"), note(BORN), ask(""), GUESS])
+    assert asked(run).count("better") == 0
+    assert run.steps[1].rule == "the updated note is no better: the note stays"
+
+
+def test_a_note_is_never_given_up_for_an_empty_one() -> None:
+    run = Run([note(BORN), ask("river in Porto"), note("None"), NEW, ask(""), GUESS])
+    assert run.prediction.notes == BORN
+    assert shown(run.prompts[3], "new_notes") == "(empty)"
+    assert not any(re.search(r"\]\]\n(None|null)\b", prompt) for prompt in run.prompts)
+
+
+def test_the_gaps_are_asked_for_with_the_note_and_what_each_query_brought() -> None:
+    run = Run([note(BORN), ask("river in Porto"), note(WORSE), OLD, ask(""), GUESS])
+    assert shown(run.prompts[1], "notes") == BORN
+    assert shown(run.prompts[4], "tried") == (
+        f"1. {QUESTION} => passages 1,2; notes rewritten\n"
+        "2. river in Porto => passages 3,2; notes no better"
+    )
+
+
+def test_the_search_ends_where_the_note_lacks_nothing() -> None:
+    run = Run(GROWS)
+    assert (run.steps[-1].judgement, run.steps[-1].rule) == ("sufficient", "")
+    assert run.prediction.calls == 6
+
+
+def test_the_search_ends_after_so_many_updates_in_a_row_that_were_no_better() -> None:
+    script = [note(BORN), ask("river in Porto"), note(WORSE), OLD, GUESS]
+    run = Run(script, patience=1)
+    assert run.steps[-1].rule == (
+        "the updated note is no better: the note stays; "
+        "the patience (1) is used up: the search ends"
+    )
+    assert run.queries == [QUESTION, "river in Porto"]
+
+
+def test_a_better_update_sets_the_patience_back() -> None:
+    worse = [ask("river in Porto"), note(WORSE), OLD]
+    better = [ask("river in Tavira"), note(FLOWS), NEW]
+    run = Run([note(BORN), *worse, *better, ask("river"), ask("sea"), ANSWER], max_steps=9)
+    ended = [step.rule.endswith("the search ends") for step in run.steps]
+    assert ended == [False, False, False, False, True]
+
+
+def test_a_round_with_nothing_new_writes_no_note_and_counts_as_no_better() -> None:
+    run = Run([note(BORN), ask("river"), ask("sea"), GUESS])
+    assert asked(run) == ["notes", "next_query", "next_query", "verdict"]
+    assert run.steps[1].rule == "nothing new was found: the note stays"
+    assert run.steps[2].rule.endswith("the patience (2) is used up: the search ends")
+
+
+def test_a_query_that_was_tried_ends_the_search() -> None:
+    run = Run([note(BORN), ask(QUESTION.upper()), GUESS])
+    assert run.queries == [QUESTION]
+    assert run.steps[-1].rule == "the next query was tried before: the search ends"
+    assert run.steps[-1].judgement == "insufficient"
+
+
+def test_the_last_round_is_not_asked_for_a_query_it_could_not_search() -> None:
+    run = Run([note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ANSWER], max_steps=2)
+    assert asked(run)[-2:] == ["better", "verdict"]
+    assert (run.prediction.answer, len(run.steps)) == ("Gilão", 2)
+
+
+def test_the_answer_reads_the_note_alone_and_rests_on_the_passages_it_cites() -> None:
+    run = Run(GROWS)
+    assert shown(run.prompts[-1], "notes") == FLOWS
+    assert "passages ##" not in run.prompts[-1] and "[3] Tavira" not in run.prompts[-1]
+    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", True)
+    assert run.prediction.cited == ("tavira",)
+    assert run.prediction.evidence[0].quote == "The river Gilão flows through Tavira."
+
+
+def test_nothing_found_at_all_is_answered_from_an_empty_note() -> None:
+    lm = scripted_lm([GUESS])
+    with dspy.context(lm=lm):
+        prediction = DeepNote(lambda query, k: [])(question=QUESTION)
+    assert prediction.steps[0].rule == "nothing was found: the search ends"
+    assert shown(lm.engine.prompts[0], "notes") == "(empty)"
+    assert (prediction.calls, prediction.supported) == (1, False)
+
+
+def test_an_update_that_is_unusable_twice_is_named_and_the_note_before_answers() -> None:
+    run = Run([note(BORN), ask("river in Tavira"), "{", "{", GUESS])
+    assert "the update step got no usable output" in run.steps[1].failure
+    assert shown(run.prompts[-1], "notes") == BORN
+    assert run.prediction.failures == (run.steps[1].failure,)
+
+
+def test_a_query_that_is_unusable_twice_costs_no_note() -> None:
+    run = Run([note(BORN), "{", "{", GUESS])
+    assert "the ask step got no usable output" in run.steps[0].failure
+    assert run.steps[0].notes == run.prediction.notes == BORN
+
+
+@pytest.mark.parametrize("word", ["graph", "candidate"])
+def test_the_prompts_speak_of_no_graph_and_of_no_candidate(word: str) -> None:
+    assert not any(word in prompt for prompt in Run(GROWS).prompts)
+
+
+def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
+    run = Run(GROWS)
+    lm = scripted_lm(GROWS)
+
+    async def acall() -> Any:
+        with dspy.context(lm=lm):
+            return await DeepNote(run.search).acall(question=QUESTION)
+
+    assert dict(asyncio.run(acall()).items()) == dict(run.prediction.items())
+    assert lm.engine.prompts == run.prompts

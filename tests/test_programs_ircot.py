@@ -1,0 +1,173 @@
+"""IRCoT's loop: one thought a round, searched with, until a thought holds the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import IRCoT
+
+QUESTION = "In which town was the director of The Salt Road born?"
+FILM = Passage(id="film", title="The Salt Road", text="The Salt Road was directed by Ines Marlow.")
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+PORTO = Passage(id="porto", title="Porto", text="Porto is a city on the river Douro.")
+DIRECTED = "The Salt Road was directed by Ines Marlow."
+BORN = "Ines Marlow was born in Tavira."
+SO = "So the answer is: Tavira."
+CORPUS = {QUESTION: [FILM, PORTO], DIRECTED: [MARLOW, FILM], BORN: [MARLOW, FILM]}
+ANSWER = {"verdict": "answered", "cited": "3", "answer": "Tavira"}
+
+
+def thought(text: str) -> dict[str, str]:
+    return {"thought": text}
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+def labels(prompt: str) -> list[str]:
+    return re.findall(r"^\[\d+\] .*$", shown(prompt, "passages"), re.MULTILINE)
+
+
+class Run:
+    """A question answered by a script: what was searched, asked and returned."""
+
+    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
+        self.queries: list[str] = []
+        lm = scripted_lm(script)
+        with dspy.context(lm=lm):
+            self.prediction = IRCoT(self.search, **settings)(question=QUESTION)
+        self.prompts: list[str] = lm.engine.prompts
+        self.steps = self.prediction.steps
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        return CORPUS.get(query, [])[:k]
+
+
+def test_the_question_is_searched_first_then_each_thought_word_for_word() -> None:
+    run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
+    assert run.queries == [QUESTION, DIRECTED, BORN]
+    assert [step.query for step in run.steps] == run.queries
+
+
+def test_each_thought_sees_all_passages_so_far_under_labels_that_stay() -> None:
+    run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
+    first = ["[1] The Salt Road", "[2] Porto"]
+    assert labels(run.prompts[0]) == first
+    assert all(labels(prompt) == [*first, "[3] Ines Marlow"] for prompt in run.prompts[1:])
+    assert [step.passage_ids for step in run.steps] == [("film", "porto"), ("marlow",), ()]
+    assert run.steps[1].retrieved == ("marlow", "film")
+
+
+def test_each_thought_sees_the_thoughts_before_it_one_a_line() -> None:
+    run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
+    told = [shown(prompt, "thoughts") for prompt in run.prompts[:3]]
+    assert told == ["(empty)", DIRECTED, f"{DIRECTED}\n{BORN}"]
+    assert [step.reasoning for step in run.steps] == [DIRECTED, BORN, SO]
+    assert run.prediction.notes == f"{DIRECTED}\n{BORN}\n{SO}"
+
+
+def test_a_thought_over_several_lines_is_one_line_of_the_chain() -> None:
+    run = Run([thought("The Salt Road was\n  directed by Ines Marlow."), thought(SO), ANSWER])
+    assert run.queries[1] == DIRECTED and run.prediction.notes.splitlines()[0] == DIRECTED
+
+
+def test_the_search_ends_where_a_thought_holds_the_answer_which_the_reader_starts_from() -> None:
+    run = Run([thought(DIRECTED), thought(SO), ANSWER])
+    last = run.steps[-1]
+    assert (last.judgement, last.candidate, last.next_query) == ("sufficient", "Tavira", "")
+    assert shown(run.prompts[-1], "candidate") == "Tavira"
+    assert run.prediction.calls == 3
+    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", True)
+    assert run.prediction.cited == ("marlow",)
+
+
+@pytest.mark.parametrize(
+    ("text", "candidate"),
+    [
+        ("She was born there, so the answer is Tavira.", "Tavira"),
+        ("Therefore, the final answer is: Tavira", "Tavira"),
+        ("The answer is: Tavira.", "Tavira"),
+        ("So the answer is: None.", ""),
+    ],
+)
+def test_a_conclusion_ends_the_search_in_whichever_words_it_is_drawn(
+    text: str, candidate: str
+) -> None:
+    run = Run([thought(text), ANSWER])
+    assert [(s.judgement, s.candidate) for s in run.steps] == [("sufficient", candidate)]
+    assert run.prediction.calls == 2
+
+
+def test_a_thought_that_says_where_the_answer_is_not_ends_nothing() -> None:
+    missing = "The answer is not stated: where was Ines Marlow born?"
+    run = Run([thought(missing), thought(SO), ANSWER])
+    assert run.queries == [QUESTION, missing]
+
+
+@pytest.mark.parametrize("repeat", [DIRECTED, DIRECTED.upper(), QUESTION])
+def test_a_thought_that_repeats_an_earlier_one_ends_the_search(repeat: str) -> None:
+    run = Run([thought(DIRECTED), thought(repeat), ANSWER])
+    assert run.queries == [QUESTION, DIRECTED]
+    assert run.steps[-1].rule == "the thought repeats an earlier one: the search ends"
+    assert (run.steps[-1].judgement, run.prediction.answer) == ("insufficient", "Tavira")
+
+
+@pytest.mark.parametrize("nothing", ["", "None", "N/A"])
+def test_an_empty_thought_ends_the_search_and_enters_no_prompt(nothing: str) -> None:
+    run = Run([thought(DIRECTED), thought(nothing), ANSWER])
+    assert run.steps[-1].rule == "no thought: the search ends"
+    assert run.prediction.notes == DIRECTED
+    assert not any(re.search(r"\]\]\n(None|N/A|null)\b", prompt) for prompt in run.prompts)
+
+
+def test_the_search_ends_after_max_steps_and_the_answer_is_read_from_everything() -> None:
+    run = Run([thought(DIRECTED), thought(BORN), ANSWER], max_steps=2)
+    assert (run.queries, run.prediction.calls) == ([QUESTION, DIRECTED], 3)
+    assert len(labels(run.prompts[-1])) == 3
+    assert shown(run.prompts[-1], "candidate") == ""
+
+
+def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None:
+    run = Run([thought("Who made it?"), thought(SO), {**ANSWER, "cited": ""}])
+    assert [step.passage_ids for step in run.steps] == [("film", "porto"), ()]
+    assert run.prediction.calls == 3 and not run.prediction.supported
+
+
+def test_a_thought_that_is_unusable_twice_is_named_and_the_question_still_answered() -> None:
+    run = Run([thought(DIRECTED), "{", "{", ANSWER])
+    assert run.queries == [QUESTION, DIRECTED]
+    assert "the think step got no usable output" in run.steps[-1].failure
+    assert run.prediction.failures == (run.steps[-1].failure,)
+    assert run.steps[-1].notes == run.prediction.notes == DIRECTED
+    assert (run.prediction.answer, run.prediction.calls) == ("Tavira", 4)
+
+
+def test_the_prompts_speak_of_no_graph_and_show_none() -> None:
+    run = Run([thought(DIRECTED), thought(SO), ANSWER])
+    assert not any("graph" in prompt for prompt in run.prompts)
+    assert not run.prediction.graph.entities
+
+
+def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
+    run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
+    lm = scripted_lm([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
+
+    async def ask() -> Any:
+        with dspy.context(lm=lm):
+            return await IRCoT(run.search).acall(question=QUESTION)
+
+    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
+    assert lm.engine.prompts == run.prompts
+    assert run.queries == [QUESTION, DIRECTED, BORN] * 2

@@ -1,0 +1,162 @@
+"""Iter-RetGen's loop: answer, search with question and answer, answer again."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import IterRetGen
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+DOURO = Passage(id="douro", title="Douro", text="The Douro reaches the sea at Porto.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+CORPUS = {
+    QUESTION: [MARLOW, DOURO],
+    f"{QUESTION} Tavira": [TAVIRA, MARLOW],
+    f"{QUESTION} Gilão": [TAVIRA, DOURO],
+}
+
+
+def answer(text: str, cited: str = "", verdict: str = "answered") -> dict[str, str]:
+    return {"verdict": verdict, "cited": cited, "answer": text}
+
+
+FIRST, SECOND, THIRD = answer("Tavira", "1"), answer("Gilão", "3"), answer("Gilão", "3")
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+def labels(prompt: str) -> list[str]:
+    return re.findall(r"^\[\d+\] .*$", shown(prompt, "passages"), re.MULTILINE)
+
+
+class Run:
+    """A question answered by a script: what was searched, asked and returned."""
+
+    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
+        self.queries: list[str] = []
+        lm = scripted_lm(script)
+        with dspy.context(lm=lm):
+            self.prediction = IterRetGen(self.search, **settings)(question=QUESTION)
+        self.prompts: list[str] = lm.engine.prompts
+        self.steps = self.prediction.steps
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        return CORPUS.get(query, [])[:k]
+
+
+def test_the_question_is_searched_first_then_with_each_answer_behind_it() -> None:
+    run = Run([FIRST, SECOND, THIRD])
+    assert run.queries == [QUESTION, f"{QUESTION} Tavira", f"{QUESTION} Gilão"]
+    assert [step.query for step in run.steps] == run.queries
+    assert [step.next_query for step in run.steps] == [*run.queries[1:], ""]
+
+
+def test_each_round_reads_its_own_passages_alone_old_ones_under_their_old_labels() -> None:
+    run = Run([FIRST, SECOND, THIRD])
+    assert [labels(prompt) for prompt in run.prompts] == [
+        ["[1] Ines Marlow", "[2] Douro"],
+        ["[1] Ines Marlow", "[3] Tavira"],
+        ["[2] Douro", "[3] Tavira"],
+    ]
+    assert [step.passage_ids for step in run.steps] == [("marlow", "douro"), ("tavira",), ()]
+    assert [step.retrieved for step in run.steps] == [
+        ("marlow", "douro"),
+        ("tavira", "marlow"),
+        ("tavira", "douro"),
+    ]
+    assert [passage.id for passage in run.prediction.passages] == ["marlow", "douro", "tavira"]
+
+
+def test_a_round_takes_one_call_and_the_last_answer_counts() -> None:
+    run = Run([FIRST, SECOND, THIRD])
+    assert [step.candidate for step in run.steps] == ["Tavira", "Gilão", "Gilão"]
+    assert (run.prediction.calls, run.prediction.answer) == (3, "Gilão")
+    assert (run.prediction.supported, run.prediction.cited) == (True, ("tavira",))
+    assert set(run.prediction.usage) == {"answer"}
+
+
+def test_an_answer_that_comes_back_unchanged_ends_the_rounds() -> None:
+    run = Run([FIRST, SECOND, THIRD], max_steps=9)
+    assert len(run.steps) == 3
+    assert run.steps[-1].rule == "the answer is one of an earlier round: the search ends"
+
+
+def test_an_answer_that_swings_back_ends_the_rounds_and_is_the_program_s() -> None:
+    run = Run([FIRST, SECOND, FIRST], max_steps=9)
+    assert run.steps[-1].rule == "the answer is one of an earlier round: the search ends"
+    assert run.prediction.answer == "Tavira"
+
+
+def test_an_empty_answer_ends_the_rounds_and_says_so() -> None:
+    run = Run([answer("", verdict="not in passages")])
+    assert run.queries == [QUESTION]
+    assert run.steps[0].rule == "no answer: the search ends"
+    assert (run.prediction.answer, run.prediction.supported) == ("", False)
+
+
+def test_the_rounds_end_after_max_steps() -> None:
+    run = Run([FIRST, SECOND], max_steps=2)
+    assert run.queries == [QUESTION, f"{QUESTION} Tavira"]
+    assert (run.prediction.answer, run.prediction.calls) == ("Gilão", 2)
+
+
+def test_a_round_cites_only_passages_it_was_shown() -> None:
+    run = Run([FIRST, answer("Gilão", "2,3"), answer("Gilão", "1,3")])
+    assert run.prediction.cited == ("tavira",)
+
+
+def test_a_round_that_fails_keeps_the_answer_of_the_round_before() -> None:
+    run = Run([FIRST, "{", "{"])
+    assert "the answer step got no usable output" in run.steps[1].failure
+    assert run.prediction.failures == (run.steps[1].failure,)
+    assert (run.prediction.answer, run.prediction.cited) == ("Tavira", ("marlow",))
+    assert run.prediction.calls == 3
+
+
+def test_a_first_round_that_fails_is_answered_anew_from_what_was_read() -> None:
+    run = Run(["{", "{", answer("Tavira", "1")])
+    assert run.steps[0].failure and run.prediction.answer == "Tavira"
+    assert labels(run.prompts[-1]) == ["[1] Ines Marlow", "[2] Douro"]
+
+
+def test_a_search_that_brings_nothing_is_answered_all_the_same() -> None:
+    run = Run([answer("Paris"), answer("Paris")])
+    assert labels(run.prompts[1]) == [] and shown(run.prompts[1], "passages") == "(empty)"
+    assert not run.prediction.supported
+
+
+def test_abstaining_hides_the_guess_from_the_reader_not_from_the_next_search() -> None:
+    guess = answer("Tavira", verdict="not in passages")
+    run = Run([guess, answer("Minho", verdict="not in passages")], max_steps=2, abstain=True)
+    assert run.queries[1] == f"{QUESTION} Tavira"
+    assert (run.prediction.answer, run.prediction.candidate) == ("", "Minho")
+
+
+def test_the_prompts_speak_of_no_graph_and_of_no_candidate() -> None:
+    run = Run([FIRST, SECOND, THIRD])
+    assert not any("graph" in prompt or "candidate" in prompt for prompt in run.prompts)
+
+
+def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
+    run = Run([FIRST, SECOND, THIRD])
+    lm = scripted_lm([FIRST, SECOND, THIRD])
+
+    async def ask() -> Any:
+        with dspy.context(lm=lm):
+            return await IterRetGen(run.search).acall(question=QUESTION)
+
+    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
+    assert lm.engine.prompts == run.prompts

@@ -1,0 +1,217 @@
+"""Search-R1's loop: think and search in turns, in one transcript that only grows."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import SearchR1
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+DOURO = Passage(id="douro", title="Douro", text="The Douro reaches the sea at Porto.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+CORPUS = {
+    QUESTION: [MARLOW, DOURO],
+    "Ines Marlow": [MARLOW, DOURO],
+    "river Tavira": [TAVIRA, MARLOW],
+    "Douro": [DOURO, MARLOW],
+}
+
+
+def turn(thought: str, query: str = "", answer: str = "") -> dict[str, str]:
+    return {"thought": thought, "query": query, "answer": answer}
+
+
+WHERE = turn("Where was she born?", "Ines Marlow")
+WHICH = turn("In Tavira. Which river is there?", "river Tavira")
+DONE = turn("The Gilão flows through it.", answer="Gilão")
+FORCED = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
+TRANSCRIPT = """Thought: Where was she born?
+
+Search: Ines Marlow
+
+[1] Ines Marlow
+Ines Marlow was born in Tavira.
+
+[2] Douro
+The Douro reaches the sea at Porto.
+
+Thought: In Tavira. Which river is there?
+
+Search: river Tavira
+
+[3] Tavira
+The river Gilão flows through Tavira.
+
+Thought: The Gilão flows through it."""
+
+
+def transcript(prompt: str) -> str:
+    """The transcript in the last message of a prompt."""
+    behind = prompt.rpartition("[[ ## transcript ## ]]\n")[2]
+    return behind.partition("\n\n[[ ## searches_left")[0]
+
+
+def shown(prompt: str, field: str) -> str:
+    """The value of a field in the last message of a prompt."""
+    behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
+    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+
+
+class Run:
+    """A question answered by a script: what was searched, asked and returned."""
+
+    def __init__(self, script: Sequence[Reply], **settings: Any) -> None:
+        self.queries: list[str] = []
+        lm = scripted_lm(script)
+        with dspy.context(lm=lm):
+            self.prediction = SearchR1(self.search, **settings)(question=QUESTION)
+        self.prompts: list[str] = lm.engine.prompts
+        self.steps = self.prediction.steps
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        return CORPUS.get(query, [])[:k]
+
+
+def test_the_lm_chooses_every_query_the_first_among_them() -> None:
+    run = Run([WHERE, WHICH, DONE])
+    assert run.queries == ["Ines Marlow", "river Tavira"]
+    assert [step.query for step in run.steps] == run.queries
+
+
+def test_the_first_turn_has_read_nothing() -> None:
+    prompt = Run([WHERE, WHICH, DONE]).prompts[0]
+    assert transcript(prompt) == "(empty)" and "[1]" not in prompt
+
+
+def test_the_transcript_holds_thoughts_searches_and_each_passage_once() -> None:
+    run = Run([WHERE, WHICH, DONE])
+    assert run.prediction.notes == TRANSCRIPT
+    assert [step.notes for step in run.steps] == [
+        TRANSCRIPT.partition("\n\nSearch: river Tavira")[0],
+        TRANSCRIPT,
+    ]
+
+
+def test_the_transcript_keeps_its_beginning_byte_for_byte() -> None:
+    prompts = Run([WHERE, WHICH, DONE]).prompts
+    seen = [transcript(prompt) for prompt in prompts]
+    assert all(TRANSCRIPT.startswith(text) for text in seen[1:])
+    assert len(seen[1]) < len(seen[2])
+    until = prompts[1].partition(seen[1])[0] + seen[1]
+    assert prompts[2].startswith(until)
+
+
+def test_each_turn_is_told_how_many_searches_are_left() -> None:
+    run = Run([WHERE, WHICH, DONE], max_steps=3)
+    assert [shown(prompt, "searches_left") for prompt in run.prompts] == ["3", "2", "1"]
+
+
+def test_n_searches_take_n_and_one_calls_and_the_last_turn_s_answer_counts() -> None:
+    run = Run([WHERE, WHICH, DONE])
+    prediction = run.prediction
+    assert (prediction.calls, prediction.answer) == (3, "Gilão")
+    assert (prediction.verdict, prediction.supported) == ("answered", True)
+    assert prediction.cited == ("tavira",)
+    assert prediction.evidence[0].quote == "The river Gilão flows through Tavira."
+    last = run.steps[-1]
+    assert (last.judgement, last.candidate, last.rule) == ("sufficient", "Gilão", "")
+
+
+def test_an_answer_without_a_search_rests_on_nothing() -> None:
+    run = Run([turn("I remember.", answer="Gilão")])
+    assert (run.queries, run.steps, run.prediction.calls) == ([], (), 1)
+    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", False)
+    assert (run.prediction.verdict, run.prediction.cited) == ("not in passages", ())
+
+
+def test_an_answer_that_no_passage_mentions_is_not_supported() -> None:
+    run = Run([WHERE, turn("It must be this one.", answer="Minho")], abstain=True)
+    assert (run.prediction.answer, run.prediction.candidate) == ("", "Minho")
+    assert not run.prediction.supported
+
+
+def test_searches_used_up_without_an_answer_leave_one_call_to_answer() -> None:
+    run = Run([WHERE, WHICH, turn("Which sea?", "sea"), FORCED], max_steps=2)
+    assert run.queries == ["Ines Marlow", "river Tavira"]
+    assert shown(run.prompts[2], "searches_left") == "0"
+    assert all(f"[{n}]" in shown(run.prompts[-1], "passages") for n in (1, 2, 3))
+    assert shown(run.prompts[-1], "candidate") == ""
+    assert (run.prediction.answer, run.prediction.calls) == ("Gilão", 4)
+    assert {name: used.calls for name, used in run.prediction.usage.items()} == {
+        "think": 3, "answer": 1,
+    }  # fmt: skip
+
+
+def test_a_query_that_was_tried_ends_the_search_and_the_passages_are_read() -> None:
+    run = Run([WHERE, turn("Again?", "ines marlow?"), FORCED])
+    assert run.queries == ["Ines Marlow"]
+    assert run.steps[-1].rule == "the next query was tried before: the search ends"
+    assert run.prediction.calls == 3
+
+
+def test_an_answer_beside_a_query_counts_and_the_query_is_not_searched() -> None:
+    run = Run([WHERE, turn("Found.", "river Tavira", "Tavira")])
+    assert run.queries == ["Ines Marlow"]
+    assert (run.prediction.answer, run.steps[-1].next_query) == ("Tavira", "")
+
+
+def test_a_turn_with_neither_query_nor_answer_ends_the_search() -> None:
+    run = Run([WHERE, turn("I am lost.", "None", "N/A"), FORCED])
+    assert run.steps[-1].rule == "neither a query nor an answer: the search ends"
+    assert not any(re.search(r"\]\]\n(None|N/A)\b", prompt) for prompt in run.prompts)
+    assert run.prediction.answer == "Gilão"
+
+
+def test_a_first_turn_with_neither_has_the_question_searched_and_says_so() -> None:
+    run = Run([turn("Let me see."), turn("In Tavira.", answer="Tavira")])
+    assert run.queries == [QUESTION]
+    assert run.steps[0].rule == "neither a query nor an answer: the question was searched"
+
+
+def test_a_first_turn_that_is_unusable_twice_has_the_question_searched_and_says_so() -> None:
+    run = Run(["{", "{", turn("In Tavira.", answer="Tavira")])
+    assert run.queries == [QUESTION] and run.prediction.answer == "Tavira"
+    assert "the think step got no usable output" in run.steps[0].rule
+    assert run.prediction.calls == 3
+
+
+def test_a_turn_that_is_unusable_twice_is_named_and_the_question_still_answered() -> None:
+    run = Run([WHERE, "{", "{", {**FORCED, "answer": "Tavira", "cited": "1"}])
+    assert "the think step got no usable output" in run.steps[0].failure
+    assert run.prediction.failures == (run.steps[0].failure,)
+    assert run.steps[0].notes == run.prediction.notes
+    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", True)
+
+
+def test_a_search_that_brings_nothing_new_says_so_in_the_transcript() -> None:
+    run = Run([WHERE, turn("And this?", "Douro"), DONE])
+    assert "Search: Douro\n\n(nothing new)" in run.prediction.notes
+    assert run.steps[1].retrieved == ("douro", "marlow") and run.steps[1].passage_ids == ()
+
+
+@pytest.mark.parametrize("script", [[WHERE, WHICH, DONE], [WHERE, turn("?"), FORCED]])
+def test_the_prompts_speak_of_no_graph(script: list[Reply]) -> None:
+    assert not any("graph" in prompt for prompt in Run(script).prompts)
+
+
+@pytest.mark.parametrize("script", [[WHERE, WHICH, DONE], [WHERE, turn("?"), FORCED]])
+def test_async_makes_the_same_calls_and_the_same_prediction(script: list[Reply]) -> None:
+    run = Run(script)
+    lm = scripted_lm(script)
+
+    async def ask() -> Any:
+        with dspy.context(lm=lm):
+            return await SearchR1(run.search).acall(question=QUESTION)
+
+    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
+    assert lm.engine.prompts == run.prompts

@@ -1,0 +1,277 @@
+"""What all programs share: the prediction's fields, passages by round, costs, the token budget."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy import Index, extractive_lm
+from ga_dspy.demo import DEMO_QUESTION, corpus, questions
+from ga_dspy.errors import InputError
+from ga_dspy.eval import load
+from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.passage import Passage
+from ga_dspy.programs import (
+    ClosedBook,
+    DeepNote,
+    GraphAnchor,
+    IRCoT,
+    IterativeProgram,
+    IterRetGen,
+    MultiHopProgram,
+    SearchR1,
+    Usage,
+    VanillaRAG,
+)
+from ga_dspy.programs.prediction import as_json
+
+SEARCHING = (VanillaRAG, GraphAnchor, IRCoT, IterRetGen, DeepNote, SearchR1)
+EVERY = (*SEARCHING, ClosedBook)
+ITERATIVE = tuple(program for program in SEARCHING if issubclass(program, IterativeProgram))
+ENDED = "the token budget allows no further round: the search ends"
+FIELDS = {
+    "answer", "verdict", "supported", "candidate", "evidence", "cited", "passages", "left_out",
+    "graph", "notes", "steps", "failures", "usage", "calls", "tokens",
+}  # fmt: skip
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+AGAIN = Passage(id="copy", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+EVERYTHING = {
+    "additions": "Relations:\n1. Ines Marlow -> was born in -> Tavira [1]",
+    "reasoning": "The river is missing.", "judgement": "insufficient", "candidate": "",
+    "next_query": "Tavira river", "query": "Tavira river", "thought": "She was born in Tavira.",
+    "notes": "Born in Tavira [1].", "better": "new", "verdict": "answered", "cited": "1",
+}  # fmt: skip
+
+
+@cache
+def index() -> Index:
+    return Index.from_passages(corpus(), kind="sparse")
+
+
+@cache
+def demo_questions() -> list[str]:
+    return [
+        row.question for split in ("dev", "train") for row in load("hotpotqa", questions(split))
+    ]
+
+
+def fill(prompt: str) -> Mapping[str, str]:
+    """Any output fields a prompt asks for; an answer from whoever must give one."""
+    wanted = re.findall(r"`\[\[ ## (\w+) ## \]\]`", prompt.rpartition("Respond with")[2])
+    answer = "" if "query" in wanted else "Tavira"
+    return {name: {**EVERYTHING, "answer": answer}[name] for name in wanted if name in FILLABLE}
+
+
+FILLABLE = {*EVERYTHING, "answer"}
+
+
+def ask(program: MultiHopProgram, question: str = QUESTION, lm: Any = None) -> Any:
+    with dspy.context(lm=lm or scripted_lm(fill)):
+        return program(question=question)
+
+
+def two(query: str, k: int) -> list[Passage]:
+    """The first query brings one passage, twice; every later one brings it and another."""
+    return [MARLOW, AGAIN] if query in (QUESTION, EVERYTHING["query"]) else [AGAIN, TAVIRA]
+
+
+@pytest.mark.parametrize("program", EVERY)
+def test_every_program_s_prediction_has_the_same_fields(program: type[MultiHopProgram]) -> None:
+    assert set(ask(program(two)).keys()) == FIELDS
+
+
+@pytest.mark.parametrize("program", EVERY)
+def test_every_prediction_can_be_written_as_json(program: type[MultiHopProgram]) -> None:
+    record = as_json(ask(program(two)))
+    assert record["calls"] == sum(used["calls"] for used in record["usage"].values())
+    assert all("retrieved" in step for step in record["steps"])
+
+
+@pytest.mark.parametrize("program", SEARCHING)
+def test_a_step_tells_what_its_query_returned_and_which_of_it_was_new(
+    program: type[MultiHopProgram],
+) -> None:
+    prediction = ask(program(two))
+    first = prediction.steps[0]
+    assert (first.retrieved, first.passage_ids) == (("marlow",), ("marlow",))
+    if len(prediction.steps) > 1:
+        later = prediction.steps[1:]
+        read = [passage_id for step in prediction.steps for passage_id in step.passage_ids]
+        assert read == [passage.id for passage in prediction.passages]
+        assert all(set(step.passage_ids) <= set(step.retrieved) for step in later)
+
+
+def test_a_passage_returned_again_counts_as_retrieved_and_not_as_new() -> None:
+    steps = ask(IterRetGen(two)).steps
+    assert (steps[1].retrieved, steps[1].passage_ids) == (("marlow", "tavira"), ("tavira",))
+
+
+def test_a_passage_under_another_id_is_the_one_that_was_read_first() -> None:
+    prediction = ask(VanillaRAG(two))
+    assert [passage.id for passage in prediction.passages] == ["marlow"]
+    assert prediction.steps[0].retrieved == ("marlow",)
+
+
+def test_a_reformulated_query_s_passages_belong_to_its_step() -> None:
+    found = {QUESTION: [MARLOW], "Tavira river": [MARLOW]}
+    prediction = ask(GraphAnchor(lambda query, k: found.get(query, [TAVIRA]), max_steps=2))
+    step = prediction.steps[1]
+    assert step.query == "Tavira river" and step.reformulated.startswith("Tavira")
+    assert (step.retrieved, step.passage_ids) == (("marlow", "tavira"), ("tavira",))
+
+
+@pytest.mark.parametrize("program", EVERY)
+def test_the_costs_of_the_steps_sum_up_to_the_question_s(program: type[MultiHopProgram]) -> None:
+    lm = extractive_lm()
+    prediction = ask(program(index()), DEMO_QUESTION, lm)
+    used = prediction.usage.values()
+    assert sum(part.calls for part in used) == prediction.calls == len(lm.history)
+    told = [entry["usage"] for entry in lm.history]
+    assert sum(part.prompt_tokens for part in used) == sum(u["prompt_tokens"] for u in told)
+    assert sum(part.completion_tokens for part in used) == sum(u["completion_tokens"] for u in told)
+    assert sum(part.tokens for part in used) == prediction.tokens > 0
+
+
+def unfused(retriever: Any) -> GraphAnchor:
+    return GraphAnchor(retriever, fused=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        (unfused, {"update", "judge", "answer"}),
+        (VanillaRAG, {"answer"}),
+        (ClosedBook, {"answer"}),
+        (IterRetGen, {"answer"}),
+        (IRCoT, {"think", "answer"}),
+        (SearchR1, {"think", "answer"}),
+        (DeepNote, {"update", "compare", "ask", "answer"}),
+        (GraphAnchor, {"read", "answer"}),
+    ],
+)
+def test_costs_are_told_by_the_names_of_the_predictors(
+    program: Callable[[Any], MultiHopProgram], names: set[str]
+) -> None:
+    made = program(two)
+    assert set(ask(made).usage) <= names == {name for name, _ in made.named_predictors()}
+
+
+def test_an_attempt_that_was_unusable_is_counted_too() -> None:
+    answer = {"verdict": "answered", "cited": "1", "answer": "Tavira"}
+    prediction = ask(VanillaRAG(two), lm=scripted_lm(["{", answer]))
+    assert prediction.usage["answer"].calls == prediction.calls == 2
+
+
+@pytest.mark.parametrize("program", EVERY)
+def test_a_question_asked_again_costs_what_it_cost_and_is_told_as_cached(
+    program: type[MultiHopProgram], tmp_path: Path
+) -> None:
+    dspy.configure_cache(
+        enable_disk_cache=True, enable_memory_cache=True, disk_cache_dir=str(tmp_path)
+    )
+    lm = extractive_lm(cache=True)
+    first, again = (ask(program(index()), DEMO_QUESTION, lm) for _ in range(2))
+    assert again.answer == first.answer
+    assert sum(used.cached for used in again.usage.values()) == again.calls == first.calls
+    assert again.tokens == first.tokens > 0
+    uncached = {name: used.model_copy(update={"cached": 0}) for name, used in again.usage.items()}
+    assert uncached == {n: u.model_copy(update={"cached": 0}) for n, u in first.usage.items()}
+
+
+def test_a_call_without_a_price_costs_an_unknown_amount_and_not_nothing() -> None:
+    prediction = ask(VanillaRAG(index()), DEMO_QUESTION, extractive_lm())
+    assert prediction.usage["answer"].cost is None
+    assert Usage.total([Usage(calls=1, cost=0.25), prediction.usage["answer"]]).cost is None
+    assert Usage.total([Usage(calls=1, cost=0.25), Usage(calls=1, cost=0.5)]).cost == 0.75
+
+
+@pytest.mark.parametrize("program", ITERATIVE)
+def test_the_search_ends_where_the_budget_allows_no_further_round(
+    program: type[IterativeProgram],
+) -> None:
+    def wander(prompt: str) -> Mapping[str, str]:
+        another = f"Tavira river {len(prompt)}"
+        answer = {"answer": another} if program is IterRetGen else {}
+        new = {"next_query": another, "query": another, "thought": another, **answer}
+        return {name: new.get(name, text) for name, text in fill(prompt).items()}
+
+    found = [MARLOW, TAVIRA]
+    free = ask(
+        program(lambda query, k: found, max_steps=3, token_budget=10**6), lm=scripted_lm(wander)
+    )
+    bound = ask(
+        program(lambda query, k: found, max_steps=3, token_budget=1400), lm=scripted_lm(wander)
+    )
+    assert len(free.steps) > len(bound.steps) == 1
+    assert bound.steps[0].rule.endswith(ENDED) and not bound.steps[0].next_query
+    assert bound.answer
+
+
+def test_a_budget_that_is_never_reached_changes_nothing() -> None:
+    for program in SEARCHING:
+        free, bound = (ask(program(index(), token_budget=b), DEMO_QUESTION, extractive_lm())
+                       for b in (None, 10**6))  # fmt: skip
+        assert dict(free.items()) == dict(bound.items())
+
+
+@given(
+    program=st.sampled_from(SEARCHING),
+    budget=st.integers(1400, 12_000),
+    k=st.sampled_from((3, 10, 20)),
+    seed=st.integers(0, 59),
+)
+@settings(max_examples=50, deadline=None, database=None)
+def test_a_question_costs_about_its_budget_at_most(
+    program: type[MultiHopProgram], budget: int, k: int, seed: int
+) -> None:
+    steps: dict[str, Any] = {"max_steps": 12} if issubclass(program, IterativeProgram) else {}
+    question = random.Random(seed).choice(demo_questions())
+    made = program(index(), token_budget=budget, k=k, **steps)
+    prediction = ask(made, question, extractive_lm())
+    # Below about 5,000 tokens a round and the answer alone may cost more than there is.
+    assert prediction.tokens <= budget + (150 if budget >= 5000 else 2500)
+
+
+def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:
+    lm, sizes, left_out = extractive_lm(), [], []
+    for budget in (2000, 4000, 8000):
+        prediction = ask(VanillaRAG(index(), k=50, token_budget=budget), DEMO_QUESTION, lm)
+        prompt = lm.history[-1]["messages"][-1]["content"]
+        sizes.append(len(re.findall(r"^\[\d+\] ", prompt, re.MULTILINE)))
+        left_out.append(len(prediction.left_out))
+        assert prediction.tokens <= budget + 50
+        assert len(prediction.passages) == 50
+    assert sizes == sorted(sizes) and sizes[0] < sizes[1] < sizes[2]
+    assert [size + out for size, out in zip(sizes, left_out, strict=True)] == [50] * 3
+
+
+def test_what_stands_beside_the_passages_takes_of_their_room() -> None:
+    long = " ".join(f"Fact {n} about Tavira [1]." for n in range(150))
+    found = [
+        Passage(id=str(n), title=f"T{n}", text=f"Tavira {n} lies by the sea.") for n in range(60)
+    ]
+    script = [{"notes": text, "reasoning": "r", "judgement": "sufficient", "candidate": "",
+               "next_query": ""} for text in ("Short.", long)]  # fmt: skip
+    answer = {"verdict": "answered", "cited": "1", "answer": "Tavira"}
+    shown = []
+    for read in script:
+        program = GraphAnchor(lambda q, k: found, index="text", token_budget=5000, k=60)
+        shown.append(len(ask(program, lm=scripted_lm([read, answer])).left_out))
+    assert shown[0] < shown[1]
+
+
+@pytest.mark.parametrize("budget", [0, 1399, 2000.0, True])
+def test_a_budget_too_small_for_an_answer_is_one_clear_error(budget: Any) -> None:
+    with pytest.raises(InputError, match=r"token_budget is .*; expected a whole number from 1400"):
+        VanillaRAG(two, token_budget=budget)
