@@ -16,7 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from ga_dspy.cli import main
-from ga_dspy.graphrag import open_graph
+from ga_dspy.graphrag import Summaries, open_graph
+from ga_dspy.graphrag.store import SUMMARIES
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 
@@ -178,6 +179,8 @@ def test_communities_are_listed_by_level_and_shown_by_number(graph: Path, folder
     listing = said("communities", graph, "--level", "0", "--most", "3", cwd=folder)
     assert f"0 0 {len(first.nodes)} {len(first.edges)}" in listing
     assert f"and {sum(c.level == 0 for c in stored.communities) - 3} more" in listing
+    title = Summaries(graph / SUMMARIES).kept(stored.communities)[first.key].title
+    assert title in listing
     one = said("communities", graph, "--number", "0", cwd=folder)
     assert stored.graph.public.name(first.nodes[-1]) in one
 
@@ -224,7 +227,7 @@ def test_rules_and_triples_enter_a_build_that_asks_for_nothing_anew(
     told = said("build", "--index", "index", "--out", copy, "--rules", "rules.json",
                 "--bring", "more.csv", cwd=folder)  # fmt: skip
     assert "to read: nothing" in told
-    assert "brought 1 triples, 1 rejected" in told
+    assert "brought 1 triple, 1 rejected" in told
     assert "not brought: more.csv, row 2: head is empty" in told
     assert "kept out" in told and "labels city" in told
     assert "label that hides nothing any more: yard" in told
@@ -245,7 +248,7 @@ def test_an_update_tells_what_was_read_added_and_deleted(graph: Path, folder: Pa
                Passage(id="new", title="Zorn", text="The Zorn is a river in France.")])  # fmt: skip
     told = said("update", "--index", "grown", "--graph", copy, cwd=folder)
     assert "read 2 passages: 1 new, 1 changed" in told
-    assert "deleted 1 passages" in told
+    assert "deleted 1 passage " in told
     assert re.search(r"things \d+ added, \d+ gone: \d+ now", told)
     assert re.search(r"communities \d+ unchanged, \d+ renewed", told)
     assert open_graph(copy).graph.find("Zorn")

@@ -400,3 +400,19 @@ def test_wishes_are_a_mask_over_the_edges() -> None:
     assert kept(Access(min_confidence=0.5)) == ["capital of"]
     assert kept(Access(relations=frozenset({"lies on"}))) == ["lies on"]
     assert graph.visible(Access(time=(2000, 2010))).subgraph((), (0, 1)).relations[0].head == "Bonn"
+
+
+def test_an_end_that_could_be_either_of_two_namesakes_is_a_thing_of_its_own() -> None:
+    evidence = (Evidence(passage="p", start=0, end=9),)
+    namesakes = (
+        Entity(name="Prezir", type="album", evidence=evidence),
+        Entity(name="Prezir", type="film", evidence=evidence),
+    )
+    link = Relation(head="Prezir", relation="released by", tail="Metropolis", evidence=evidence)
+    graph = CorpusGraph.of({"p": GraphUpdate(entities=namesakes, relations=(link,))})
+    assert len(graph.find("Prezir")) == 3
+    ((head, relation, tail),) = facts(graph)
+    assert (relation, tail) == ("released by", "Metropolis")
+    (node,) = graph.find(head) if "(" in head else (int(graph.heads[0]),)
+    assert graph.node(node).type == ""
+    assert graph.passages_of(node) == ("p",)

@@ -24,6 +24,9 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs.conversation import Search
 from ga_dspy.retrieval import Encoder, Index
 
+VECTORS = "vectors"
+"""The folder, in that of a stored graph, for what can be made again from it."""
+
 
 class NoGraph(InputError):
     """A program over a graph was given passages alone."""
@@ -60,6 +63,7 @@ class GraphIndex:
         topics: Communities of the graph's public part, summarised (`topics_of`).
         search: Arguments of `GraphSearch` that depend on the machine rather than on a program,
             such as `fine` and `ranker`.
+        folder: Where the vectors of the graph's things are kept; in memory alone without one.
 
     Attributes:
         index: The passages; searching them here is searching past the labels.
@@ -74,8 +78,10 @@ class GraphIndex:
         *,
         topics: Sequence[Topic] = (),
         search: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.index, self.graph = index, graph
+        self._folder = folder
         self.topics = tuple(topics)
         self._settings = dict(search or {})
         self._searches: dict[str, GraphSearch] = {}
@@ -113,7 +119,8 @@ class GraphIndex:
         if summaries:
             kept = Summaries(stored.path / SUMMARIES)
             topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
-        return cls(opened, stored.graph, topics=topics, search=search)
+        folder = stored.path / VECTORS
+        return cls(opened, stored.graph, topics=topics, search=search, folder=folder)
 
     def __call__(self, query: str, k: int = 5) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
@@ -142,7 +149,7 @@ class GraphIndex:
         mark = json.dumps(settings, sort_keys=True)
         with self._lock:
             if mark not in self._searches:
-                chosen = {**self._settings, **settings}
+                chosen = {"folder": self._folder, **self._settings, **settings}
                 self._searches[mark] = GraphSearch(self.graph, self.index, **chosen)
             return self._searches[mark]
 

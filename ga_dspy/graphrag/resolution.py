@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ga_dspy.graph import Entity, GraphUpdate, Relation
-from ga_dspy.graph.resolve import passages_of
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph.resolve import Mention, passages_of
 from ga_dspy.graph.view import View, worded
 from ga_dspy.graphrag.guards import LeftOut, check, contradictions, is_backed
-from ga_dspy.graphrag.identity import Merge, gathered, merges, without_parted_aliases
+from ga_dspy.graphrag.identity import Merge, Things, gathered, merges, without_parted_aliases
 from ga_dspy.graphrag.sources import Rules, Sources, relation_key
 
 
@@ -44,6 +44,7 @@ def resolve(sources: Sources) -> Resolved:
     rules = sources.rules
     said, left_out = _admitted(sources)
     things = gathered(said, sources)
+    said, things = _with_unclear_ends(said, things)
     part_of = {(one.name, one.passages): i for i, part in enumerate(things.parts) for one in part}
     shown = worded(_between_things(said, part_of), things.parts)
     relations, thin = _backed(shown, rules)
@@ -77,6 +78,32 @@ def _admitted(sources: Sources) -> tuple[GraphUpdate, list[LeftOut]]:
     relations = tuple(relation for relation, fault in checked.items() if fault is None)
     faults = [fault for fault in checked.values() if fault is not None]
     return GraphUpdate(entities=tuple(entities), relations=relations), faults
+
+
+def _with_unclear_ends(said: GraphUpdate, things: Things) -> tuple[GraphUpdate, Things]:
+    """Make a thing of every relation end that could be several namesakes, and so is none of them.
+
+    It rests on the evidence of its relations.
+    """
+    told: dict[tuple[str, frozenset[str]], tuple[Evidence, ...]] = {}
+    for relation in said.relations:
+        for end in (relation.head, relation.tail):
+            told.setdefault((end, passages_of(relation)), relation.evidence)
+    parts = [
+        part if any(one.entity for one in part) else [_stated(part[0], told), *part]
+        for part in things.parts
+    ]
+    bare = [
+        part[0].entity for part, old in zip(parts, things.parts, strict=True) if part is not old
+    ]
+    entities = tuple(dict.fromkeys((*said.entities, *(entity for entity in bare if entity))))
+    return said.model_copy(update={"entities": entities}), things._replace(parts=parts)
+
+
+def _stated(
+    end: Mention, told: Mapping[tuple[str, frozenset[str]], tuple[Evidence, ...]]
+) -> Mention:
+    return end._replace(entity=Entity(name=end.name, evidence=told[end.name, end.passages]))
 
 
 def _between_things(

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ga_dspy.cli.build import building
 from ga_dspy.cli.graph.files import BroughtFiles, read_brought, read_labels, read_rules
-from ga_dspy.cli.graph.tell import facts, plain, some
+from ga_dspy.cli.graph.tell import facts, number, plain, some
 from ga_dspy.cli.models import Choice, ChosenLM, choose_lm
 from ga_dspy.cli.show import EXTRACTIVE_NOTE
 from ga_dspy.errors import InputError
@@ -94,10 +94,8 @@ def worded(cost: Estimate) -> str:
     if not cost.calls:
         return f"nothing, all {cost.finished:,} passages were read before"
     before = f"; {cost.finished:,} were read before" if cost.finished else ""
-    return (
-        f"{cost.calls:,} passages, about {cost.calls:,} LM calls and {cost.tokens:,} tokens "
-        f"({cost.completion_tokens:,} written){before}"
-    )
+    calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
+    return f"{calls} and {cost.tokens:,} tokens ({cost.completion_tokens:,} written){before}"
 
 
 @contextmanager
@@ -174,7 +172,7 @@ def _summary(
         rows.append(("summaries", summaries_row(written)))
     if brought.batches or brought.rejected:
         rejected = f", {len(brought.rejected):,} rejected" if brought.rejected else ""
-        rows.append(("brought", f"{len(brought.batches):,} triples{rejected}"))
+        rows.append(("brought", number(len(brought.batches), "triple") + rejected))
     if manifest.labels:
         rows.append(("labels", ", ".join(manifest.labels)))
     rows += [

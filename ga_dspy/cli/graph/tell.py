@@ -69,6 +69,15 @@ def columns(*headings: str, right: Sequence[str] = (), widest: int | None = None
     return table
 
 
+def number(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> number(1, "passage"), number(1200, "passage")
+    ('1 passage', '1,200 passages')
+    """
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
 def some(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
     """The first few items, a line each, and how many more there are."""
     for item in items[:_NAMED]:

@@ -17,7 +17,7 @@ from ga_dspy.cli.graph.build import (
     summarise,
 )
 from ga_dspy.cli.graph.files import read_labels
-from ga_dspy.cli.graph.tell import facts, plain
+from ga_dspy.cli.graph.tell import facts, number, plain
 from ga_dspy.cli.models import choose_lm
 from ga_dspy.cli.show import EXTRACTIVE_NOTE
 from ga_dspy.graphrag import StoredGraph, estimate_build, open_graph, update_graph
@@ -87,8 +87,8 @@ def _changes(before: Contents, stored: StoredGraph, read: int) -> Table:
     kept = len(before.communities & after.communities)
     return facts(
         [
-            ("read", f"{read:,} passages" + (f": {told}" if told else "")),
-            ("deleted", f"{gone:,} passages"),
+            ("read", number(read, "passage") + (f": {told}" if told else "")),
+            ("deleted", number(gone, "passage")),
             ("things", _moved(before.things, after.things)),
             ("relations", _moved(before.relations, after.relations)),
             ("communities", f"{kept:,} unchanged, {len(after.communities) - kept:,} renewed"),
