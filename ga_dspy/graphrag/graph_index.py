@@ -35,7 +35,7 @@ class NoGraph(InputError):
         super().__init__(
             f"GraphRAG was given {type(found).__name__} to retrieve from",
             expected="a GraphIndex: an index together with the graph of its passages",
-            remedy="build the graph with ga_dspy.graphrag.build_graph, and pass "
+            remedy="build the graph with `ga-dspy graph build` and name it with --graph, or pass "
             "GraphIndex.open(index_folder, graph_folder)",
         )
         self.retriever = found
