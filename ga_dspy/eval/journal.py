@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from ga_dspy.durable import OtherLayout, opened
 from ga_dspy.errors import GaDspyError
 from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
 from ga_dspy.eval.result import Result
@@ -64,19 +65,14 @@ class Journal:
     def __init__(self, path: Path, protocol: Protocol | None = None) -> None:
         if protocol is None and not path.is_file():
             raise JournalUnreadable(path, "no such file")
-        self._path = path
-        # isolation_level=None: every statement is its own transaction, committed at once.
-        self._db = sqlite3.connect(path, timeout=0.2, isolation_level=None)
-        try:
-            self.protocol = self._begin(protocol)
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            if "locked" in str(error):
-                raise JournalBusy(path) from error
-            raise JournalUnreadable(path, str(error)) from error
-        except GaDspyError:
-            self._db.close()
-            raise
+        self._path, self._given = path, protocol
+        self._db = opened(
+            path,
+            self._begin,
+            busy=JournalBusy,
+            unreadable=JournalUnreadable,
+            synchronous="FULL",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -105,29 +101,24 @@ class Journal:
             for position, text, seconds in rows
         }
 
-    def _begin(self, protocol: Protocol | None) -> Protocol:
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        known = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        if not known and protocol is not None:
-            return self._create(protocol)
-        if {name for (name,) in known} != {"run", "result"}:
-            raise JournalUnreadable(self._path, "a database with other tables")
-        return self._resume(protocol)
+    def _begin(self, db: sqlite3.Connection) -> None:
+        known = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        if not known and self._given is not None:
+            self.protocol = self._given
+            db.executescript(_TABLES)
+            db.execute("INSERT INTO run VALUES (?, ?)", (_LAYOUT, self._given.model_dump_json()))
+            db.execute("COMMIT")
+        elif {name for (name,) in known} != {"run", "result"}:
+            raise OtherLayout("a database with other tables")
+        else:
+            self.protocol = self._saved(db)
 
-    def _create(self, protocol: Protocol) -> Protocol:
-        self._db.executescript(_TABLES)
-        self._db.execute("INSERT INTO run VALUES (?, ?)", (_LAYOUT, protocol.model_dump_json()))
-        self._db.execute("COMMIT")
-        return protocol
-
-    def _resume(self, protocol: Protocol | None) -> Protocol:
-        layout, text = self._db.execute("SELECT layout, protocol FROM run").fetchone()
+    def _saved(self, db: sqlite3.Connection) -> Protocol:
+        layout, text = db.execute("SELECT layout, protocol FROM run").fetchone()
         if layout != _LAYOUT:
-            raise JournalUnreadable(self._path, f"layout {layout} of another version")
+            raise OtherLayout(f"layout {layout} of another version")
         saved = Protocol.model_validate_json(text)
-        differences = saved.differences(protocol) if protocol else ()
+        differences = saved.differences(self._given) if self._given else ()
         if differences:
             raise ProtocolMismatch(differences, self._path.parent)
         return saved

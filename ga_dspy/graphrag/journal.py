@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ga_dspy.durable import one_table, opened
 from ga_dspy.errors import GaDspyError
 from ga_dspy.passage import Passage
 
@@ -61,18 +61,13 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
-        timeout = 30.0 if shared else 0.2
-        self._db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
-        try:
-            self._open(path, "NORMAL" if shared else "EXCLUSIVE")
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            if "locked" in str(error):
-                raise JournalBusy(path) from error
-            raise JournalUnreadable(path, str(error)) from error
-        except GaDspyError:
-            self._db.close()
-            raise
+        self._db = opened(
+            path,
+            one_table("finished", _TABLE, _LAYOUT),
+            busy=JournalBusy,
+            unreadable=JournalUnreadable,
+            shared=shared,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -105,14 +100,3 @@ class Journal:
         self._db.execute("BEGIN")
         self._db.executemany("DELETE FROM finished WHERE key = ?", gone)
         self._db.execute("COMMIT")
-
-    def _open(self, path: Path, mode: str) -> None:
-        self._db.execute(f"PRAGMA locking_mode = {mode}")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        (layout,) = self._db.execute("PRAGMA user_version").fetchone()
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if layout not in (0, _LAYOUT) or (tables and "finished" not in tables):
-            raise JournalUnreadable(path, "a database with another layout")
-        self._db.execute(_TABLE)
-        self._db.execute(f"PRAGMA user_version = {_LAYOUT}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ga_dspy.durable import one_table, opened
 from ga_dspy.errors import GaDspyError
 
 _LAYOUT = 1
@@ -65,17 +65,13 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
-        self._db = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
-        try:
-            self._open(path)
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            if "locked" in str(error):
-                raise LedgerBusy(path) from error
-            raise LedgerUnreadable(path, str(error)) from error
-        except GaDspyError:
-            self._db.close()
-            raise
+        self._db = opened(
+            path,
+            one_table("call", _TABLE, _LAYOUT),
+            busy=LedgerBusy,
+            unreadable=LedgerUnreadable,
+            threads=True,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -113,14 +109,3 @@ class Ledger:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
             yield
-
-    def _open(self, path: Path) -> None:
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        (layout,) = self._db.execute("PRAGMA user_version").fetchone()
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if layout not in (0, _LAYOUT) or (tables and "call" not in tables):
-            raise LedgerUnreadable(path, "a database with another layout")
-        self._db.execute(_TABLE)
-        self._db.execute(f"PRAGMA user_version = {_LAYOUT}")
