@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ga_dspy.arena.methods import METHODS, method, methods
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Progress, ProtocolMismatch
+from ga_dspy.graphrag.build import build_graph
 from ga_dspy.lm import extractive_lm
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.base import PROMPT_TOKENS
@@ -170,6 +172,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.graphrag.build import build_graph
 from ga_dspy.lm import extractive_lm
 ground = Ground("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
 planned = rounds(entrants("vanilla-rag,ircot"), [ground], Path(sys.argv[3]))
@@ -209,3 +212,19 @@ def test_the_same_lm_is_asked_in_every_run(ground: Ground, tmp_path: Path) -> No
         reports = [report for _, report in compete(planned, lm=extractive_lm(), limit=1)]
     assert {report.protocol.lm for report in reports} == {"ga-dspy/extractive"}
     assert all(not report.failed for report in reports)
+
+
+def test_the_static_graph_competes_on_the_same_ground(ground: Ground, tmp_path: Path) -> None:
+    pytest.importorskip("igraph")
+    build_graph(Index.open(ground.index), tmp_path / "graph", lm=extractive_lm())
+    both = entrants("vanilla-rag,graph-rag", graphs=True)
+    planned = rounds(both, [replace(ground, graph=tmp_path / "graph")], tmp_path / "out")
+    static, vanilla = sorted(
+        (report for _, report in compete(planned, lm=extractive_lm(), limit=2)),
+        key=lambda report: report.protocol.program,
+    )
+    assert static.protocol.graph is not None and vanilla.protocol.graph is None
+    assert static.protocol.ground == vanilla.protocol.ground
+    assert not static.failed
+    assert all({"linking", "ranking", "lm"} <= result.timing.keys() for result in static.results)
+    assert any(result.triples for result in static.results)

@@ -195,6 +195,7 @@ def _opened(ground: Ground, limit: int | None) -> _Opened:
     index, graph = Index.open(ground.index), None
     if ground.graph is not None:
         graph = GraphIndex.open(ground.index, ground.graph, summaries=True)
+        graph.search().warm()
     # The first search loads the encoder; no method is to pay for that in its seconds.
     index.search(examples[0].question, 1)
     return _Opened(index, graph, examples)
