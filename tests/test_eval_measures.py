@@ -171,6 +171,13 @@ def test_a_cited_edge_is_faithful_where_the_graph_has_it_and_its_quote_stands_th
     assert faithful_share([failed()]) is None
 
 
+def test_a_quote_from_a_passage_known_through_the_graph_alone_is_checked_against_it() -> None:
+    unread = prediction(passages=(BATH, MONTANA))
+    assert Result.from_prediction(EXAMPLE, unread).cited == (1, 0)
+    unread.quoted = (LODGE,)
+    assert Result.from_prediction(EXAMPLE, unread).cited == (1, 1)
+
+
 def test_the_time_of_a_part_is_its_median_over_the_questions_that_had_it() -> None:
     times = ({"linking": 1.0, "lm": 2.0}, {"linking": 3.0}, {"linking": 9.0})
     results = [Result.from_prediction(EXAMPLE, prediction(seconds=t)) for t in times]

@@ -234,7 +234,8 @@ def _cited(
     graph = getattr(prediction, "graph", None)
     if not isinstance(graph, KnowledgeGraph):
         return (0, 0)
-    return cited_edges(links, graph, {passage.id: passage for passage in passages})
+    known = (*passages, *(getattr(prediction, "quoted", None) or ()))
+    return cited_edges(links, graph, {passage.id: passage for passage in known})
 
 
 def _triples(items: Iterable[Any]) -> tuple[Triple, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from ga_dspy.graphrag.access import Access
 from ga_dspy.graphrag.found import Found
 from ga_dspy.graphrag.topics import Topic
+from ga_dspy.passage import Passage
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.prediction import EvidenceLink
 from ga_dspy.programs.progress import Progress
@@ -47,6 +48,7 @@ class Inquiry(Progress):
         found: What graph and passages brought.
         topics: The topics shown, or for a question about the whole corpus those cited.
         links: Evidence beside the chain of the graph.
+        quoted: Passages that the chain quotes and that were not among those read.
     """
 
     access: Access = field(default_factory=Access)
@@ -54,6 +56,7 @@ class Inquiry(Progress):
     found: Found | None = None
     topics: tuple[Topic, ...] = ()
     links: tuple[EvidenceLink, ...] = ()
+    quoted: tuple[Passage, ...] = ()
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -292,7 +292,11 @@ class GraphRAG(MultiHopProgram):
         for id in (e.passage for relation in chain for e in relation.evidence):
             if id not in known and (passage := self.graph_index.passage(id, inquiry.access)):
                 known[id] = passage
-        return chain_links(chain, known)
+        links = chain_links(chain, known)
+        quoted = dict.fromkeys(link.passage_id for link in links)
+        read = {passage.id for passage in inquiry.reading.passages.values()}
+        inquiry.quoted = tuple(known[id] for id in quoted if id not in read)
+        return links
 
     def _overview(
         self, inquiry: Inquiry, combine: dspy.Predict
@@ -340,6 +344,7 @@ class GraphRAG(MultiHopProgram):
         prediction = super()._prediction(progress, shown, end)
         prediction.seconds = inquiry.seconds
         prediction.gap = inquiry.found is not None and inquiry.found.gap
+        prediction.quoted = inquiry.quoted
         prediction.communities = tuple(topic.community.key for topic in inquiry.topics)
         return prediction
 
