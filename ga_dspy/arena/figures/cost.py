@@ -20,6 +20,10 @@ NEEDS = ("graph-anchor",)
 """The run it is about; the others are drawn without it."""
 
 
+_ELSEWHERE = ("graph-rag-passages", "graph-rag-facts", "graph-rag-global")
+"""GraphRAG's ablations, and its mode that reads every summary: their cost is in their own table."""
+
+
 class Cost(NamedTuple):
     """A run in the plane: mean tokens a question, F1 in percent and its 95 % interval."""
 
@@ -37,7 +41,7 @@ class Cost(NamedTuple):
     def is_minor(self) -> bool:
         """Whether it is an ablation, or a depth of vanilla RAG."""
         method = METHODS.get(self.run.method)
-        return method is not None and method.group != "methods"
+        return method is not None and method.group not in ("methods", "graphrag")
 
 
 def plot_cost_of_methods(scene: Scene) -> Figure:
@@ -50,7 +54,7 @@ def plot_cost_of_methods(scene: Scene) -> Figure:
         NothingToDraw: No run tells its tokens.
         MissingExtra: matplotlib is not installed.
     """
-    costs = [_cost(run) for run in scene.all if _tells(run)]
+    costs = [_cost(run) for run in scene.all if _tells(run) and run.method not in _ELSEWHERE]
     if not costs:
         raise NothingToDraw(NEEDS)
     panels = [
