@@ -1,0 +1,123 @@
+"""Arena, report and renamed copies on the command line, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
+
+
+def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "from ga_dspy.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sparse index over the shipped corpus, and an arena of two questions."""
+    pytest.importorskip("bm25s")
+    folder = tmp_path_factory.mktemp("arena-cli")
+    corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
+    built = run("index", "build", corpus, "--out", "index", "--kind", "sparse", cwd=folder)
+    assert built.returncode == 0, built.stderr
+    done = arena(folder, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2")
+    assert done.returncode == 0, done.stderr
+    assert "3 runs in runs" in done.stdout and "ga-dspy report runs" in done.stdout
+    return folder
+
+
+def arena(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    given = ("--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "runs")
+    return run("arena", *given, *args, cwd=folder)
+
+
+def test_an_arena_leaves_a_run_a_method_and_does_not_ask_twice(home: Path) -> None:
+    runs = home / "runs" / "hotpotqa-questions_dev"
+    assert {path.name for path in runs.iterdir()} == {"vanilla-rag", "graph-anchor", "closed-book"}
+    before = {path: path.read_bytes() for path in runs.glob("*/summary.json")}
+    again = arena(home, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2")
+    assert again.returncode == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_report_has_tables_pictures_and_every_protocol(home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = run("report", home / "runs", "--out", tmp_path / "report", cwd=home)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "## Table 1: methods" in text and "embedded extractive LM (no LLM)" in text
+    assert "*paper, Qwen2.5-7B-Instruct*" in text
+    assert (tmp_path / "report" / "tables" / "table_1.csv").is_file()
+    assert list((tmp_path / "report" / "figures").glob("table-1-*.png"))
+    protocols = json.loads((tmp_path / "report" / "protocol.json").read_text())
+    assert len(protocols) == 3
+
+
+def test_runs_on_other_questions_are_refused_in_one_table_unless_marked(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    other = run("eval", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--limit", "3",
+                "--program", "ircot", "--out", tmp_path / "other", cwd=home)  # fmt: skip
+    assert other.returncode == 0, other.stderr
+    both = ("report", home / "runs", tmp_path / "other", "--out", tmp_path / "report")
+    refused = run(*both, cwd=home)
+    assert refused.returncode == 2
+    assert "cannot stand in one table" in refused.stderr and "--unlike" in refused.stderr
+    assert run(*both, "--unlike", cwd=home).returncode == 0
+    assert "(a)" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_a_renamed_copy_is_written_and_told_of(tmp_path: Path) -> None:
+    source = tmp_path / "dev.json"
+    paragraphs = [
+        ["Mira Oldfield", ["Mira Oldfield (born 1931) was a painter from Tarvin."]],
+        ["Tarvin", ["Tarvin is a town in Lorne County."]],
+    ]
+    row = {
+        "_id": "1", "question": "In which county was Mira Oldfield born?", "answer": "Lorne County",
+        "type": "bridge", "level": "easy", "context": paragraphs,
+        "supporting_facts": [["Mira Oldfield", 0], ["Tarvin", 0]],
+    }  # fmt: skip
+    source.write_text(json.dumps([row]))
+    done = run("data", "rename", source, "--seed", "3", "--out", "copy.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "100.0 % of the questions" in done.stdout
+    copy = (tmp_path / "copy.json").read_text()
+    assert "Oldfield" not in copy and "Lorne" not in copy and "1931" in copy
+    assert json.loads((tmp_path / "copy.json.rename.json").read_text())["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("arena", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "o",
+          "--programs", "magic"), "no method 'magic'"),
+        (("arena", "--dataset", "hotpotqa", "--dataset", "musique", "--data", DATA, "--index",
+          "index", "--out", "o"), "2 --dataset, 1 --data"),
+        (("arena", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "o",
+          "--score", "bleu"), "--score bleu"),
+        (("report", "nowhere", "--out", "o"), "nowhere holds no run"),
+        (("data", "rename", "missing.json", "--out", "o.json"), "missing.json"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_clear_line_and_exit_code_2(
+    home: Path, args: tuple[str | Path, ...], message: str
+) -> None:
+    done = run(*args, cwd=home)
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if line.startswith("ga-dspy: ")]
+    assert len(said) == 1 and message in said[0]
+    assert "Traceback" not in done.stderr
