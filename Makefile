@@ -40,7 +40,7 @@ contracts: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 # The wheel, built and imported in an environment that has the core dependencies only.
 wheel: $(VENV)/.ready
