@@ -25,7 +25,6 @@ from ga_dspy.arena.attention.prompt import (
 from ga_dspy.arena.attention.step import TokenSets, measure_step
 from ga_dspy.arena.attention.weights import (
     entropy,
-    mean_attention,
     perplexity,
     share,
     weight,
@@ -63,17 +62,12 @@ CASE = AttentionCase(
 )
 
 
-def test_heads_and_layers_are_averaged_and_layers_can_be_chosen() -> None:
-    graph, answer = mean_attention(HEADS)
-    assert graph.tolist() == pytest.approx([0.1, 0.4, 0.3, 0.1, 0.1, 0.0, 0.0])
-    assert answer.tolist() == pytest.approx([0.2, 0.1, 0.1, 0.1, 0.4, 0.05, 0.05])
-    two = np.concatenate([HEADS, np.zeros_like(HEADS)])
-    assert mean_attention(two)[0, 1] == pytest.approx(0.2)
-    assert mean_attention(two, layers=[0])[0, 1] == pytest.approx(0.4)
+MEAN = HEADS.mean(axis=(0, 1))
+"""By hand: the graph's row is .1 .4 .3 .1 .1 0 0, the answer's .2 .1 .1 .1 .4 .05 .05."""
 
 
 def test_a_step_is_what_one_computes_by_hand() -> None:
-    graph, answer = mean_attention(HEADS)
+    graph, answer = MEAN
     got = measure_step(2, answer[None], graph[None], SETS, perplexity=3.0)
     assert got.shares == pytest.approx((0.4, 0.3, 0.05, 0.05, 0.2))
     # The answer gives each passage token 0.1: uniform. The graph gives 0.4, 0.3 and 0.1 of 0.8.
@@ -90,7 +84,7 @@ def test_a_step_is_what_one_computes_by_hand() -> None:
 
 
 def test_without_rows_of_the_graph_what_it_gives_to_passages_is_unknown() -> None:
-    answer = mean_attention(HEADS)[1:]
+    answer = MEAN[1:]
     got = measure_step(1, answer, None, SETS, perplexity=3.0)
     assert got.graph_entropy is None and got.new_entities == (None, None, None)
     assert got.shares.graph == pytest.approx(0.4)

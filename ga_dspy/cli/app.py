@@ -9,6 +9,17 @@ from typing import Annotated
 import typer
 
 from ga_dspy.cli.graph.commands import graph_app
+from ga_dspy.cli.options import (
+    ApiBase,
+    Artifact,
+    Graph,
+    IndexDir,
+    Model,
+    Program,
+    Score,
+    Timeout,
+    Yes,
+)
 from ga_dspy.errors import GaDspyError
 
 app = typer.Typer(
@@ -28,27 +39,6 @@ app.add_typer(index_app, name="index")
 app.add_typer(artifact_app, name="artifact")
 app.add_typer(bench_app, name="bench")
 app.add_typer(graph_app, name="graph")
-
-IndexDir = Annotated[Path, typer.Option("--index", help="Folder of a built index.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--lm", help="Any DSPy model name; the embedded extractive LM where left out."),
-]
-ApiBase = Annotated[
-    str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
-]
-Artifact = Annotated[
-    str | None,
-    typer.Option(help="A compiled program: a folder, or models:/name@alias, or runs:/…"),
-]
-Program = Annotated[
-    str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
-]
-Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
-Graph = Annotated[
-    Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
-]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for one LM call.")]
 
 
 @app.command()
@@ -246,7 +236,7 @@ def compile_program(
         str | None, typer.Option(help="MLflow store; mlflow.db beside the artifact if left out.")
     ] = None,
     track: Annotated[bool, typer.Option(help="Tell MLflow.")] = True,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Tune prompts and demos against F1, and save the program as an artifact."""
     from ga_dspy.cli.compile import CompileArgs, run_compile

@@ -150,13 +150,6 @@ def _unusable(failure: StepFailed) -> Dropped:
     return Dropped(kind="line", item=failure.reply[:80], cause="unreadable", reason=reason)
 
 
-class Failed(NamedTuple):
-    """A passage that could not be read, and why; it is asked for again at the next start."""
-
-    passage: str
-    error: str
-
-
 class Read(NamedTuple):
     """One passage's outcome."""
 

@@ -25,17 +25,6 @@ class Weight(NamedTuple):
     lift: float
 
 
-def mean_attention(
-    attention: NDArray[np.floating], layers: Sequence[int] | None = None
-) -> NDArray[np.float64]:
-    """Average `[layers, heads, queries, keys]` over all heads of the given layers (None: all)."""
-    import numpy as np
-
-    chosen = attention if layers is None else attention[list(layers)]
-    mean: NDArray[np.float64] = chosen.mean(axis=(0, 1), dtype=np.float64)
-    return mean
-
-
 def share(attention: NDArray[np.floating], keys: Sequence[int]) -> float:
     """The part of all attention of these queries, on whatever token, that falls on the keys."""
     return float(attention[:, list(keys)].sum() / attention.sum())

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ga_dspy.cli.options import ApiBase, IndexDir, Model, Timeout, Yes
+
 graph_app = typer.Typer(
     help="Extract a knowledge graph from a whole corpus, and look into it.",
     no_args_is_help=True,
@@ -14,20 +16,10 @@ graph_app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a built graph.")]
-IndexDir = Annotated[Path, typer.Option("--index", help="Folder of the index of its passages.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--lm", help="Any DSPy model name; the embedded extractive LM where left out."),
-]
-ApiBase = Annotated[
-    str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
-]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for one LM call.")]
 Threads = Annotated[int, typer.Option(min=1, help="Passages read at once.")]
 WithSummaries = Annotated[
     bool, typer.Option("--summaries", help="Have the LM summarise every community.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
 LabelsFile = Annotated[
     Path | None,
     typer.Option(
