@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from ga_dspy.eval import DatasetName, normalise
 from ga_dspy.eval.renaming import AnswersLost, NothingToRead, Renamed, rename_rows
 from ga_dspy.eval.renaming import rename as rename_module
+from ga_dspy.eval.renaming.plan import Plan
+from ga_dspy.eval.renaming.replace import rename_row
 
 Row = dict[str, Any]
 
@@ -296,6 +298,17 @@ def test_the_report_counts_names_shares_and_leaks() -> None:
 def test_an_old_name_in_a_copy_counts_as_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rename_module, "rename_row", lambda row, plan: row)
     assert rename_rows([FAMILY, MUSIC_ROOM], "hotpotqa", 3).report.leaks == 1
+
+
+def test_a_surname_left_by_itself_in_a_copy_counts_as_a_leak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def with_surname(row: Row, plan: Plan) -> Row:
+        copied = rename_row(row, plan)
+        return {**copied, "question": f"{copied['question']} Ask Hasek."}
+
+    monkeypatch.setattr(rename_module, "rename_row", with_surname)
+    assert rename_rows([FAMILY], "hotpotqa", 3).report.leaks == 1
 
 
 def test_a_copy_in_which_an_answer_got_lost_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

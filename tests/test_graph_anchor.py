@@ -169,6 +169,15 @@ def test_what_was_grounded_is_kept_where_the_attempt_after_feedback_fails() -> N
     assert "the reply to feedback: it does not parse" in str(prediction.steps[0].dropped[0])
 
 
+def test_what_each_attempt_got_right_is_kept() -> None:
+    mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
+    mended = read("Entities:\n- Red Lodge (county seat) [1]", "sufficient")
+    prediction = run([mixed, mended, ANSWER])
+    assert prediction.steps[0].attempts == 2
+    assert [relation.tail for relation in prediction.graph.relations] == ["Carbon County"]
+    assert prediction.graph.find("Red Lodge").type == "county seat"
+
+
 def test_a_truncated_graph_is_asked_for_anew() -> None:
     cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
     assert run([cut, FIRST, SECOND, ANSWER]).calls == 4

@@ -215,6 +215,21 @@ def test_people_born_decades_apart_are_two() -> None:
     assert names(graph) == ["John Smith (born May 1, 1950)", "John Smith (born 1820)"]
 
 
+@pytest.mark.parametrize(("years_apart", "things"), [(0, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("type_", "event"), [("person", "born"), ("person", "died"), ("film", "released")]
+)
+def test_years_one_apart_count_as_one_and_years_two_apart_tell_namesakes_apart(
+    type_: str, event: str, years_apart: int, things: int
+) -> None:
+    for other in (1950 + years_apart, 1950 - years_apart):
+        graph = graph_of(
+            entity("Jan Smith", type_, f"{event} 1950", at="p1"),
+            entity("Jan Smith", type_, f"{event} in {other}", at="p2"),
+        )
+        assert len(graph.entities) == things
+
+
 def test_types_that_can_be_true_together_do_not_split() -> None:
     graph = graph_of(entity("Rihanna", "singer"), entity("Rihanna", "businesswoman", at="p2"))
     assert len(graph.entities) == 1

@@ -171,6 +171,12 @@ LINE = KnowledgeGraph().merge(
 )
 
 
+def test_a_chain_has_at_most_four_hops() -> None:
+    hops = ["Nodea / next / Nodeb", "Nodeb / next / Nodec", "Nodec / next / Noded"]
+    assert chain(LINE, "What is after Nodea?", "Nodee") == [*hops, "Noded / next / Nodee"]
+    assert chain(LINE, "What is after Nodea?", "Nodef") == []
+
+
 def test_a_graph_within_the_budget_is_left_alone() -> None:
     pruned = prune(LINE, "Where is Nodea?", 1000, count)
     assert pruned.graph is LINE

@@ -72,6 +72,14 @@ def test_an_attribute_that_the_passage_does_not_state_is_taken_off() -> None:
     assert found.feedback == ""
 
 
+@pytest.mark.parametrize(
+    ("attribute", "kept"), [("seat: parish", False), ("chief line of work: county seat", True)]
+)
+def test_an_attribute_is_judged_by_its_value_and_not_by_its_key(attribute: str, kept: bool) -> None:
+    found = grounded(f"Entities:\n- Red Lodge (city; {attribute}) [1]")
+    assert found.update.entities[0].attributes == ((attribute,) if kept else ())
+
+
 @pytest.mark.parametrize("name", ["unknown", "N/A", "not mentioned", "[Entity 1]"])
 def test_placeholders_never_enter(name: str) -> None:
     draft = Draft(relations=(DraftRelation(head="Red Lodge", relation="mayor", tail=name),))

@@ -34,6 +34,23 @@ def test_a_misspelt_long_name_is_found_as_fuzzy() -> None:
     assert found("Ouagadugou") == [("Ouagadougou", "fuzzy")]
 
 
+@pytest.mark.parametrize(
+    ("phrase", "text"),
+    [
+        ("Apollo 12 mission", "The Apollo 11 mission landed."),
+        ("Apollo mission", "The Apollo 11 mission landed."),
+        ("Apollo 11 mission", "The Apollo mission landed."),
+    ],
+)
+def test_a_long_name_with_another_number_is_another_name(phrase: str, text: str) -> None:
+    assert found(phrase, text) == []
+
+
+def test_a_misspelt_long_name_with_the_same_number_is_found_as_fuzzy() -> None:
+    text = "The Apollo 11 mission landed."
+    assert found("Apolo 11 mission", text) == [("Apollo 11 mission", "fuzzy")]
+
+
 def test_a_date_is_found_in_any_order() -> None:
     assert found("25 March 1942") == [("March 25, 1942", "fuzzy")]
 

@@ -18,7 +18,7 @@ from ga_dspy.retrieval.contents import MissingPart, UnknownKind
 from ga_dspy.retrieval.dense import BadFactory
 from ga_dspy.retrieval.index import UnknownPassage
 from ga_dspy.retrieval.passages import DuplicateId, EmptyCorpus
-from ga_dspy.retrieval.ranking import KINDS
+from ga_dspy.retrieval.ranking import KINDS, POOL
 from ga_dspy.retrieval.shards import BadVectors
 
 RIVERS = (
@@ -51,16 +51,51 @@ def test_links_lead_to_a_passage_that_shares_no_word_with_the_question() -> None
     assert ids(make(), far, 2) == ["rhine", "basel"]
 
 
-def test_a_title_named_in_the_question_counts_more_than_words() -> None:
+def test_a_title_named_in_the_question_adds_a_fifth_to_what_its_words_count() -> None:
     passages = [
-        Passage(id="a", title="Granite quarry", text="Granite quarry, granite quarry city."),
-        Passage(id="b", title="Aswan (city)", text="A place in Egypt."),
-        Passage(id="c", title="Quarrying", text="Work in a granite quarry."),
+        Passage(id="same words", title="Stone Harbour", text="a place of granite"),
+        Passage(id="named", title="Harbour Stone", text="a place of granite"),
     ]
-    index = make(passages, "hybrid")
-    unnamed = {hit.passage.id: hit.score for hit in index.search("granite", 3)}
-    named = {hit.passage.id: hit.score for hit in index.search("Aswan granite", 3)}
-    assert named["b"] > unnamed.get("b", 0) + 0.2
+    first, second = make(passages, "hybrid").search("Who built Harbour Stone?", 2)
+    assert (first.passage.id, second.passage.id) == ("named", "same words")
+    assert first.score - second.score == pytest.approx(0.2)
+
+
+def test_links_lead_on_from_a_passage_named_in_the_question_that_shares_little_else() -> None:
+    passages = [
+        Passage(id="one word", text="An opera in three acts, first sung there in spring."),
+        Passage(id="many words", text="A marble opera house with a copper roof."),
+        Passage(id="led to", title="Skien", text="A town of granite quarries."),
+        Passage(
+            id="named",
+            text="Quist was known for his love of long walks by day and by night, and he came from "
+            "Skien, which he left on foot with two old friends in search of work.",
+        ),
+    ]
+    query = "Which marble opera house with a copper roof did Quist open?"
+    assert ids(make(passages), query) == ["many words", "named", "led to", "one word"]
+
+
+def test_of_linked_passages_the_one_with_the_words_that_are_missing_comes_first() -> None:
+    passages = [
+        Passage(id="same word", title="Aswan", text="granite city"),
+        Passage(id="missing word", title="Edfu", text="temple city"),
+        Passage(id="best", title="Nile", text="It flows past granite to Aswan and Edfu."),
+        Passage(id="unlinked", title="Oslo", text="temple city"),
+    ]
+    query = "Nile granite temple"
+    assert ids(make(passages), query) == ["best", "missing word", "same word", "unlinked"]
+
+
+def test_of_linked_passages_far_from_the_question_the_closer_one_comes_first() -> None:
+    passages = [
+        Passage(id="farther", title="Edfu", text="temple city"),
+        Passage(id="closer", title="Aswan", text="that city"),
+        Passage(id="best", title="Nile", text="It flows past Aswan and Edfu."),
+        *(Passage(id=str(i), text="what is that which is by this") for i in range(POOL)),
+    ]
+    query = "What is that which is by the Nile?"
+    assert ids(make(passages), query, 3) == ["best", "closer", "farther"]
 
 
 def test_accents_and_case_do_not_hide_a_name() -> None:
