@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from extractive_lm.engine import extractive_lm as extractive_lm
     from ga_dspy.artifact import load as load
     from ga_dspy.artifact import save as save
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
-    from ga_dspy.lm import extractive_lm as extractive_lm
     from ga_dspy.passage import Passage as Passage
     from ga_dspy.programs import GraphAnchor as GraphAnchor
     from ga_dspy.programs import VanillaRAG as VanillaRAG
@@ -31,7 +31,7 @@ _HOME = {
     "Passage": "ga_dspy.passage",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
-    "extractive_lm": "ga_dspy.lm",
+    "extractive_lm": "extractive_lm",
     "load": "ga_dspy.artifact",
     "read_passages": "ga_dspy.retrieval",
     "save": "ga_dspy.artifact",

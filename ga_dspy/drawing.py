@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ga_dspy.errors import MissingExtra
+from ga_dspy.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,7 @@ _STYLE: dict[str, Any] = {
 _SMALL, _LINE = 8, 11.5
 _LEFT = 0.012
 _LETTERS = 16.3  # of the small print, an inch
+_MARK = 8.0  # pixels from the middle of a mark to its edge
 
 
 def canvas(
@@ -47,7 +48,7 @@ def canvas(
     """An empty picture and its panels, side by side.
 
     Args:
-        width: In inches, of which there are 150 pixels each.
+        width: In inches, each of 150 pixels.
         height: In inches.
         columns: How many panels.
         share_y: Whether all have the y axis of the first.
@@ -55,13 +56,11 @@ def canvas(
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "report") from error
-    with rc_context(_STYLE):
+    matplotlib = require("matplotlib", "report")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
         # Without pyplot: no window system, and safe in any thread.
         figure = Figure(figsize=(width, height), dpi=_DPI)
         FigureCanvasAgg(figure)
@@ -108,12 +107,11 @@ def name(axes: Axes, title: str, x: str, y: str, *, pad: float = 10) -> None:
 
 def legend(axes: Axes, *others: Axes, columns: int = 2) -> None:
     """One legend between the panel's title and the panel, for all axes on it."""
-    drawn = [each.get_legend_handles_labels() for each in (axes, *others)]
-    handles = [handle for handles, _ in drawn for handle in handles]
-    labels = [label for _, labels in drawn for label in labels]
+    found = _handles(axes, *others)
     axes.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=columns,
-        frameon=False, fontsize=9, labelcolor=INK, borderaxespad=0.2, columnspacing=1.4,
+        list(found.values()), list(found), loc="lower left", bbox_to_anchor=(-0.01, 1.0),
+        ncols=columns, frameon=False, fontsize=9, labelcolor=INK, borderaxespad=0.2,
+        columnspacing=1.4,
     )  # fmt: skip
 
 
@@ -129,6 +127,68 @@ def label(axes: Axes, text: str, x: float, y: float, side: int, colour: str = IN
         color=colour,
         weight="bold",
     )
+
+
+class Label(NamedTuple):
+    """A text for a point, in data coordinates."""
+
+    text: str
+    x: float
+    y: float
+    colour: str = INK
+    bold: bool = False
+
+
+def label_points(
+    figure: Figure,
+    axes: Axes,
+    labels: Sequence[Label],
+    points: Sequence[tuple[float, float, float, float]],
+) -> None:
+    """Write labels near their points, off one another, off points and off error bars.
+
+    A dotted line leads to a label from its point. The same picture has them at the same places.
+
+    Args:
+        figure: The picture, with all else drawn.
+        axes: The panel, with its final limits.
+        labels: The most important first.
+        points: All points, with a label or without: x, y and both ends of the error bar.
+
+    Raises:
+        MissingExtra: textalloc is not installed.
+    """
+    textalloc = require("textalloc", "report")
+    # The layout decides where pixels are.
+    figure.draw_without_rendering()
+    limits = axes.get_xlim(), axes.get_ylim()
+    # textalloc takes a point for a dot: its mark is a short line too.
+    half = _MARK / axes.bbox.width * (limits[0][1] - limits[0][0])
+    _, _, texts, _ = textalloc.allocate(
+        axes,
+        [label.x for label in labels],
+        [label.y for label in labels],
+        [label.text for label in labels],
+        x_scatter=[x for x, *_ in points],
+        y_scatter=[y for _, y, *_ in points],
+        x_lines=[line for x, *_ in points for line in ([x, x], [x - half, x + half])],
+        y_lines=[line for _, y, *bar in points for line in (bar, [y, y])],
+        textsize=_SMALL,
+        textcolor=[label.colour for label in labels],
+        fontweight=["bold" if label.bold else "normal" for label in labels],
+        linecolor=GREY,
+        plot_kwargs={"linestyle": ":", "linewidth": 0.9},
+        avoid_label_lines_overlap=True,
+        direction=["north", "south"],
+        nbr_candidates=2000,
+        margin=0.004,
+        min_distance=0.01,
+        max_distance=0.4,
+        zorder=5,
+    )
+    axes.set(xlim=limits[0], ylim=limits[1])
+    for text in texts:
+        text.set_in_layout(False)
 
 
 def counts_below(axes: Axes, places: Sequence[float], rows: Mapping[str, Sequence[int]]) -> None:
@@ -184,11 +244,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 def _key(figure: Figure, panels: Sequence[Axes]) -> int:
     """A legend under the subtitle, in as many columns as fit; gives its number of rows."""
-    drawn = [each.get_legend_handles_labels() for each in panels]
-    found: dict[str, Any] = {}
-    for handles, labels in drawn:
-        for handle, label in zip(handles, labels, strict=True):
-            found.setdefault(label, handle)
+    found = _handles(*panels)
     for columns in range(len(found), 0, -1):
         legend = figure.legend(
             list(found.values()), list(found), loc="upper left", bbox_to_anchor=(0.0, 1.0),
@@ -200,6 +256,15 @@ def _key(figure: Figure, panels: Sequence[Axes]) -> int:
             break
         legend.remove()
     return -(-len(found) // columns)
+
+
+def _handles(*panels: Axes) -> dict[str, Any]:
+    """What has a name in some panels, by its name."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return found
 
 
 def _down(figure: Figure, inches: float) -> Transform:

@@ -1,32 +1,82 @@
 """Every error this library raises on purpose derives from `GaDspyError`.
 
-A message says what was found, what was expected and what to do. Causes that belong to one
-part live in that part; the ones here are shared.
+A class stands for what a caller would do about it; the message says what was found, what was
+expected and what to do. The classes here are shared; the few that belong to one part live there.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
 
 class GaDspyError(Exception):
-    """Base of all errors raised on purpose; catch it to catch them all."""
+    """Base of all errors raised on purpose; catch it to catch them all.
+
+    >>> raise GaDspyError("k is 0", expected="a whole number from 1", remedy="pass k=5")
+    Traceback (most recent call last):
+    ga_dspy.errors.GaDspyError: k is 0; expected a whole number from 1; pass k=5
+    """
+
+    def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
+        parts = (found, f"expected {expected}" if expected else "", remedy)
+        super().__init__("; ".join(filter(None, parts)))
+        self.found: Any = found
+        self.expected, self.remedy = expected, remedy
 
 
 class InputError(GaDspyError):
-    """An argument, a file or a row is not what was expected.
-
-    >>> raise InputError("k is 0", expected="a whole number from 1", remedy="pass k=5")
-    Traceback (most recent call last):
-    ga_dspy.errors.InputError: k is 0; expected a whole number from 1; pass k=5
-    """
-
-    def __init__(self, found: str, *, expected: str, remedy: str) -> None:
-        super().__init__(f"{found}; expected {expected}; {remedy}")
-        self.found, self.expected, self.remedy = found, expected, remedy
+    """An argument, a setting, a file or a row is not what was expected: pass another."""
 
 
 class MissingExtra(GaDspyError):
-    """An optional package is needed and is not installed."""
+    """An optional package is needed and is not installed: install the extra."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'ga-dspy[{extra}]'")
+        super().__init__(
+            f"{package} is not installed", remedy=f"run: pip install 'ga-dspy[{extra}]'"
+        )
         self.package, self.extra = package, extra
+
+
+def require(package: str, extra: str) -> Any:
+    """Import an optional package.
+
+    Raises:
+        MissingExtra: It is not installed; the message names the extra that brings it.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtra(package, extra) from error
+
+
+def need_package(package: str, extra: str) -> None:
+    """Check that an optional package is installed, without importing it.
+
+    Raises:
+        MissingExtra: It is not.
+    """
+    if find_spec(package) is None:
+        raise MissingExtra(package, extra)
+
+
+class DamagedFile(GaDspyError):
+    """A file of ours is cut off, changed or missing: restore it, or make it again."""
+
+
+class UnknownFormat(GaDspyError):
+    """A file of ours is in a format that this version does not read: install another one."""
+
+
+class InUse(GaDspyError):
+    """Another process holds the folder or the journal: wait for it, or end it."""
+
+
+class RunAborted(GaDspyError):
+    """Too much failed to go on; what was finished is kept: mend the cause, then run it again."""
+
+
+class ArtifactError(GaDspyError):
+    """An artifact cannot be written, or what was read is not one that this code can load."""

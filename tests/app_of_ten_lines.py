@@ -8,7 +8,7 @@ import sys
 import dspy
 
 import ga_dspy
-from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.testing import scripted_lm
 
 program = ga_dspy.load(sys.argv[1], retriever=lambda query: ["Red Lodge | A city in Montana."])
 lines = "Relations:\n1. Red Lodge -> A city in -> Montana [1]"

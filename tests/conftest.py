@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +39,30 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def data() -> Path:
     """The public dataset samples beside the checkout."""
     if not DATA.is_dir():
         pytest.skip(f"the dataset samples are not at {DATA}")
     return DATA.resolve()
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`ga-dspy` with these arguments, run in a folder; in this process, which saves its start."""
+    from ga_dspy.cli import main
+
+    def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        out, err, words = io.StringIO(), io.StringIO(), ["ga-dspy", *map(str, args)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(cwd)
+            patch.setenv("COLUMNS", "80")
+            patch.setattr(sys, "argv", words)
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        code = int(ended.value.code or 0)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    return run

@@ -13,20 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ga_dspy.arena.attention import AttentionCase
-from ga_dspy.arena.attention.prompt import (
+from ga_dspy.arena.attention import (
     KINDS,
-    NoTokens,
-    TemplateUnusable,
+    AttentionCase,
+    ModelUnusable,
+    TokenSets,
     compose,
-    mention_tokens,
-    tokenize,
-)
-from ga_dspy.arena.attention.step import TokenSets, measure_step
-from ga_dspy.arena.attention.weights import (
     entropy,
+    measure_step,
+    mention_tokens,
     perplexity,
     share,
+    tokenize,
     weight,
 )
 from ga_dspy.passage import Passage
@@ -42,14 +40,12 @@ HEADS = np.array(
     ]
 )
 SETS = TokenSets(
-    graph=(4,),
-    passages=(1, 2, 3),
-    question=(5,),
-    answer=(6,),
-    rest=(0,),
+    parts={
+        "graph": (4,), "passages": (1, 2, 3), "question": (5,), "answer": (6,), "rest": (0,),
+    },
     anchored=(1, 2),
     new=((1,), (2, 3), ()),
-)
+)  # fmt: skip
 CASE = AttentionCase(
     question="Where is the seat of Carbon County?",
     answer="Red Lodge",
@@ -128,15 +124,15 @@ def test_perplexity_is_the_inverse_of_the_geometric_mean_probability() -> None:
 def test_every_token_of_the_prompt_belongs_to_the_part_it_stands_in(words: Any) -> None:
     prompt = compose(CASE, 2, words)
     tokens = tokenize(prompt, words)
-    said = {kind: words.decode([tokens.ids[i] for i in tokens.of(kind)]) for kind in KINDS}
-    assert said["answer"] == "Red Lodge"
-    assert said["question"] == "Where is the seat of Carbon County ?"
-    assert said["graph"] == "Entities : - Red Lodge [ 3 ] - Montana [ 7 ]"
-    assert said["passages"] == (
+    parts = {kind: words.decode([tokens.ids[i] for i in tokens.of(kind)]) for kind in KINDS}
+    assert parts["answer"] == "Red Lodge"
+    assert parts["question"] == "Where is the seat of Carbon County ?"
+    assert parts["graph"] == "Entities : - Red Lodge [ 3 ] - Montana [ 7 ]"
+    assert parts["passages"] == (
         "[ 3 ] Red Lodge Red Lodge is the seat of Carbon County . "
         "[ 7 ] Montana Montana has 3 large cities ."
     )
-    assert said["rest"].startswith("<s> Answer the question") and "Montana" not in said["rest"]
+    assert parts["rest"].startswith("<s> Answer the question") and "Montana" not in parts["rest"]
     assert sum(len(tokens.of(kind)) for kind in KINDS) == len(tokens.ids)
 
 
@@ -156,7 +152,7 @@ def test_a_part_that_the_tokenizer_drops_is_named() -> None:
     letters = {letter: i for i, letter in enumerate("abcdefghijklmnopqrstuvwxyzCELMR -[]37?\n")}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])))
     abroad = CASE.model_copy(update={"answer": "日本"})
-    with pytest.raises(NoTokens, match="日本"):
+    with pytest.raises(ModelUnusable, match=r"no token belongs to the answer.*日本"):
         tokenize(compose(abroad, 1, tokenizer), tokenizer)
 
 
@@ -196,11 +192,13 @@ def test_a_chat_template_frames_the_prompt_and_the_answer_opens_the_reply(words:
 
 
 @pytest.mark.parametrize(
-    "template", ["nothing of what was said", "{{ raise_exception('system message wanted') }}"]
+    "template", ["nothing of the message", "{{ raise_exception('system message wanted') }}"]
 )
 def test_a_chat_template_that_fails_is_named(words: Any, template: str) -> None:
     words.chat_template = template
-    with pytest.raises(TemplateUnusable, match=r"user's message|system message wanted"):
+    with pytest.raises(
+        ModelUnusable, match=r"chat template fails: .*(user's message|system message wanted)"
+    ):
         compose(CASE, 1, words)
 
 
@@ -218,7 +216,7 @@ def test_a_graph_anchors_what_was_indexed_up_to_its_step() -> None:
 
 
 def test_importing_the_measures_imports_no_model_library() -> None:
-    heavy = "{'torch', 'transformers', 'numpy', 'matplotlib'}"
+    heavy = "{'torch', 'transformers', 'pandas', 'matplotlib'}"
     code = f"import sys, ga_dspy; before = {heavy} & set(sys.modules)\n"
     code += f"import ga_dspy.arena.attention; print(sorted({heavy} & set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Means over questions, the rows of a table, and the pictures."""
+"""Which questions are measured; means over them, the rows of a table, and the pictures."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 
-from ga_dspy.arena.attention import (
+from ga_dspy.arena.attention import Shares, StepMeasure, Weight
+from ga_dspy.arena.attention_report import (
     AttentionReport,
-    NothingToDraw,
     Skipped,
-    StepMeasure,
     as_rows,
+    cases_of,
     plot_all,
     plot_anchored,
     plot_entropy,
     plot_new_entities,
     plot_shares,
 )
-from ga_dspy.arena.attention.step import Shares
-from ga_dspy.arena.attention.weights import Weight
-from ga_dspy.errors import MissingExtra
+from ga_dspy.errors import InputError, MissingExtra
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.result import StepTrace
+from ga_dspy.passage import Passage
 
 
 def step(number: int, **change: Any) -> StepMeasure:
@@ -136,16 +137,17 @@ def test_the_heat_map_has_a_row_a_graph_and_says_where_there_is_nothing() -> Non
 def test_what_a_graph_before_the_passages_cannot_show_is_left_out() -> None:
     assert list(plot_all(GRAPH_FIRST)) == ["5a", "5b", "6a"]
     assert len(plot_entropy(GRAPH_FIRST).axes[0].lines) == 1
-    with pytest.raises(NothingToDraw, match="graph before passages"):
+    with pytest.raises(InputError, match=r"no attention from graph.*graph before passages"):
         plot_new_entities(GRAPH_FIRST._replace(skipped=()))
 
 
-def test_where_every_question_was_skipped_the_reason_is_told() -> None:
+def test_where_every_question_was_skipped_the_reason_is_given() -> None:
     assert ALL_SKIPPED.steps == () and as_rows(ALL_SKIPPED) == []
     assert ALL_SKIPPED.caption.startswith("tiny-llama, n = 0 (1 skipped)")
     for draw in (plot_all, plot_shares, plot_entropy, plot_anchored, plot_new_entities):
-        with pytest.raises(NothingToDraw, match="9,000 tokens"):
+        with pytest.raises(InputError, match=r"no (attention|entropy|anchored)") as raised:
             draw(ALL_SKIPPED)
+        assert "9,000 tokens" in str(raised.value)
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +155,42 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setitem(__import__("sys").modules, module, None)
     with pytest.raises(MissingExtra, match="matplotlib"):
         plot_shares(REPORT)
+
+
+# The questions of a run
+
+LODGE = Passage(id="a", title="Red Lodge", text="Red Lodge is a city in Montana.")
+FIRST = StepTrace(query="q", names=("Red Lodge",), graph="Entities:\n- Red Lodge [1]")
+SECOND = StepTrace(query="r", names=("Montana",), graph="Entities:\n- Red Lodge [1]\n- Montana [1]")
+
+
+def result(name: str, *trace: StepTrace, **more: Any) -> Result:
+    known: dict[str, Any] = {"answer": "Montana", "passages": (LODGE,)}
+    return Result(
+        id=name, question=f"{name}?", type="", gold=("Montana", "MT"), gold_titles=(), trace=trace,
+        **{**known, **more},
+    )  # fmt: skip
+
+
+def run_of(*results: Result) -> Report:
+    protocol = Protocol.of([], dataset="made", source="made", program="no-graph", lm="none")
+    return Report(protocol, results, 0.0)
+
+
+def test_the_questions_with_the_most_steps_are_measured_with_the_graph_of_each_step() -> None:
+    failed = result("f", answer=None, passages=(), error="OSError: down")
+    (case,) = cases_of(run_of(result("one", FIRST), result("two", FIRST, SECOND), failed))
+    assert (case.question, case.answer) == ("two?", "Montana")
+    assert case.passages == ((1, LODGE),)
+    assert case.graphs == (FIRST.graph, SECOND.graph)
+    assert case.entities == (("Red Lodge",), ("Montana",))
+
+
+def test_a_step_before_the_first_triple_shows_an_empty_graph() -> None:
+    (case,) = cases_of(run_of(result("one", StepTrace(query="q"), SECOND)))
+    assert case.graphs == ("(empty)", SECOND.graph)
+
+
+def test_a_run_without_graphs_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="run of no-graph holds no question with a graph"):
+        cases_of(run_of(result("one", StepTrace(query="q"))))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from extractive_lm.engine import MODEL
 from ga_dspy.arena import Run, Runs
 from ga_dspy.arena.figures import (
     NothingToDraw,
@@ -24,8 +25,7 @@ from ga_dspy.arena.figures import (
 )
 from ga_dspy.errors import MissingExtra
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.eval.trace import StepTrace
-from ga_dspy.lm.engine import MODEL
+from ga_dspy.eval.result import StepTrace
 
 BASE = Protocol.of([], dataset="hotpotqa", source="made", program="p", lm=MODEL, corpus="c")
 EVERY = (
@@ -254,7 +254,7 @@ def test_where_only_runs_within_tokens_were_made_those_are_drawn_and_said_to_be(
     assert subtitle(plot_retrieval_by_step(scene(*tight))).endswith("at most 500 tokens a question")
 
 
-def test_a_run_on_other_ground_has_its_letter_and_its_note() -> None:
+def test_a_run_that_was_measured_otherwise_has_its_letter_and_its_note() -> None:
     found = scene(made("graph-anchor"), made("no-graph", mark="a"), notes={"a": "hotpotqa: n 9"})
     figure = plot_retrieval_by_step(found)
     assert line(figure.axes[0], "w/o Graph (a)")[0] == [1, 2, 3, 4]
@@ -281,14 +281,15 @@ def test_figures_name_the_runs_they_lack_and_none_is_left_of_an_earlier_report(
     stale.parent.mkdir()
     stale.write_bytes(b"of other runs")
     drawn = draw_figures(Runs((made("one-step"), made("closed-book")), {}), tmp_path)
-    told = [str(lacking) for lacking in drawn.lacking]
     who = "HotpotQA; embedded extractive LM (no LLM)"
     assert (
         f"Figure 4: retrieval by step; {who}: not drawn: it needs graph-anchor on hotpotqa, "
         "no-graph on hotpotqa"
-    ) in told
+    ) in drawn.lacking
     figure_3 = f"Figure 3: the graph, and answers by step; {who}"
-    assert any(one.startswith(f"{figure_3}: drawn without graph-anchor-2 on") for one in told)
+    assert any(
+        one.startswith(f"{figure_3}: drawn without graph-anchor-2 on") for one in drawn.lacking
+    )
     assert not stale.exists()
 
 

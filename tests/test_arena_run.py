@@ -12,15 +12,15 @@ from typing import Any
 import dspy
 import pytest
 
+from extractive_lm.engine import extractive_lm
 from ga_dspy.arena import Ground, compete, entrants, rounds
 from ga_dspy.arena.methods import METHODS, method, methods
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Progress, ProtocolMismatch
+from ga_dspy.eval import ProtocolMismatch, RunProgress
 from ga_dspy.graphrag.build import build_graph
-from ga_dspy.lm import extractive_lm
 from ga_dspy.programs import GraphAnchor
-from ga_dspy.programs.base import PROMPT_TOKENS
+from ga_dspy.programs.program import PROMPT_TOKENS
 from ga_dspy.retrieval import Index
 
 ROOT = Path(__file__).parents[1]
@@ -100,10 +100,10 @@ def test_graphrag_takes_part_where_there_are_graphs(ground: Ground, tmp_path: Pa
 def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
     ground: Ground, tmp_path: Path
 ) -> None:
-    planned = rounds(entrants("vanilla-rag,graph-anchor"), [ground], tmp_path)
+    planned = rounds(entrants("closed-book,vanilla-rag"), [ground], tmp_path)
     asked: list[str] = []
 
-    def note(planned_round: Any, state: Progress) -> None:
+    def note(planned_round: Any, state: RunProgress) -> None:
         if state.last is not None:
             asked.append(f"{planned_round.entrant.name} {state.last.id}")
 
@@ -172,12 +172,11 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from ga_dspy.arena import Ground, compete, entrants, rounds
-from ga_dspy.graphrag.build import build_graph
-from ga_dspy.lm import extractive_lm
+from extractive_lm import extractive_lm
 ground = Ground("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
-planned = rounds(entrants("vanilla-rag,ircot"), [ground], Path(sys.argv[3]))
+planned = rounds(entrants("closed-book,vanilla-rag"), [ground], Path(sys.argv[3]))
 def die(planned_round, state):
-    if planned_round.entrant.name == "ircot" and state.done == 1:
+    if planned_round.entrant.name == "vanilla-rag" and state.done == 1:
         os.kill(os.getpid(), 9)
 list(compete(planned, lm=extractive_lm(), limit=3, progress=die))
 """
@@ -189,15 +188,15 @@ def test_a_killed_arena_goes_on_where_it_stopped(ground: Ground, tmp_path: Path)
     assert done.returncode == -9
     asked: list[str] = []
 
-    def note(planned_round: Any, state: Progress) -> None:
+    def note(planned_round: Any, state: RunProgress) -> None:
         if state.last is not None:
             asked.append(planned_round.entrant.name)
 
-    names = entrants("vanilla-rag,ircot")
+    names = entrants("closed-book,vanilla-rag")
     killed = [r for _, r in compete(
         rounds(names, [ground], tmp_path / "killed"), lm=extractive_lm(), limit=3, progress=note
     )]  # fmt: skip
-    assert asked == ["ircot", "ircot"]
+    assert asked == ["vanilla-rag", "vanilla-rag"]
     whole = [r for _, r in compete(
         rounds(names, [ground], tmp_path / "whole"), lm=extractive_lm(), limit=3
     )]  # fmt: skip
@@ -216,15 +215,17 @@ def test_the_same_lm_is_asked_in_every_run(ground: Ground, tmp_path: Path) -> No
 
 def test_the_static_graph_competes_on_the_same_ground(ground: Ground, tmp_path: Path) -> None:
     pytest.importorskip("igraph")
-    build_graph(Index.open(ground.index), tmp_path / "graph", lm=extractive_lm())
+    index = Index.build(corpus()[:40], tmp_path / "index", kind="sparse")
+    build_graph(index, tmp_path / "graph", lm=extractive_lm())
     both = entrants("vanilla-rag,graph-rag", graphs=True)
-    planned = rounds(both, [replace(ground, graph=tmp_path / "graph")], tmp_path / "out")
+    small = replace(ground, index=tmp_path / "index", graph=tmp_path / "graph")
+    planned = rounds(both, [small], tmp_path / "out")
     static, vanilla = sorted(
         (report for _, report in compete(planned, lm=extractive_lm(), limit=2)),
         key=lambda report: report.protocol.program,
     )
     assert static.protocol.graph is not None and vanilla.protocol.graph is None
-    assert static.protocol.ground == vanilla.protocol.ground
+    assert static.protocol.basis == vanilla.protocol.basis
     assert not static.failed
     assert all({"linking", "ranking", "lm"} <= result.timing.keys() for result in static.results)
     assert any(result.triples for result in static.results)

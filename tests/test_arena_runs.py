@@ -10,10 +10,9 @@ import dspy
 import pytest
 
 from ga_dspy.arena import UnlikeProtocols, collect
-from ga_dspy.arena.runs import TwoRuns
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Protocol, Result, Unfinished
-from ga_dspy.eval.journal import Journal
+from ga_dspy.eval import Protocol, Result
+from ga_dspy.eval.result import RunJournal
 
 
 def questions(n: int, start: int = 0) -> list[dspy.Example]:
@@ -29,7 +28,7 @@ def protocol(examples: Sequence[dspy.Example], program: str, **changes: Any) -> 
 def made(out: Path, program: str, n: int = 3, start: int = 0, **changes: Any) -> None:
     examples = questions(n, start)
     out.mkdir(parents=True)
-    with Journal(out / "journal.sqlite", protocol(examples, program, **changes)) as journal:
+    with RunJournal(out / "journal.sqlite", protocol(examples, program, **changes)) as journal:
         for position, example in enumerate(examples):
             answered = dspy.Prediction(answer=example.answer)
             journal.record(position, Result.from_prediction(example, answered), 0.1)
@@ -59,14 +58,14 @@ def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
-    with Journal(tmp_path / "journal.sqlite", protocol(questions(2), "ircot")):
+    with RunJournal(tmp_path / "journal.sqlite", protocol(questions(2), "ircot")):
         pass
-    with pytest.raises(Unfinished, match="0 of 2"):
+    with pytest.raises(InputError, match="0 of 2"):
         collect([tmp_path])
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "difference"),
     [
         ({"n": 2}, "n 2 (not 3)"),
         ({"n": 4, "start": 1}, "data hotpotqa"),
@@ -75,14 +74,14 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
         ({"retriever": "other"}, "retriever other"),
     ],
 )
-def test_runs_on_unlike_ground_are_refused(
-    changes: dict[str, Any], told: str, tmp_path: Path
+def test_runs_on_other_questions_passages_or_scores_are_refused(
+    changes: dict[str, Any], difference: str, tmp_path: Path
 ) -> None:
     made(tmp_path / "1", "vanilla-rag")
     made(tmp_path / "2", "ircot", **changes)
     with pytest.raises(UnlikeProtocols) as caught:
         collect([tmp_path])
-    assert told in str(caught.value) and str(tmp_path / "2") in str(caught.value)
+    assert difference in str(caught.value) and str(tmp_path / "2") in str(caught.value)
 
 
 def test_k_steps_and_lm_may_differ_within_a_dataset(tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_k_steps_and_lm_may_differ_within_a_dataset(tmp_path: Path) -> None:
     assert [r.mark for r in collect([tmp_path])] == ["", "", ""]
 
 
-def test_runs_on_other_datasets_are_on_ground_of_their_own(tmp_path: Path) -> None:
+def test_runs_on_other_datasets_are_compared_with_their_own(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot")
     made(tmp_path / "2", "ircot", n=2, corpus="c2", dataset="musique")
     made(tmp_path / "3", "ircot", n=2, corpus="c3", dataset="musique", renamed_from="d")
@@ -123,7 +122,7 @@ def test_more_marks_than_letters_go_on_in_pairs(tmp_path: Path) -> None:
 def test_two_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot", k=5)
     made(tmp_path / "2", "ircot", k=7)
-    with pytest.raises(TwoRuns, match=r"both ircot on hotpotqa with a"):
+    with pytest.raises(InputError, match=r"both ircot on hotpotqa with a; expected one run a cell"):
         collect([tmp_path])
 
 
@@ -131,7 +130,7 @@ def test_a_token_budget_is_a_cell_of_its_own(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot")
     made(tmp_path / "2", "ircot", settings={"token_budget": 8000})
     runs = collect([tmp_path])
-    assert runs.budgets == (None, 8000)
+    assert [run.budget for run in runs] == [None, 8000]
     within, without = runs.get("ircot", "hotpotqa", "a", 8000), runs.get("ircot", "hotpotqa", "a")
     assert within and within.path.name == "2"
     assert without and without.path.name == "1"

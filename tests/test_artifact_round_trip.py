@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga_dspy.artifact import Recipe, Score, Scores, load, save, show, verify
-from ga_dspy.lm.scripted import scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
 from ga_dspy.signatures import GraphProposal
+from ga_dspy.testing import scripted_lm
 
 LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
 CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")
@@ -300,7 +300,7 @@ for name in ("mlflow", "torch", "faiss", "datasets", "lightgbm", "sentence_trans
     sys.modules[name] = None  # importing it fails
 import dspy
 from ga_dspy.artifact import load
-from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.testing import scripted_lm
 
 program = load(sys.argv[1], retriever=lambda query, k: ["Montana | Its capital is Helena."])
 reply = {"verdict": "answered", "cited": "1", "answer": "Helena"}

@@ -16,20 +16,13 @@ from pydantic import BaseModel
 
 from ga_dspy.artifact import (
     PROGRAMS,
-    AlreadyThere,
-    CannotSave,
-    FieldMismatch,
-    NotAnArtifact,
     SecretFound,
-    UnknownKeys,
-    UnknownProgram,
-    WrongShape,
     load,
     register,
     save,
     show,
 )
-from ga_dspy.errors import InputError
+from ga_dspy.errors import ArtifactError, InputError
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 
@@ -130,13 +123,13 @@ def test_lms_with_keys_are_left_out_of_the_artifact(tmp_path: Path) -> None:
 
 
 def test_an_address_is_no_model_name(tmp_path: Path) -> None:
-    with pytest.raises(CannotSave, match="an address as the name of an LM"):
+    with pytest.raises(ArtifactError, match="an address as the name of an LM"):
         save(VanillaRAG(search), tmp_path / "a", lms={"task": "http://localhost:8000/v1"})
 
 
 def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
     save(VanillaRAG(search, k=3), tmp_path / "a")
-    with pytest.raises(AlreadyThere, match="overwrite=True"):
+    with pytest.raises(ArtifactError, match="overwrite=True"):
         save(VanillaRAG(search, k=4), tmp_path / "a")
     assert show(tmp_path / "a").manifest.settings["k"] == 3
     save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
@@ -147,7 +140,7 @@ def test_an_artifact_is_replaced_only_where_that_is_asked_for(tmp_path: Path) ->
 def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path: Path) -> None:
     save(VanillaRAG(search), tmp_path / "a")
     (tmp_path / "a" / "thesis.txt").write_text("years of work")
-    with pytest.raises(NotAnArtifact, match=r"thesis\.txt"):
+    with pytest.raises(ArtifactError, match=r"thesis\.txt"):
         save(VanillaRAG(search), tmp_path / "a", overwrite=True)
     assert (tmp_path / "a" / "thesis.txt").read_text() == "years of work"
 
@@ -157,7 +150,7 @@ def test_a_file_or_a_link_is_never_replaced(tmp_path: Path) -> None:
     save(VanillaRAG(search), tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for name in ("file", "link"):
-        with pytest.raises(NotAnArtifact):
+        with pytest.raises(ArtifactError, match="a free path or an artifact to replace"):
             save(VanillaRAG(search), tmp_path / name, overwrite=True)
 
 
@@ -238,7 +231,7 @@ def test_a_process_killed_between_the_files_leaves_no_half_artifact(tmp_path: Pa
 def test_lm_settings_on_a_predictor_are_not_dropped_in_silence(tmp_path: Path) -> None:
     program = VanillaRAG(search)
     program.answer.update_config(temperature=0.7)
-    with pytest.raises(CannotSave, match=r"LM settings of predictor 'answer' \(\['temperature'\]"):
+    with pytest.raises(ArtifactError, match=r"LM settings of predictor 'answer' \(.'temperature'"):
         save(program, tmp_path / "a")
 
 
@@ -251,7 +244,7 @@ class Anything:
 
 @pytest.mark.parametrize("value", [Anything(), "\ud800", math.nan], ids=["object", "half", "nan"])
 def test_a_demo_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(CannotSave, match="cannot be saved"):
+    with pytest.raises(ArtifactError, match="cannot be saved"):
         save(demo(passages=value), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
@@ -262,7 +255,7 @@ class Citation(BaseModel):
 
 @pytest.mark.parametrize("value", [("a", "b"), Citation(title="a")], ids=["tuple", "model"])
 def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(CannotSave, match="'answer', whose prompt under"):
+    with pytest.raises(ArtifactError, match="'answer', whose prompt under"):
         save(demo(passages=value), tmp_path / "a")
 
 
@@ -271,7 +264,7 @@ def test_a_program_whose_fields_were_changed_would_not_load_and_is_not_saved(
 ) -> None:
     program = VanillaRAG(search)
     program.answer.signature = program.answer.signature.append("mood", dspy.OutputField(), str)
-    with pytest.raises(FieldMismatch, match="mood"):
+    with pytest.raises(ArtifactError, match="mood"):
         save(program, tmp_path / "a")
 
 
@@ -280,12 +273,12 @@ class Variant(GraphAnchor):
 
 
 def test_a_subclass_is_another_program(tmp_path: Path) -> None:
-    with pytest.raises(UnknownProgram, match="'Variant' is unknown"):
+    with pytest.raises(ArtifactError, match="'Variant' is unknown"):
         save(Variant(search), tmp_path / "a")
 
 
 def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.artifact.known.PROGRAMS", dict(PROGRAMS))
+    monkeypatch.setattr("ga_dspy.artifact.state.PROGRAMS", dict(PROGRAMS))
     assert register(Variant) is Variant
     assert register(Variant) is Variant
     impostor = type("GraphAnchor", (Variant,), {})
@@ -296,20 +289,20 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("told", "error"),
     [
-        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, UnknownKeys),
-        ({"scores": {"n": 3, "after": {}, "verdict": "great"}}, WrongShape),
-        ({"scores": {"n": 3, "after": {}, "p_value": 2}}, WrongShape),
-        ({"cost": {"calls": 3}}, WrongShape),
-        ({"recipe": {}}, WrongShape),
-        ({"created": datetime(2025, 1, 1)}, WrongShape),
-        ({"data": {"train": {"rows": {1}, "of": Anything()}}}, CannotSave),
+        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, "has unknown keys"),
+        ({"scores": {"n": 3, "after": {}, "verdict": "great"}}, "does not have the expected shape"),
+        ({"scores": {"n": 3, "after": {}, "p_value": 2}}, "does not have the expected shape"),
+        ({"cost": {"calls": 3}}, "does not have the expected shape"),
+        ({"recipe": {}}, "does not have the expected shape"),
+        ({"created": datetime(2025, 1, 1)}, "does not have the expected shape"),
+        ({"data": {"train": {"rows": {1}, "of": Anything()}}}, "cannot be saved"),
     ],
     ids=str,
 )
 def test_what_is_told_about_a_program_must_have_its_shape(
-    tmp_path: Path, told: dict[str, Any], error: type[Exception]
+    tmp_path: Path, told: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(ArtifactError, match=error):
         save(VanillaRAG(search), tmp_path / "a", **told)
     assert list(tmp_path.iterdir()) == []
 

@@ -6,7 +6,7 @@ import dspy
 
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.graph import linearise
-from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.testing import scripted_lm
 
 QUESTION = (
     "What singer who sang in church during her childhood did Stacy Barthe pen album tracks for?"

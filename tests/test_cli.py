@@ -6,87 +6,88 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 ARTIFACT = ROOT / "artifacts" / "demo"
 
 
-def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "from ga_dspy.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sparse index over the shipped corpus, built by the command."""
     pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("cli")
     out = folder / "index"
     corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
-    done = run("index", "build", corpus, "--out", out, "--kind", "sparse", cwd=folder)
+    done = command("index", "build", corpus, "--out", out, "--kind", "sparse", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "112 passages" in done.stdout
     return out
 
 
-def test_ask_shows_the_steps_the_answer_and_what_answered(index: Path, tmp_path: Path) -> None:
-    done = run("ask", "Which river does Bath lie on?", "--index", index, cwd=tmp_path)
+def test_ask_shows_the_steps_the_answer_and_what_answered(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    done = command("ask", "Which river does Bath lie on?", "--index", index, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for part in ("Step 1", "query", "passages", "judgement", "Answer", "embedded extractive LM"):
         assert part in done.stdout
 
 
-def test_ask_prints_nothing_but_json_where_asked(index: Path, tmp_path: Path) -> None:
-    done = run("ask", "Which river does Bath lie on?", "--index", index, "--json", cwd=tmp_path)
+def test_ask_prints_nothing_but_json_where_asked(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    done = command("ask", "Which river does Bath lie on?", "--index", index, "--json", cwd=tmp_path)
     record = json.loads(done.stdout)
     assert record["lm"] == "ga-dspy/extractive"
     assert {"answer", "supported", "evidence", "passages", "graph", "steps", "calls"} <= set(record)
 
 
 def test_eval_writes_a_summary_and_predictions_and_goes_on_where_it_stopped(
-    index: Path, tmp_path: Path
+    command: Command, index: Path, tmp_path: Path
 ) -> None:
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
     args = ("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "4",
             "--program", "vanilla-rag", "--out", tmp_path / "run")  # fmt: skip
-    first = run(*args, cwd=tmp_path)
+    first = command(*args, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert {"dataset", "program", "lm", "n", "f1", "em", "acc", "support_recall", "failures",
             "steps_mean", "lm_calls_mean", "seconds"} <= set(summary)  # fmt: skip
     assert (summary["n"], summary["failures"], summary["lm_calls_mean"]) == (4, 0, 1.0)
     assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 4
-    assert run(*args, cwd=tmp_path).returncode == 0
+    assert command(*args, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
 
 
-def test_ask_and_eval_take_a_compiled_program(index: Path, tmp_path: Path) -> None:
+def test_ask_and_eval_take_a_compiled_program(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
     question = "Which river does Bath lie on?"
-    done = run("ask", question, "--index", index, "--artifact", ARTIFACT, "--json", cwd=tmp_path)
+    done = command(
+        "ask", question, "--index", index, "--artifact", ARTIFACT, "--json", cwd=tmp_path
+    )
     assert len(json.loads(done.stdout)["steps"]) >= 1
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
     args = ("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "2",
             "--artifact", ARTIFACT, "--out", tmp_path / "run")  # fmt: skip
-    assert run(*args, cwd=tmp_path).returncode == 0
+    assert command(*args, cwd=tmp_path).returncode == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["program"] == str(ARTIFACT)
 
 
-def test_an_evaluation_is_logged_to_mlflow_where_asked(index: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_logged_to_mlflow_where_asked(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
     mlflow = pytest.importorskip("mlflow")
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
     store = f"sqlite:///{tmp_path / 'runs.db'}"
-    done = run("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit", "2",
-               "--program", "vanilla-rag", "--out", tmp_path / "run", "--track", store,
+    done = command("eval", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit",
+                   "2", "--program", "vanilla-rag", "--out", tmp_path / "run", "--track", store,
                cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "MLflow: run" in done.stdout
@@ -94,20 +95,20 @@ def test_an_evaluation_is_logged_to_mlflow_where_asked(index: Path, tmp_path: Pa
     assert [r.data.params["program"] for r in runs] == ["vanilla-rag"]
 
 
-def test_an_artifact_is_shown_compared_and_verified(tmp_path: Path) -> None:
-    shown = run("artifact", "show", ARTIFACT, cwd=tmp_path)
+def test_an_artifact_is_shown_compared_and_verified(command: Command, tmp_path: Path) -> None:
+    shown = command("artifact", "show", ARTIFACT, cwd=tmp_path)
     for part in ("GraphAnchor", "bootstrap-rs", "ga-dspy/extractive", "sha256", "read", "answer"):
         assert part in shown.stdout
-    assert "no difference" in run("artifact", "diff", ARTIFACT, ARTIFACT, cwd=tmp_path).stdout
-    assert "is intact" in run("artifact", "verify", ARTIFACT, cwd=tmp_path).stdout
+    assert "no difference" in command("artifact", "diff", ARTIFACT, ARTIFACT, cwd=tmp_path).stdout
+    assert "is intact" in command("artifact", "verify", ARTIFACT, cwd=tmp_path).stdout
 
 
-def test_a_tampered_artifact_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_tampered_artifact_is_said_to_be_so(command: Command, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(ARTIFACT, copy, ignore=shutil.ignore_patterns("run"))
     program = copy / "program.json"
     program.write_text(program.read_text().replace("shortest span", "longest span"))
-    done = run("artifact", "verify", copy, cwd=tmp_path)
+    done = command("artifact", "verify", copy, cwd=tmp_path)
     assert done.returncode == 1
     assert "digest" in done.stdout or "sha256" in done.stdout
 
@@ -129,17 +130,21 @@ def test_a_tampered_artifact_is_said_to_be_so(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_one_clear_line_and_exit_code_2(
-    index: Path, tmp_path: Path, args: tuple[str, ...], message: str
+    command: Command, index: Path, tmp_path: Path, args: tuple[str, ...], message: str
 ) -> None:
     data = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
-    done = run(*(arg.format(index=index, data=data) for arg in args), cwd=tmp_path)
+    done = command(*(arg.format(index=index, data=data) for arg in args), cwd=tmp_path)
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if line.startswith("ga-dspy: ")]
     assert len(said) == 1 and message in said[0]
     assert "Traceback" not in done.stderr
 
 
-def test_help_names_every_command(tmp_path: Path) -> None:
-    done = run("--help", cwd=tmp_path)
+def test_help_of_a_process_of_its_own_names_every_command(tmp_path: Path) -> None:
+    code = "from ga_dspy.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"],
+        capture_output=True, text=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
     for command in ("demo", "ask", "eval", "index", "bench", "fit-extractive"):
         assert command in done.stdout

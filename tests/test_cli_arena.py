@@ -4,57 +4,55 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 DATA = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
 
 
-def run(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "from ga_dspy.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sparse index over the shipped corpus, and an arena of two questions."""
     pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("arena-cli")
     corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
-    built = run("index", "build", corpus, "--out", "index", "--kind", "sparse", cwd=folder)
+    built = command("index", "build", corpus, "--out", "index", "--kind", "sparse", cwd=folder)
     assert built.returncode == 0, built.stderr
-    done = arena(folder, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2")
+    done = arena(
+        command, folder, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2"
+    )
     assert done.returncode == 0, done.stderr
     assert "3 runs in runs" in done.stdout and "ga-dspy report runs" in done.stdout
     return folder
 
 
-def arena(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def arena(command: Command, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     given = ("--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "runs")
-    return run("arena", *given, *args, cwd=folder)
+    return command("arena", *given, *args, cwd=folder)
 
 
-def test_an_arena_leaves_a_run_a_method_and_does_not_ask_twice(home: Path) -> None:
+def test_an_arena_leaves_a_run_a_method_and_does_not_ask_twice(
+    command: Command, home: Path
+) -> None:
     runs = home / "runs" / "hotpotqa-questions_dev"
     assert {path.name for path in runs.iterdir()} == {"vanilla-rag", "graph-anchor", "closed-book"}
     before = {path: path.read_bytes() for path in runs.glob("*/summary.json")}
-    again = arena(home, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2")
+    again = arena(
+        command, home, "--programs", "vanilla-rag,graph-anchor,closed-book", "--limit", "2"
+    )
     assert again.returncode == 0
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_report_has_tables_pictures_and_every_protocol(home: Path, tmp_path: Path) -> None:
+def test_a_report_has_tables_pictures_and_every_protocol(
+    command: Command, home: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
-    done = run("report", home / "runs", "--out", tmp_path / "report", cwd=home)
+    done = command("report", home / "runs", "--out", tmp_path / "report", cwd=home)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Table 1: methods" in text and "embedded extractive LM (no LLM)" in text
@@ -66,21 +64,21 @@ def test_a_report_has_tables_pictures_and_every_protocol(home: Path, tmp_path: P
 
 
 def test_runs_on_other_questions_are_refused_in_one_table_unless_marked(
-    home: Path, tmp_path: Path
+    command: Command, home: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    other = run("eval", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--limit", "3",
-                "--program", "ircot", "--out", tmp_path / "other", cwd=home)  # fmt: skip
+    other = command("eval", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--limit",
+                    "3", "--program", "ircot", "--out", tmp_path / "other", cwd=home)  # fmt: skip
     assert other.returncode == 0, other.stderr
     both = ("report", home / "runs", tmp_path / "other", "--out", tmp_path / "report")
-    refused = run(*both, cwd=home)
+    refused = command(*both, cwd=home)
     assert refused.returncode == 2
     assert "cannot stand in one table" in refused.stderr and "--unlike" in refused.stderr
-    assert run(*both, "--unlike", cwd=home).returncode == 0
+    assert command(*both, "--unlike", cwd=home).returncode == 0
     assert "(a)" in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_a_renamed_copy_is_written_and_told_of(tmp_path: Path) -> None:
+def test_a_renamed_copy_is_written_and_told_of(command: Command, tmp_path: Path) -> None:
     source = tmp_path / "dev.json"
     paragraphs = [
         ["Mira Oldfield", ["Mira Oldfield (born 1931) was a painter from Tarvin."]],
@@ -92,7 +90,7 @@ def test_a_renamed_copy_is_written_and_told_of(tmp_path: Path) -> None:
         "supporting_facts": [["Mira Oldfield", 0], ["Tarvin", 0]],
     }  # fmt: skip
     source.write_text(json.dumps([row]))
-    done = run("data", "rename", source, "--seed", "3", "--out", "copy.json", cwd=tmp_path)
+    done = command("data", "rename", source, "--seed", "3", "--out", "copy.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "100.0 % of the questions" in done.stdout
     copy = (tmp_path / "copy.json").read_text()
@@ -114,9 +112,9 @@ def test_a_renamed_copy_is_written_and_told_of(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_one_clear_line_and_exit_code_2(
-    home: Path, args: tuple[str | Path, ...], message: str
+    command: Command, home: Path, args: tuple[str | Path, ...], message: str
 ) -> None:
-    done = run(*args, cwd=home)
+    done = command(*args, cwd=home)
     assert done.returncode == 2
     said = [line for line in done.stderr.splitlines() if line.startswith("ga-dspy: ")]
     assert len(said) == 1 and message in said[0]

@@ -99,7 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(folder: Path) -> str:
     """What the build of `folder / "graph"` printed."""
     return said("build", "--index", "index", "--out", "graph", "--labels", "labels.json",
-                "--summaries", cwd=folder, start=run)  # fmt: skip
+                "--summaries", cwd=folder)  # fmt: skip
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_build_tells_its_cost_first_and_its_sizes_last(graph: Path, built: str
     manifest = open_graph(graph).manifest
     assert re.search(r"to read: 112 passages, about 112 LM calls and [\d,]+ tokens", built)
     assert "the same command goes on" in built
-    for what, count in (("things", manifest.things), ("relations", manifest.relations),
+    for what, count in (("entities", manifest.entities), ("relations", manifest.relations),
                         ("communities", manifest.communities)):  # fmt: skip
         assert f"{what} {count}" in built
     assert "failed 0 of 112 passages" in built
@@ -132,7 +132,7 @@ def test_a_build_that_is_done_asks_for_nothing(graph: Path, folder: Path) -> Non
 
 def test_stats_tell_sizes_wordings_and_central_things(graph: Path, folder: Path) -> None:
     told = said("stats", graph, "--label", "yard", cwd=folder)
-    assert f"things {open_graph(graph).manifest.things}," in told
+    assert f"entities {open_graph(graph).manifest.entities}," in told
     assert "born" in told and "River Avon" in told
 
 
@@ -195,7 +195,7 @@ def test_a_picture_is_drawn(graph: Path, folder: Path) -> None:
     (avon,) = whole.find("River Avon")
     near = len({avon, *whole.network.neighbors(avon)})
     args = ("picture", graph, "River Avon", "--label", "yard", "--hops", "1")
-    assert f"wrote near.png {near} things" in said(*args, "--out", "near.png", cwd=folder)
+    assert f"wrote near.png {near} entities" in said(*args, "--out", "near.png", cwd=folder)
     assert (folder / "near.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -249,7 +249,7 @@ def test_an_update_tells_what_was_read_added_and_deleted(graph: Path, folder: Pa
     told = said("update", "--index", "grown", "--graph", copy, cwd=folder)
     assert "read 2 passages: 1 new, 1 changed" in told
     assert "deleted 1 passage " in told
-    assert re.search(r"things \d+ added, \d+ gone: \d+ now", told)
+    assert re.search(r"entities \d+ added, \d+ gone: \d+ now", told)
     assert re.search(r"communities \d+ unchanged, \d+ renewed", told)
     assert open_graph(copy).graph.find("Zorn")
     again = said("update", "--index", "grown", "--graph", copy, cwd=folder)
@@ -274,7 +274,7 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "line 2 is no"),
         (("build", "--index", "index", "--out", "x", "--bring", "gone.csv"), "gone.csv: no such"),
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
-        (("paths", "{graph}", "Bath", "bath"), "are the same thing"),
+        (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
         (("communities", "{graph}", "--number", "999"), "--number 999"),
         (("picture", "{graph}", "Bath", "--out", "bath.pdf"), "a file ending in .png"),
         (("export", "{graph}", "--to", "xml", "--out", "x"), "--to xml"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.artifact import verify
-from ga_dspy.cli.compile import CompileArgs, run_compile
+from ga_dspy.cli.compile import compile_program
 from ga_dspy.demo import corpus, questions
 from ga_dspy.retrieval import Index
 
@@ -26,18 +26,10 @@ def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -
         pytest.importorskip(package)
     Index.build(corpus(), tmp_path / "index")
     again = tmp_path / "demo"
-    run_compile(
-        CompileArgs(
-            dataset="hotpotqa",
-            train=questions("train"),
-            validation="10",
-            test=questions("dev"),
-            index=tmp_path / "index",
-            out=again,
-            recipe="bootstrap-rs",
-            track=False,
-        )
-    )
+    compile_program(
+        "hotpotqa", questions("train"), "10", tmp_path / "index", again,
+        test=questions("dev"), recipe_name="bootstrap-rs", track=False,
+    )  # fmt: skip
     program = "program.json"
     assert (again / program).read_bytes() == (ARTIFACT / program).read_bytes()
     assert timeless(again) == timeless(ARTIFACT)

@@ -47,10 +47,10 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         drawing.canvas(4.0, 3.0)
 
 
-def test_the_style_costs_no_matplotlib_until_something_is_drawn() -> None:
+def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:
     code = (
-        "import sys, ga_dspy.drawing, ga_dspy.optimize.plots, ga_dspy.arena.figures;"
-        "sys.exit('matplotlib' in sys.modules)"
+        "import sys, ga_dspy.arena.report, ga_dspy.optimize.plots, ga_dspy.arena.figures;"
+        "sys.exit(bool({'matplotlib', 'pandas', 'textalloc'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -72,6 +72,28 @@ def test_small_print_is_broken_to_fit_the_picture() -> None:
     assert figure.get_supxlabel().splitlines()[-1] == "a line of its own"
     box = next(t for t in figure.texts if "of its own" in t.get_text()).get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+
+
+def test_labels_stand_off_marks_and_bars_and_leave_the_limits_as_they_are() -> None:
+    figure, (axes,) = drawing.canvas(5.0, 4.0)
+    points = [(x, 5.0, 2.0, 8.0) for x in (1.0, 1.1, 1.2, 4.0)]
+    axes.set(xlim=(0.0, 5.0), ylim=(0.0, 10.0))
+    labels = [drawing.Label(f"label {x}", x, high) for x, _, _, high in points]
+    drawing.label_points(figure, axes, labels, points)
+    figure.savefig(BytesIO(), dpi=figure.dpi)
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == len(points)
+    for x, _, low, high in points:
+        (place, bottom), (_, top) = axes.transData.transform([(x, low), (x, high)])
+        assert not any(b.x0 < place < b.x1 and b.y0 < top and b.y1 > bottom for b in boxes)
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0.0, 5.0), (0.0, 10.0))
+
+
+def test_without_textalloc_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textalloc", None)
+    figure, (axes,) = drawing.canvas(4.0, 3.0)
+    with pytest.raises(MissingExtra, match=r"textalloc.*ga-dspy\[report\]"):
+        drawing.label_points(figure, axes, [], [])
 
 
 def test_counts_stand_under_their_ticks_in_named_rows() -> None:

@@ -1,4 +1,4 @@
-"""Loading question files: the four layouts, the hub's layout, dirty rows, wrong files."""
+"""Loading question files: the four layouts, the hub's, dirty rows, wrong files, public samples."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import (
-    UnknownDataset,
-    UnusableRows,
-    WrongFormat,
-    detect,
-    from_hub,
-    load,
-    read,
-    sample,
-)
+from ga_dspy.eval import detect, exact_match, from_hub, load, read, sample
 
 
 def hotpot_row(**changes: Any) -> dict[str, Any]:
@@ -204,7 +195,7 @@ def test_rows_that_cannot_be_asked_are_listed_by_position(tmp_path: Path) -> Non
         (4, "no question"),
     ]
     assert (loaded.report.rows, loaded.report.examples) == (4, 1)
-    with pytest.raises(UnusableRows, match=r"3 of 4 rows .* row 1 \(no answer\), row 3"):
+    with pytest.raises(InputError, match=r"3 of 4 rows .* row 1 \(no answer\), row 3"):
         load("hotpotqa", path)
 
 
@@ -260,18 +251,18 @@ def test_a_line_separator_inside_a_string_does_not_end_the_row(tmp_path: Path) -
 def test_a_wrong_file_is_one_clear_error(content: bytes, found: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(content)
-    with pytest.raises(WrongFormat, match=found):
+    with pytest.raises(InputError, match=found):
         load("hotpotqa", path)
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(WrongFormat, match="No such file"):
+    with pytest.raises(InputError, match="No such file"):
         load("hotpotqa", tmp_path / "none.json")
 
 
 def test_another_datasets_file_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.jsonl", [musique_row()])
-    with pytest.raises(WrongFormat, match=r"fields of musique.*load it as 'musique'"):
+    with pytest.raises(InputError, match=r"fields of musique.*load it as 'musique'"):
         load("hotpotqa", path)
 
 
@@ -281,7 +272,7 @@ def test_2wiki_questions_without_the_optional_fields_load_as_2wiki(tmp_path: Pat
 
 
 def test_an_unknown_dataset_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownDataset, match="one of hotpotqa, musique"):
+    with pytest.raises(InputError, match="one of hotpotqa, musique"):
         load("squad", tmp_path / "x.json")
 
 
@@ -333,3 +324,42 @@ def test_a_sample_keeps_the_order_and_repeats_with_its_seed(tmp_path: Path) -> N
     assert drawn != [e.id for e in sample(examples, 10, seed=4)]
     with pytest.raises(InputError, match="from 1 to 30"):
         sample(examples, 31, seed=3)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("dataset", "file", "rows", "flaws"),
+    [
+        ("hotpotqa", "hotpotqa/train.json", 200, {"fewer paragraphs": 1}),
+        ("hotpotqa", "hotpotqa/dev_distractor.json", 171, {"fewer paragraphs": 1}),
+        (
+            "hotpotqa",
+            "hotpotqa/dev_fullwiki.json",
+            457,
+            {"fewer paragraphs": 2, "gold paragraph not in context": 320, "no context": 2},
+        ),
+        ("musique", "musique/train.jsonl", 100, {}),
+        ("musique", "musique/dev.jsonl", 100, {}),
+        ("2wikimultihopqa", "2wikimultihopqa/dev.json", 250, {}),
+        ("bamboogle", "bamboogle/test.json", 125, {}),
+    ],
+)
+def test_every_row_of_a_real_file_becomes_a_question(
+    dataset: str, file: str, rows: int, flaws: dict[str, int], data: Path
+) -> None:
+    path = data / file
+    loaded = read(dataset, path)
+    assert detect(path) == dataset
+    assert len(loaded.examples) == loaded.report.rows == rows
+    assert len({example.id for example in loaded.examples}) == rows
+    assert loaded.report.unusable == ()
+    assert loaded.report.flaws == flaws
+    assert all(exact_match(example.answer, example.answers) == 1.0 for example in loaded.examples)
+    named = dataset != "bamboogle"
+    assert all(bool(example.gold_titles) == named for example in loaded.examples)
+
+
+@pytest.mark.data
+def test_a_passage_corpus_is_not_taken_for_a_question_file(data: Path) -> None:
+    with pytest.raises(InputError, match="no row has a field 'question'"):
+        detect(data / "2wikimultihopqa" / "corpus.json")

@@ -1,21 +1,25 @@
-"""Renaming rows: consistent, invented, readable, and nothing that decides a score gets lost."""
+"""Renaming: consistent, invented, readable, nothing that decides a score gets lost; the files."""
 
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga_dspy.eval import DatasetName, normalise
-from ga_dspy.eval.renaming import AnswersLost, NothingToRead, Renamed, rename_rows
+from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.eval import DatasetName, normalise, read
+from ga_dspy.eval.datasets import detect, read_rows
+from ga_dspy.eval.protocol import file_digest
+from ga_dspy.eval.renaming import Renamed, provenance, record_path, rename_file, rename_rows
 from ga_dspy.eval.renaming import rename as rename_module
-from ga_dspy.eval.renaming.plan import Plan
-from ga_dspy.eval.renaming.replace import rename_row
+from ga_dspy.eval.renaming.plan import Plan, rename_row
 
 Row = dict[str, Any]
 
@@ -316,7 +320,7 @@ def test_a_copy_in_which_an_answer_got_lost_is_refused(monkeypatch: pytest.Monke
         return {**row, "answer": "Nowhere"}
 
     monkeypatch.setattr(rename_module, "rename_row", spoilt)
-    with pytest.raises(AnswersLost, match=r"answers of 1 questions .*q1.* use another seed"):
+    with pytest.raises(InputError, match=r"answers of 1 questions .*q1.* use another seed"):
         rename_rows([FAMILY], "hotpotqa", 3)
 
 
@@ -335,11 +339,12 @@ def test_a_word_that_an_answer_needs_unchanged_is_kept() -> None:
 
 
 def test_questions_without_paragraphs_are_refused() -> None:
-    with pytest.raises(NothingToRead, match="Bamboogle has no paragraphs"):
+    with pytest.raises(InputError, match="Bamboogle has no paragraphs"):
         rename_rows([{"question": "Who was Ludo Hasek?", "answer": "a singer"}], "bamboogle", 3)
 
 
-NAMES = st.from_regex(r"\A[A-Z][a-z]{3,7}\Z")
+LETTERS = st.sampled_from("abcdefghijklmnopqrstuvwxyz")
+NAMES = st.lists(LETTERS, min_size=4, max_size=8).map(lambda letters: "".join(letters).title())
 
 
 @settings(max_examples=40, deadline=None)
@@ -362,3 +367,156 @@ def test_old_and_new_words_pair_one_to_one_and_digits_stay(
     assert not {word for text in new for word in text.split()} & words(text_of(row))
     assert re.findall(r"\d+", text_of(row)) == re.findall(r"\d+", text_of(result.rows[0]))
     assert result.report.derivable_in_copy == result.report.derivable_in_source
+
+
+ROW: dict[str, Any] = {
+    "_id": "q1",
+    "question": "Where does Ludo Hasek live?",
+    "answer": "Kremsau",
+    "supporting_facts": [["Ludo Hasek", 0]],
+    "context": [["Ludo Hasek", ["Ludo Hasek (born 1961) lives in Kremsau.", " He paints."]]],
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps([ROW, {**ROW, "_id": "q2"}]), encoding="utf-8")
+    return path
+
+
+def test_a_copy_has_the_sources_format_fields_ids_and_order(source: Path, tmp_path: Path) -> None:
+    rename_file(source, tmp_path / "copy.json", 5)
+    rows = json.loads((tmp_path / "copy.json").read_text(encoding="utf-8"))
+    assert [row["_id"] for row in rows] == ["q1", "q2"]
+    assert [list(row) for row in rows] == [list(ROW), list(ROW)]
+    assert rows[0]["answer"] != "Kremsau"
+
+
+def test_json_lines_stay_json_lines(tmp_path: Path) -> None:
+    source, out = tmp_path / "dev.jsonl", tmp_path / "copy.jsonl"
+    source.write_text(f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n", encoding="utf-8")
+    rename_file(source, out, 5)
+    assert [json.loads(line)["_id"] for line in out.read_text("utf-8").splitlines()] == ["q1"] * 2
+
+
+def test_the_same_seed_writes_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    for name, seed in (("a.json", 5), ("b.json", 5), ("c.json", 6)):
+        rename_file(source, tmp_path / name, seed)
+    a, b, c = (file_digest(tmp_path / name) for name in ("a.json", "b.json", "c.json"))
+    assert a == b != c
+
+
+def test_the_record_names_source_seed_and_digests_but_no_text(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy.json"
+    report = rename_file(source, out, 5)
+    known = provenance(out)
+    assert known is not None
+    assert (known.source, known.seed, known.questions) == ("dev.json", 5, 2)
+    assert (known.source_sha256, known.sha256) == (file_digest(source), file_digest(out))
+    assert known.derivable_in_copy == report.derivable_in_copy == 1.0
+    text = record_path(out).read_text(encoding="utf-8")
+    assert "Hasek" not in text and "Kremsau" not in text
+
+
+def test_a_file_without_a_record_has_no_provenance(source: Path) -> None:
+    assert provenance(source) is None
+
+
+def test_a_copy_that_was_changed_afterwards_is_refused(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy.json"
+    rename_file(source, out, 5)
+    out.write_text(out.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    with pytest.raises(DamagedFile, match="make the copy again"):
+        provenance(out)
+
+
+def test_a_damaged_record_is_refused(source: Path) -> None:
+    record_path(source).write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be read as the record"):
+        provenance(source)
+
+
+def test_the_mapping_is_written_only_on_request(source: Path, tmp_path: Path) -> None:
+    rename_file(source, tmp_path / "copy.json", 5, mapping=tmp_path / "names.csv")
+    with (tmp_path / "names.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["old"]: row for row in csv.DictReader(file)}
+    assert rows["Ludo Hasek"]["kind"] == "person"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "copy.json",
+        "copy.json.rename.json",
+        "dev.json",
+        "names.csv",
+    ]
+
+
+def test_the_source_is_never_written_to(source: Path) -> None:
+    with pytest.raises(InputError, match="is the source itself"):
+        rename_file(source, source, 5)
+
+
+def test_a_file_of_another_dataset_is_refused_and_nothing_is_written(
+    source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="a file of musique"):
+        rename_file(source, tmp_path / "copy.json", 5, dataset="musique")
+    assert not (tmp_path / "copy.json").exists()
+
+
+@pytest.mark.data
+def test_bamboogle_has_nothing_to_read_the_new_names_from(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Bamboogle has no paragraphs"):
+        rename_file(data / "bamboogle" / "test.json", tmp_path / "copy.json", 5)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [
+        ("hotpotqa", "hotpotqa/dev_distractor.json"),
+        ("hotpotqa", "hotpotqa/dev_fullwiki.json"),
+        ("2wikimultihopqa", "2wikimultihopqa/dev.json"),
+        ("musique", "musique/dev.jsonl"),
+    ],
+)
+def test_real_rows_load_as_before_with_their_digits_titles_and_answers(
+    dataset: str, file: str, data: Path, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "source.json", tmp_path / "copy.json"
+    path.write_text(json.dumps(read_rows(data / file)[:20]), encoding="utf-8")
+    report = rename_file(path, out, 7)
+    source, copied = read(dataset, path), read(dataset, out)
+    assert report.derivable_in_copy >= report.derivable_in_source > 0.5
+    assert copied.report.flaws == source.report.flaws
+    assert copied.report.examples == source.report.examples
+    for old, new in zip(source.examples, copied.examples, strict=True):
+        assert (old.id, old.type, len(old.gold_titles)) == (new.id, new.type, len(new.gold_titles))
+    assert _digits(path) == _digits(out)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file",
+    [
+        "hotpotqa/train.json",
+        "hotpotqa/dev_distractor.json",
+        "hotpotqa/dev_fullwiki.json",
+        "2wikimultihopqa/dev.json",
+        "musique/train.jsonl",
+        "musique/dev.jsonl",
+    ],
+)
+def test_a_whole_real_file_loses_no_answer_and_leaks_no_name(file: str, data: Path) -> None:
+    rows = [row for row in read_rows(data / file) if isinstance(row, dict)]
+    report = rename_rows(rows, detect(data / file), 7).report
+    assert report.leaks == 0
+    assert report.derivable_in_copy >= report.derivable_in_source
+
+
+def _digits(path: Path) -> list[str]:
+    rows = [row for row in read_rows(path) if isinstance(row, dict)]
+    for row in rows:
+        for name in ("entity_ids", "evidences_id", "answer_id"):
+            row.pop(name, None)
+    return re.findall(r"\d+", json.dumps(rows, ensure_ascii=False))

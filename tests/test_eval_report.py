@@ -1,4 +1,4 @@
-"""Reports: means with failures as 0, breakdowns, intervals, and the test between two runs."""
+"""Reports: means with failures as 0, breakdowns, the test between two runs, measures by hand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ import random
 from pathlib import Path
 from typing import Any
 
+import dspy
 import pytest
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, Report, Result, paired_test
-from ga_dspy.eval.statistics import bootstrap_interval, paired_permutation
+from ga_dspy.eval.report import (
+    by_step,
+    faithful_share,
+    grounded_share,
+    judgements,
+    steps_reached,
+    timing,
+    usage_by_step,
+)
+from ga_dspy.eval.result import StepTrace
+from ga_dspy.eval.scores import bootstrap_interval, paired_permutation
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.passage import Passage
+from ga_dspy.programs import EvidenceLink, Step, Usage
 
 PROTOCOL = Protocol.of([], dataset="made", source="made", program="p", lm="none")
 
@@ -35,10 +48,6 @@ def result(number: int, answer: str | None = "yes", **more: Any) -> Result:
 def failure(number: int, **more: Any) -> Result:
     untold = {"steps": None, "calls": None, "tokens": None}
     return result(number, None, **{**untold, "error": "ValueError: x", **more})
-
-
-def report(*results: Result) -> Report:
-    return Report(PROTOCOL, results, 1.5)
 
 
 def test_the_summary_has_exactly_the_stated_keys(tmp_path: Path) -> None:
@@ -147,7 +156,202 @@ def test_runs_that_share_no_question_cannot_be_compared() -> None:
 def test_an_unwritable_directory_leaves_the_old_summary(tmp_path: Path) -> None:
     report(result(1)).write(tmp_path)
     before = (tmp_path / "summary.json").read_bytes()
-    (tmp_path / "summary.json.partial").mkdir()
+    (tmp_path / ".summary.json.partial").mkdir()
     with pytest.raises(OSError, match="partial"):
         report(result(1, "no")).write(tmp_path)
     assert (tmp_path / "summary.json").read_bytes() == before
+
+
+LODGE = Passage(id="a", title="Red Lodge", text="Red Lodge is a city in Montana.")
+MONTANA = Passage(id="b", title="Montana", text="Its capital is Helena.")
+BATH = Passage(id="c", title="Bath", text="Bath lies on the Avon.")
+GRAPH = KnowledgeGraph().merge(
+    GraphUpdate(
+        entities=(
+            Entity(name="Red Lodge", evidence=(Evidence(passage="a", start=0, end=9),)),
+            Entity(name="Montana", evidence=(Evidence(passage="a", start=33, end=40),)),
+        ),
+        relations=(
+            Relation(
+                head="Red Lodge", relation="city in", tail="Montana",
+                evidence=(Evidence(passage="a", start=10, end=41),),
+            ),
+        ),
+    )
+)  # fmt: skip
+EXAMPLE = dspy.Example(
+    id="q1",
+    question="What is the capital of the state of Red Lodge?",
+    answer="Helena",
+    answers=("Helena",),
+    gold_titles=("Red Lodge", "Montana"),
+    supporting_facts=(("Red Lodge", 0), ("Montana", 0)),
+    paragraphs=(
+        ("Red Lodge", ("Red Lodge is a city in Montana.",)),
+        ("Montana", ("Its capital is Helena.", "It is large.")),
+    ),
+    evidences=(("Red Lodge", "located in", "Montana"), ("Montana", "capital", "Helena")),
+).with_inputs("question")
+
+
+def prediction(**changes: Any) -> dspy.Prediction:
+    steps = (
+        Step(number=1, query="q", retrieved=("a", "c"), passage_ids=("a", "c"),
+             entities=GRAPH.entities, relations=GRAPH.relations, judgement="insufficient",
+             graph=GRAPH),
+        Step(number=2, query="Montana", retrieved=("a", "b"), passage_ids=("b",),
+             judgement="sufficient", graph=GRAPH),
+    )  # fmt: skip
+    link = EvidenceLink(
+        head="Red Lodge", relation="city in", tail="Montana", passage_id="a", title="Red Lodge",
+        quote="Red Lodge is a city in Montana.",
+    )  # fmt: skip
+    usage = {
+        "read": Usage(calls=2, prompt_tokens=100, completion_tokens=20, cost=0.2),
+        "answer": Usage(calls=1, cached=1, prompt_tokens=50, completion_tokens=5, cost=0.1),
+    }
+    return dspy.Prediction(
+        **{
+            "answer": "Helena", "steps": steps, "passages": (LODGE, BATH, MONTANA),
+            "graph": GRAPH, "evidence": (link,), "supported": True, "usage": usage,
+            "calls": 3, "tokens": 175, **changes,
+        }
+    )  # fmt: skip
+
+
+def failed(number: int = 2) -> Result:
+    return Result.from_failure(EXAMPLE.copy(id=f"q{number}"), ValueError("down"))
+
+
+def report(*results: Result, **protocol: Any) -> Report:
+    known = Protocol.of([], dataset="made", source="made", program="p", lm="none", **protocol)
+    return Report(known, results, 3.0)
+
+
+def test_the_state_after_each_step_is_carried_on_by_questions_that_ended() -> None:
+    short = Result.from_prediction(
+        EXAMPLE.copy(id="q3"), prediction(steps=prediction().steps[:1], passages=(LODGE, BATH))
+    )
+    results = [Result.from_prediction(EXAMPLE, prediction()), short, failed()]
+    first, second = by_step(results, 2)
+    # Helena stands in the passage "Montana" alone, which one of three questions read at step 2.
+    assert (first.reached, first.hit, first.overlap) == (2, 0.0, 0.0)
+    assert second.reached == 1
+    assert second.hit == pytest.approx(100 / 3)
+    assert second.overlap == 50.0
+    # The graph holds two entities and one relation in two of three questions.
+    assert [second.entities, second.relations] == pytest.approx([4 / 3, 2 / 3])
+
+
+def test_a_yes_or_no_question_is_neither_a_hit_nor_a_miss() -> None:
+    closed = EXAMPLE.copy(answer="yes", answers=("yes",))
+    results = [Result.from_prediction(closed, prediction()), Result.from_failure(closed, OSError())]
+    assert [point.hit for point in by_step(results, 2)] == [None, None]
+
+
+def test_sufficient_is_held_against_what_had_been_read() -> None:
+    right = Result.from_prediction(EXAMPLE, prediction())
+    early = Result.from_prediction(EXAMPLE, prediction(passages=(LODGE, BATH)))
+    judged = judgements([right, early, failed()])
+    # Two first steps were rightly insufficient; one second step was right, the other too early.
+    assert (judged.true_positives, judged.false_positives) == (1, 1)
+    assert (judged.true_negatives, judged.false_negatives) == (2, 0)
+    assert (judged.stopped_early, judged.questions, judged.left_out) == (0.5, 2, 1)
+
+
+def test_supporting_facts_and_triples_are_scored_from_the_evidence_and_the_graph() -> None:
+    result = Result.from_prediction(EXAMPLE, prediction())
+    assert result.facts == (("Red Lodge", 0),)
+    assert result.support is not None and result.coverage is not None
+    assert (result.support.precision, result.support.recall, result.support.em) == (1.0, 0.5, 0.0)
+    assert (result.coverage.precision, result.coverage.recall) == (1.0, 0.5)
+    assert result.reasoning == result.coverage
+    measured = report(result, failed()).measures()
+    assert (measured["fact_f1"], measured["graph_recall"]) == (33.33, 25.0)
+    # The answer is right and half of the facts are told: joint F1 is 2/3; the failure counts 0.
+    assert (measured["joint_f1"], measured["joint_em"]) == (33.33, 0.0)
+    assert (measured["support_precision"], measured["supported"]) == (33.33, 50.0)
+
+
+def test_a_failed_question_lowers_every_mean_and_is_listed() -> None:
+    good = Result.from_prediction(EXAMPLE, prediction())
+    alone, with_failure = report(good).summary(), report(good, failed()).summary()
+    assert (alone["f1"], with_failure["f1"]) == (100.0, 50.0)
+    assert (alone["support_recall"], with_failure["support_recall"]) == (100.0, 50.0)
+    assert with_failure["failed"] == [{"id": "q2", "error": "ValueError: down"}]
+    assert with_failure["steps_reached"] == {"2": 1, "failed": 1}
+
+
+def test_the_ledger_adds_up_calls_and_tokens_by_step_of_the_program() -> None:
+    result = Result.from_prediction(EXAMPLE, prediction())
+    ledger = usage_by_step([result, result, failed()])
+    assert ledger["read"] == Usage(calls=4, prompt_tokens=200, completion_tokens=40, cost=0.4)
+    assert (ledger["answer"].cached, ledger["answer"].tokens) == (2, 110)
+    assert result.cost.tokens == result.tokens
+
+
+def test_the_grounded_share_is_of_what_was_proposed() -> None:
+    proposed = StepTrace(query="q", gained=3, dropped=1)
+    result = Result.from_prediction(EXAMPLE, prediction()).model_copy(update={"trace": (proposed,)})
+    assert grounded_share([result]) == 75.0
+    assert grounded_share([failed()]) is None
+
+
+def test_a_cited_edge_is_faithful_where_the_graph_has_it_and_its_quote_stands_there() -> None:
+    (link,) = prediction().evidence
+    faults = (
+        link.model_copy(update={"tail": "Helena"}),
+        link.model_copy(update={"quote": "Red Lodge is a town in Montana."}),
+        link.model_copy(update={"passage_id": "c"}),
+        EvidenceLink(passage_id="a", title="Red Lodge", quote="cites no edge"),
+    )
+    result = Result.from_prediction(EXAMPLE, prediction(evidence=(link, *faults)))
+    assert result.cited == (4, 1)
+    assert faithful_share([result, failed()]) == 25.0
+    assert faithful_share([failed()]) is None
+
+
+def test_a_quote_from_a_passage_known_through_the_graph_alone_is_checked_against_it() -> None:
+    unread = prediction(passages=(BATH, MONTANA))
+    assert Result.from_prediction(EXAMPLE, unread).cited == (1, 0)
+    unread.quoted = (LODGE,)
+    assert Result.from_prediction(EXAMPLE, unread).cited == (1, 1)
+
+
+def test_the_time_of_a_part_is_its_median_over_the_questions_that_had_it() -> None:
+    times = ({"linking": 1.0, "lm": 2.0}, {"linking": 3.0}, {"linking": 9.0})
+    results = [Result.from_prediction(EXAMPLE, prediction(seconds=t)) for t in times]
+    assert timing([*results, failed()]) == {"linking": 3.0, "lm": 2.0}
+
+
+def test_steps_are_counted_where_questions_ended() -> None:
+    results = [Result.from_prediction(EXAMPLE, prediction(steps=n)) for n in (1, 2, 2, 11)]
+    assert steps_reached([*results, failed()]) == {"1": 1, "2": 2, "11": 1, "failed": 1}
+
+
+def test_the_protocol_says_which_f1_counts() -> None:
+    closed = EXAMPLE.copy(answer="yes", answers=("yes",))
+    hedging = Result.from_prediction(closed, prediction(answer="yes it is"))
+    official, squad = report(hedging), report(hedging, score="squad")
+    assert (official.f1, squad.f1) == (0.0, 50.0)
+    assert (official.summary()["f1_squad"], squad.summary()["f1_official"]) == (50.0, 0.0)
+    assert squad.ci95 == (50.0, 50.0)
+    assert paired_test(squad, squad).difference == 0.0
+
+
+def test_protocols_differ_in_their_hash_and_share_their_basis_where_only_the_program_differs() -> (
+    None
+):
+    one, other = report().protocol, report(k=3).protocol
+    assert one.hash != other.hash and len(one.hash) == 12
+    assert one.hash == report().protocol.hash
+    assert one.basis == other.basis
+    assert report(score="squad").protocol.basis != one.basis
+    assert report(corpus="abc").protocol.basis != one.basis
+
+
+def test_a_result_survives_the_journal() -> None:
+    result = Result.from_prediction(EXAMPLE, prediction())
+    assert Result.model_validate_json(result.model_dump_json()) == result
+    assert result.trace[0].graph.startswith("Entities:")
+    assert result.trace[0].names == ("Red Lodge", "Montana")

@@ -15,17 +15,19 @@ import pytest
 from ga_dspy import Index, Passage, extractive_lm
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph, build_graph
-from ga_dspy.graphrag.communities import Community, find_communities
-from ga_dspy.graphrag.global_search import is_global
-from ga_dspy.graphrag.graph_index import GraphIndex
-from ga_dspy.graphrag.points import best_points, read_points
-from ga_dspy.graphrag.program import GraphRAG
-from ga_dspy.graphrag.summaries import Summary
-from ga_dspy.graphrag.topics import Topic, at_level, topics_of
-from ga_dspy.lm.scripted import Reply, scripted_lm
-from ga_dspy.mentions import mentions
-from ga_dspy.programs.prediction import as_json
-from ga_dspy.tokens import estimate_tokens
+from ga_dspy.graphrag.communities import (
+    Community,
+    Summary,
+    Topic,
+    find_communities,
+    topics_at,
+    topics_of,
+)
+from ga_dspy.graphrag.program import GraphRAG, best_points, is_global, read_points
+from ga_dspy.graphrag.search import GraphIndex
+from ga_dspy.programs.program import as_json
+from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.text import estimate_tokens, mentions
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow is a printer. She was born in Tavira."),
@@ -131,7 +133,7 @@ def test_summaries_are_read_in_as_many_calls_as_a_budget_makes_of_them() -> None
     assert prediction.steps[0].rule == "about the whole corpus: 3 of 3 summaries were read"
 
 
-def test_no_more_calls_read_summaries_than_allowed_and_the_rest_is_told() -> None:
+def test_no_more_calls_read_summaries_than_allowed_and_the_rest_is_counted() -> None:
     prediction, prompts = ask(MAIN, [POINTS, OVERVIEW], **ONE_EACH, batches=1)
     assert len(prompts) == 2
     assert prediction.steps[0].rule == "about the whole corpus: 1 of 3 summaries were read"
@@ -170,7 +172,7 @@ def test_an_answer_that_cites_no_summary_that_was_read_is_unsupported(
     assert not prediction.supported and prediction.answer == "" and prediction.evidence == ()
 
 
-def test_a_call_whose_points_are_unusable_twice_is_told_and_the_others_count() -> None:
+def test_a_call_whose_points_are_unusable_twice_is_named_and_the_others_count() -> None:
     one, two = {"points": f"- {WATER} [1]"}, {"points": f"- {FERRY} [3]"}
     script: list[Reply] = [one, "what?", "what?", two, OVERVIEW]
     prediction, prompts = ask(MAIN, script, **ONE_EACH)
@@ -189,7 +191,7 @@ def test_asyncio_gives_the_same_prediction_from_the_same_prompts() -> None:
     assert as_json(sync) == as_json(later)
 
 
-def test_the_hybrid_mode_shows_the_summaries_around_the_named_things_beside_the_facts() -> None:
+def test_the_hybrid_mode_shows_the_summaries_around_the_named_entities_beside_the_facts() -> None:
     prediction, prompts = ask(WHO, [BORN], mode="hybrid")
     assert shown(prompts[0], "summaries") == f"Printing: {PRINTING}"
     assert "Ines Marlow -> was born in -> Tavira" in shown(prompts[0], "graph")
@@ -209,7 +211,7 @@ def test_the_hybrid_mode_goes_global_where_nothing_is_named_and_everything_is_as
     assert list(prediction.usage) == ["collect", "answer"]
 
 
-def test_a_named_thing_or_a_plain_question_keeps_the_hybrid_mode_local() -> None:
+def test_a_named_entity_or_a_plain_question_keeps_the_hybrid_mode_local() -> None:
     for question in ("What are the main works of Ines Marlow?", "Who printed the atlas?"):
         prediction, prompts = ask(question, [BORN], mode="hybrid")
         assert len(prompts) == 1 and prediction.notes == ""
@@ -225,7 +227,7 @@ def test_a_named_thing_or_a_plain_question_keeps_the_hybrid_mode_local() -> None
         ("Who wrote the novel?", False),
     ],
 )
-def test_questions_about_everything_are_told_by_their_words(question: str, asks: bool) -> None:
+def test_questions_about_everything_are_known_by_their_words(question: str, asks: bool) -> None:
     assert is_global(question) is asks
 
 
@@ -256,7 +258,7 @@ def test_no_points_are_no_points(reply: str) -> None:
     assert read_points(reply, {2: PASSAGES["mill"]}) == ()
 
 
-def test_the_most_helpful_points_fill_the_budget_and_each_is_told_once() -> None:
+def test_the_most_helpful_points_fill_the_budget_and_each_is_listed_once() -> None:
     text = "- a long point about rye [2] (10)\n- short [2] (90)\n- short [2] (20)"
     points = read_points(text, {2: PASSAGES["mill"]})
     assert best_points(points, 8, estimate_tokens) == "- short [2]"
@@ -267,7 +269,7 @@ def test_a_level_keeps_the_coarser_topics_that_are_not_divided_so_far() -> None:
         return Topic(place, Community(str(place), level, parent, (), ()), "", "")
 
     topics = (at(0, 0, -1), at(1, 0, -1), at(2, 1, 0), at(3, 1, 0), at(4, 2, 3))
-    places = [[t.place for t in at_level(topics, level)] for level in (0, 1, 2, 9)]
+    places = [[t.place for t in topics_at(topics, level)] for level in (0, 1, 2, 9)]
     assert places == [[0, 1], [1, 2, 3], [1, 2, 4], [1, 2, 4]]
 
 

@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
-from ga_dspy.graphrag.expansion import Wiring
-from ga_dspy.graphrag.lexicon import Lexicon
-from ga_dspy.graphrag.linking import Linked, Linker
+from ga_dspy.graphrag.linking import Lexicon, Linked, Linker
 
 
-def said(passage: str, *facts: str, entities: tuple[Entity, ...] = ()) -> GraphUpdate:
+def stated(passage: str, *facts: str, entities: tuple[Entity, ...] = ()) -> GraphUpdate:
     """What a passage states: "head / relation / tail" facts and entities."""
     here = (Evidence(passage=passage, start=0, end=1),)
     parts = (fact.split(" / ") for fact in facts)
@@ -23,7 +21,7 @@ def said(passage: str, *facts: str, entities: tuple[Entity, ...] = ()) -> GraphU
 
 WORLD = CorpusGraph.of(
     {
-        "p1": said(
+        "p1": stated(
             "p1",
             "Ada Brook / wrote / River Songs",
             "Ada Brook / born on / 4 May 1910",
@@ -32,19 +30,19 @@ WORLD = CorpusGraph.of(
                 Entity(name="River Songs", type="book"),
             ),
         ),
-        "p2": said("p2", "New York Gazette / based in / New York", "The Who / recorded / Tommy"),
-        "p3": said(
+        "p2": stated("p2", "New York Gazette / based in / New York", "The Who / recorded / Tommy"),
+        "p3": stated(
             "p3", "Mercury / orbits / Sun", entities=(Entity(name="Mercury", type="planet"),)
         ),
-        "p4": said(
+        "p4": stated(
             "p4",
             "Mercury / melts at / minus 39 degrees",
             entities=(Entity(name="Mercury", type="chemical element"),),
         ),
-        "p5": said("p5", "Henry VII / father of / Henry VIII", "rocket / has / engine"),
+        "p5": stated("p5", "Henry VII / father of / Henry VIII", "rocket / has / engine"),
     }
 )
-LINKER = Linker(WORLD, Lexicon.of(WORLD), Wiring(WORLD))
+LINKER = Linker(WORLD, Lexicon(WORLD))
 
 
 def names(question: str, *mentions: str) -> list[str]:
@@ -82,7 +80,7 @@ def test_of_overlapping_names_the_longest_counts() -> None:
     assert names("Who owns the New York Gazette?") == ["New York Gazette"]
 
 
-def test_a_question_without_capitals_names_things_too() -> None:
+def test_a_question_without_capitals_names_entities_too() -> None:
     assert names("did ada brook record tommy?") == ["Ada Brook", "Tommy"]
 
 
@@ -125,7 +123,7 @@ def test_numbers_in_a_name_are_never_a_slip_of_spelling() -> None:
     assert names("Who was the mother of Henry VI?") == []
 
 
-def test_names_that_nothing_goes_by_are_told() -> None:
+def test_names_that_nothing_goes_by_are_listed() -> None:
     found = link("Did Ada Brook meet Carl of Denmark in Oslo?", "the Nobel ceremony")
     assert found.unlinked == ("the Nobel ceremony", "Carl of Denmark in Oslo")
 
@@ -134,7 +132,7 @@ def test_names_that_nothing_goes_by_are_told() -> None:
 @given(st.text(max_size=60) | st.lists(st.sampled_from(
     "Ada brook River Songs Mercury 4 May 1910 the Who? New (York) Gazette, of . ' VIII".split()
 ), max_size=12).map(" ".join))  # fmt: skip
-def test_any_text_gives_links_to_things_of_the_graph_each_once(text: str) -> None:
+def test_any_text_gives_links_to_entities_of_the_graph_each_once(text: str) -> None:
     links = link(text, text).links
     assert len({each.node for each in links}) == len(links)
     assert all(each.name == WORLD.name(each.node) and 0 < each.score <= 1 for each in links)

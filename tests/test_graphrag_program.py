@@ -20,14 +20,13 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval.result import Result
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
-from ga_dspy.graphrag.gaps import read_gaps
-from ga_dspy.graphrag.graph_index import GraphIndex, NoGraph, NoSummaries
-from ga_dspy.graphrag.program import GraphRAG
-from ga_dspy.lm.scripted import Reply, scripted_lm
-from ga_dspy.mentions import mentions
+from ga_dspy.graphrag.program import GraphRAG, read_gaps
+from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.programs import VanillaRAG
-from ga_dspy.programs.prediction import as_json
+from ga_dspy.programs.program import as_json
+from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.text import mentions
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow is a printer who was born in Tavira."),
@@ -93,7 +92,7 @@ def labels_of(prediction: Any) -> dict[str, int]:
     return {passage.id: n for n, passage in enumerate(prediction.passages, 1)}
 
 
-def test_one_call_sees_the_facts_around_the_named_things_with_the_numbers_of_passages() -> None:
+def test_one_call_sees_the_facts_around_the_named_entities_with_the_numbers_of_passages() -> None:
     prediction, prompts = ask(QUESTION, [GILAO])
     assert len(prompts) == prediction.calls == 1
     graph, numbers = shown(prompts[0], "graph"), labels_of(prediction)
@@ -112,7 +111,7 @@ def test_facts_of_one_subject_stand_together() -> None:
     )
 
 
-def test_paths_between_two_named_things_are_shown_with_directions_and_passages() -> None:
+def test_paths_between_two_named_entities_are_shown_with_directions_and_passages() -> None:
     prediction, prompts = ask(BETWEEN, [GILAO])
     numbers = labels_of(prediction)
     cited = ",".join(map(str, sorted((numbers["salt"], numbers["brandt"]))))
@@ -159,7 +158,7 @@ def test_as_many_facts_are_shown_as_asked_for_and_fit_the_budget() -> None:
     )
 
 
-def test_an_lm_that_names_the_things_is_asked_first_and_its_names_are_linked() -> None:
+def test_an_lm_that_names_the_entities_is_asked_first_and_its_names_are_linked() -> None:
     question = "Which river flows past the birthplace of the printer of the novel?"
     plain, _ = ask(question, [GILAO])
     named, prompts = ask(question, [{"entities": "- Ines Marlow"}, GILAO], entities="lm")
@@ -181,7 +180,7 @@ def test_an_lm_that_names_nothing_leaves_the_dictionary(reply: str) -> None:
     assert "Tavira" in [entity.name for entity in prediction.graph.entities]
 
 
-def test_a_question_of_which_the_graph_knows_nothing_still_finds_passages() -> None:
+def test_a_question_that_the_graph_knows_nothing_of_still_finds_passages() -> None:
     prediction, prompts = ask(UNKNOWN, [GILAO | {"verdict": "not in passages"}])
     assert prediction.gap and len(prediction.passages) == 5
     assert prediction.steps[0].rule == (
@@ -238,7 +237,7 @@ def test_asyncio_and_threads_give_the_same_prediction_from_the_same_prompts() ->
     assert as_json(sync) == as_json(later)
 
 
-def test_the_time_is_told_by_part_and_the_lm_s_is_its_own() -> None:
+def test_the_time_is_given_by_part_and_the_lm_s_is_its_own() -> None:
     prediction, _ = ask(QUESTION, [GILAO])
     assert list(prediction.seconds) == ["linking", "expansion", "ranking", "passages", "lm"]
     assert all(seconds >= 0 for seconds in prediction.seconds.values())
@@ -247,14 +246,14 @@ def test_the_time_is_told_by_part_and_the_lm_s_is_its_own() -> None:
 
 def test_a_plain_retriever_is_refused_with_the_way_to_a_graph() -> None:
     program = GraphRAG(world().index)
-    with pytest.raises(NoGraph, match=r"given Index .* GraphIndex\.open\(index_folder"):
+    with pytest.raises(InputError, match=r"given Index .* GraphIndex\.open\(index_folder"):
         program(question=QUESTION)
 
 
 def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
-    with pytest.raises(NoSummaries, match="summaries=3 needs summaries"):
+    with pytest.raises(InputError, match="summaries=3 needs summaries"):
         ask(QUESTION, [], mode="hybrid")
-    with pytest.raises(NoSummaries, match="mode='global' needs summaries"):
+    with pytest.raises(InputError, match="mode='global' needs summaries"):
         ask(QUESTION, [], mode="global")
 
 

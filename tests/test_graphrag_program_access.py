@@ -20,16 +20,13 @@ import pytest
 from ga_dspy import Index, Passage
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
-from ga_dspy.graphrag.caller import called_by
-from ga_dspy.graphrag.communities import community_text, find_communities
-from ga_dspy.graphrag.gaps import read_gaps
-from ga_dspy.graphrag.graph_index import GraphIndex
-from ga_dspy.graphrag.program import GraphRAG
-from ga_dspy.graphrag.summaries import Summary
-from ga_dspy.graphrag.topics import topics_of
-from ga_dspy.lm.scripted import Reply, scripted_lm
-from ga_dspy.mentions import mentions
-from ga_dspy.programs.prediction import as_json
+from ga_dspy.graphrag.communities import Summary, community_text, find_communities, topics_of
+from ga_dspy.graphrag.program import GraphRAG, read_gaps
+from ga_dspy.graphrag.records import called_by
+from ga_dspy.graphrag.search import GraphIndex
+from ga_dspy.programs.program import as_json
+from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.text import mentions
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow was born in Tavira."),
@@ -108,7 +105,7 @@ def reply(prompt: str) -> Reply:
     return {"verdict": "answered", "cited": cited, "answer": "Otto Brandt"}
 
 
-def told(program: GraphRAG, question: str) -> str:
+def handed_out(program: GraphRAG, question: str) -> str:
     """All that prompts and prediction say, but for the question."""
     lm = scripted_lm(reply)
     with dspy.context(lm=lm):
@@ -124,13 +121,13 @@ def programs(world: GraphIndex, **settings: Any) -> Iterator[GraphRAG]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_private_is_told_to_everybody_whoever_asked_before(
+def test_nothing_private_reaches_everybody_whoever_asked_before(
     world: GraphIndex, mode: Any, question: str
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
-    first = told(program, question)
-    seen = told(program.for_caller(HR), question)
-    again = told(program, question)
+    first = handed_out(program, question)
+    seen = handed_out(program.for_caller(HR), question)
+    again = handed_out(program, question)
     for text in (first, again):
         assert not SECRET.search(text)
     if mode == "local":
@@ -139,19 +136,19 @@ def test_nothing_private_is_told_to_everybody_whoever_asked_before(
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_private_is_told_where_somebody_with_the_label_asked_first(
+def test_nothing_private_reaches_others_where_somebody_with_the_label_asked_first(
     world: GraphIndex, mode: Any, question: str
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
     with called_by(HR):
-        told(program, question)
-    assert not SECRET.search(told(program, question))
+        handed_out(program, question)
+    assert not SECRET.search(handed_out(program, question))
 
 
 def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
     world: GraphIndex,
 ) -> None:
-    seen = told(GraphRAG(world, k=7).for_caller(HR), BETWEEN)
+    seen = handed_out(GraphRAG(world, k=7).for_caller(HR), BETWEEN)
     assert "Ines Marlow → owns → Velvet Fund → lent money to → Otto Brandt" in seen
     assert "The Velvet Fund lent money to Otto Brandt." in seen and "90 crowns" in seen
 
@@ -159,7 +156,7 @@ def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
 def test_a_label_that_hides_nothing_opens_nothing(world: GraphIndex) -> None:
     other = Access(labels=frozenset({"press"}))
     for program in programs(world):
-        assert not SECRET.search(told(program.for_caller(other), BETWEEN))
+        assert not SECRET.search(handed_out(program.for_caller(other), BETWEEN))
 
 
 def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
@@ -172,13 +169,13 @@ def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
     assert "Ines Marlow" in summaries and not SECRET.search(summaries)
 
 
-def test_a_passage_that_states_something_private_beside_other_things_is_not_read(
+def test_a_passage_that_states_something_private_beside_others_is_not_read(
     world: GraphIndex,
 ) -> None:
     question = "Is Tavira old?"
-    public = told(GraphRAG(world, k=7), question)
+    public = handed_out(GraphRAG(world, k=7), question)
     assert "Tavira -> is -> old" in public and "Tavira is old." not in public
-    assert "Tavira is old." in told(GraphRAG(world, k=7).for_caller(HR), question)
+    assert "Tavira is old." in handed_out(GraphRAG(world, k=7).for_caller(HR), question)
 
 
 def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: GraphIndex) -> None:
@@ -191,14 +188,14 @@ def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: Gr
     assert world.passage("no such passage", HR) is None
 
 
-def test_the_log_of_gaps_tells_what_was_asked_under_which_labels_and_nothing_of_the_corpus(
+def test_the_log_of_gaps_holds_what_was_asked_under_which_labels_and_nothing_of_the_corpus(
     world: GraphIndex, tmp_path: Path
 ) -> None:
     unknown = "Who rules Laputa?"
     for caller in (EVERYBODY, HR):
         for program in programs(world, gaps=tmp_path):
             for question in (MEANING, unknown, BETWEEN):
-                told(program.for_caller(caller), question)
+                handed_out(program.for_caller(caller), question)
     assert not SECRET.search((tmp_path / "gaps.jsonl").read_text())
     gaps = read_gaps(tmp_path)
     assert {(gap.question, gap.labels) for gap in gaps} >= {(unknown, ()), (unknown, ("hr",))}
@@ -209,27 +206,27 @@ def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label
     world: GraphIndex, tmp_path: Path
 ) -> None:
     program = GraphRAG(world, gaps=tmp_path)
-    told(program, PRIVATE)
-    told(program.for_caller(HR), PRIVATE)
+    handed_out(program, PRIVATE)
+    handed_out(program.for_caller(HR), PRIVATE)
     assert [(gap.question, gap.labels) for gap in read_gaps(tmp_path)] == [(PRIVATE, ())]
 
 
 def test_rights_end_with_their_block_and_do_not_reach_another_thread(world: GraphIndex) -> None:
     program = GraphRAG(world)
     with called_by(HR):
-        assert SECRET.search(told(program, BETWEEN))
+        assert SECRET.search(handed_out(program, BETWEEN))
         with called_by(EVERYBODY):
-            assert not SECRET.search(told(program, BETWEEN))
+            assert not SECRET.search(handed_out(program, BETWEEN))
         with ThreadPoolExecutor(1) as pool:
-            assert not SECRET.search(pool.submit(told, program, BETWEEN).result())
-    assert not SECRET.search(told(program, BETWEEN))
+            assert not SECRET.search(pool.submit(handed_out, program, BETWEEN).result())
+    assert not SECRET.search(handed_out(program, BETWEEN))
 
 
 def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
     program = GraphRAG(world, hops=4, facts=50)
     callers = [HR, EVERYBODY] * 8
     with ThreadPoolExecutor(8) as pool:
-        texts = pool.map(lambda access: told(program.for_caller(access), BETWEEN), callers)
+        texts = pool.map(lambda access: handed_out(program.for_caller(access), BETWEEN), callers)
         assert [bool(SECRET.search(text)) for text in texts] == [True, False] * 8
 
 
@@ -253,7 +250,7 @@ def test_a_view_shares_the_predictors_and_a_copy_of_it_has_no_rights(world: Grap
     view = program.for_caller(HR)
     assert view.answer is program.answer and program.access == EVERYBODY
     assert view.access == HR and view.deepcopy().access == EVERYBODY
-    assert not SECRET.search(told(view.deepcopy(), BETWEEN))
+    assert not SECRET.search(handed_out(view.deepcopy(), BETWEEN))
     assert view.settings() == program.settings()
 
 

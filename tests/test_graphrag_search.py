@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
-from ga_dspy.graphrag.found import Found
-from ga_dspy.graphrag.search import GraphSearch
+from ga_dspy.graphrag.search import Found, GraphSearch
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 
@@ -39,9 +38,9 @@ RULES = Rules(relation_labels={"earns": HR})
 
 def records(facts: Mapping[str, tuple[str, ...]]) -> dict[str, GraphUpdate]:
     stated = {}
-    for passage, told in facts.items():
+    for passage, lines in facts.items():
         here = (Evidence(passage=passage, start=0, end=1),)
-        parts = [fact.split(" / ") for fact in told]
+        parts = [fact.split(" / ") for fact in lines]
         secret = (SECRET.model_copy(update={"evidence": here}),) if passage == "plan" else ()
         relations = (Relation(head=h, relation=r, tail=t, evidence=here) for h, r, t in parts)
         stated[passage] = GraphUpdate(entities=secret, relations=tuple(relations))
@@ -51,7 +50,7 @@ def records(facts: Mapping[str, tuple[str, ...]]) -> dict[str, GraphUpdate]:
 GRAPH = CorpusGraph.of(records(FACTS), labels={"plan": HR}, rules=RULES)
 OPEN = CorpusGraph.of(
     records(
-        {id: told for id, told in FACTS.items() if id not in ("plan", "pay")}
+        {id: lines for id, lines in FACTS.items() if id not in ("plan", "pay")}
         | {"pay": FACTS["pay"][1:]}
     )
 )
@@ -68,13 +67,17 @@ ATTACKS = (
 SECRETS = ("nightfall", "night owl", "suspended", "90,000", "earns", "runs", "kept by")
 
 
-def told(found: Found) -> str:
+def neighbourhood(found: Found) -> KnowledgeGraph:
+    return found.view.subgraph(found.nodes, found.edges)
+
+
+def handed_out(found: Found) -> str:
     """All that a search hands out, but for the question's own words."""
     names = [link.name for link in found.linked]
     texts = [path.text for path in found.paths] + [fact.text for fact in found.facts]
-    graphs = [found.subgraph.model_dump_json(), found.neighbourhood.model_dump_json()]
     read = [passage.content for passage in found.passages]
-    return "\n".join([*names, *texts, found.lines, *graphs, *read, *found.absent]).casefold()
+    around = neighbourhood(found).model_dump_json()
+    return "\n".join([*names, *texts, around, *read, *found.absent]).casefold()
 
 
 @pytest.mark.parametrize("question", ATTACKS)
@@ -83,7 +86,7 @@ def test_a_caller_without_the_label_learns_nothing_private(
     question: str, mentions: tuple[str, ...] | None
 ) -> None:
     found = SEARCH.find(question, mentions=mentions, k=6)
-    assert not [secret for secret in SECRETS if secret in told(found)]
+    assert not [secret for secret in SECRETS if secret in handed_out(found)]
     assert not {"plan", "pay"} & {passage.id for passage in found.passages}
 
 
@@ -93,13 +96,13 @@ def test_a_caller_without_the_label_finds_what_a_graph_without_the_secrets_gives
 ) -> None:
     ours, open_to_all = SEARCH.find(question), GraphSearch(OPEN, INDEX).find(question)
     assert ours.linked == open_to_all.linked
-    assert (ours.lines, ours.paths) == (open_to_all.lines, open_to_all.paths)
-    assert ours.neighbourhood == open_to_all.neighbourhood
+    assert (ours.facts, ours.paths) == (open_to_all.facts, open_to_all.paths)
+    assert neighbourhood(ours) == neighbourhood(open_to_all)
 
 
 def test_a_caller_with_the_label_finds_it_all() -> None:
     found = [SEARCH.find(question, access=Access(labels=HR), k=6) for question in ATTACKS]
-    everything = "\n".join(map(told, found))
+    everything = "\n".join(map(handed_out, found))
     assert all(secret in everything for secret in SECRETS)
     assert {"plan", "pay"} <= {passage.id for passage in found[0].passages}
     assert [link.how for link in found[2].linked] == ["alias"]
@@ -109,27 +112,19 @@ def test_a_caller_with_the_label_finds_it_all() -> None:
 def test_a_question_brings_facts_paths_and_passages() -> None:
     found = SEARCH.find("Who set the poems of Ada Brook to music?")
     assert [link.name for link in found.linked] == ["Ada Brook"]
-    assert "River Songs: set to music by → Carl Stone [songs]" in found.lines
+    assert "River Songs set to music by Carl Stone" in [fact.text for fact in found.facts]
     assert {"ada", "songs"} <= {passage.id for passage in found.passages}
     assert set(found.seconds) == {"linking", "expansion", "ranking", "passages"}
     assert not found.gap
 
 
-def test_facts_are_cited_by_the_numbers_of_a_prompt() -> None:
-    found = SEARCH.find("What did Ada Brook write?")
-    (line,) = (line for line in found.worded({"ada": 7}).splitlines() if line.startswith("Ada"))
-    assert "wrote → River Songs [7]" in line
-    assert "likes → Fjord Radio" in line and "[pay]" not in line
-
-
-def test_paths_between_linked_things_are_in_the_subgraph() -> None:
+def test_linked_entities_are_connected_by_paths() -> None:
     found = SEARCH.find("What connects Bergen and Skien?")
     (path,) = found.paths
     assert path.text == (
         "Bergen <- lives in <- Ada Brook -> wrote -> River Songs -> set to music by -> Carl Stone "
         "-> born in -> Skien"
     )
-    assert {found.view.graph.edge(edge) for edge in path.edges} <= set(found.subgraph.relations)
 
 
 def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
@@ -144,7 +139,7 @@ def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
 def test_edges_that_the_caller_does_not_want_are_neither_shown_nor_followed() -> None:
     found = SEARCH.find("Ada Brook?", access=Access(relations=frozenset({"lives in"})), k=6)
     assert [fact.relation.relation for fact in found.facts] == ["lives in"]
-    assert len(found.neighbourhood.relations) == 1
+    assert len(neighbourhood(found).relations) == 1
 
 
 def test_a_question_that_names_nothing_is_linked_by_meaning_and_is_a_gap() -> None:
@@ -154,7 +149,7 @@ def test_a_question_that_names_nothing_is_linked_by_meaning_and_is_a_gap() -> No
     assert "River Songs" in [link.name for link in found.linked]
 
 
-def test_a_given_name_that_nothing_goes_by_is_linked_by_meaning_and_told() -> None:
+def test_a_given_name_that_nothing_goes_by_is_linked_by_meaning_and_listed() -> None:
     found = SEARCH.find("Did Ada Brook write it?", mentions=["songs set to music by Carl"])
     assert found.unlinked == ("songs set to music by Carl",)
     assert ("River Songs", "vector") in [(link.name, link.how) for link in found.linked]
@@ -164,7 +159,7 @@ def test_a_given_name_that_nothing_goes_by_is_linked_by_meaning_and_told() -> No
 def test_without_vectors_a_question_that_names_nothing_still_gets_passages() -> None:
     search = GraphSearch(GRAPH, Index.from_passages(PASSAGES, kind="sparse"))
     found = search.find("which house is of marble?")
-    assert found.gap and not found.linked and not found.facts and found.lines == ""
+    assert found.gap and not found.linked and not found.facts
     assert found.passages[0].id == "opera"
 
 
@@ -174,12 +169,13 @@ def test_vectors_are_kept_in_the_folder_and_read_again(tmp_path: Path) -> None:
     first.warm()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
     assert kept
-    again = GraphSearch(CorpusGraph.from_sources(GRAPH.sources), INDEX, folder=tmp_path)
+    graph = CorpusGraph.of(records(FACTS), labels={"plan": HR}, rules=RULES)
+    again = GraphSearch(graph, INDEX, folder=tmp_path)
     assert again.find(question).linked == first.find(question).linked
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")} == kept
 
 
-def test_a_passage_that_only_the_graph_knows_is_told() -> None:
+def test_a_passage_that_only_the_graph_knows_is_named() -> None:
     index = Index.from_passages([p for p in PASSAGES if p.id != "ada"], kind="sparse")
     found = GraphSearch(GRAPH, index).find("Where does Ada Brook live?")
     assert found.absent == ("ada",)

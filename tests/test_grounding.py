@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ga_dspy.graph import Draft, DraftEntity, DraftRelation, parse
 from ga_dspy.grounding import Grounding, ground
-from ga_dspy.mentions import mentions
 from ga_dspy.passage import Passage
+from ga_dspy.text import mentions
 
 LODGE = Passage(
     id="lodge",

@@ -40,7 +40,7 @@ def test_each_top_level_name_is_a_relative_link_into_the_package(name: str) -> N
 
 @pytest.mark.parametrize(
     "module",
-    ["ga_dspy", "ga_dspy.programs", "ga_dspy.retrieval", "ga_dspy.lm", "ga_dspy.graph",
+    ["ga_dspy", "ga_dspy.programs", "ga_dspy.retrieval", "extractive_lm", "ga_dspy.graph",
      "ga_dspy.eval", "ga_dspy.optimize", "ga_dspy.artifact", "ga_dspy.cli", "ga_dspy.demo"],
 )  # fmt: skip
 def test_importing_pulls_in_no_heavy_library(module: str) -> None:
@@ -57,7 +57,7 @@ def test_an_import_costs_little_more_than_that_of_dspy(ours: str, most: float) -
     codes = timed.format(ours), timed.format("import dspy")
     for code in codes:
         python(code)
-    ratios = [float(python(codes[0])) / float(python(codes[1])) for _ in range(5)]
+    ratios = [float(python(codes[0])) / float(python(codes[1])) for _ in range(3)]
     assert statistics.median(ratios) <= most
 
 

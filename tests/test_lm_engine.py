@@ -14,8 +14,8 @@ import pytest
 from dspy.adapters.baml_adapter import BAMLAdapter
 from dspy.lm15 import Config, Message, Request
 
-from ga_dspy.lm import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
-from ga_dspy.lm.prompt import read_prompt
+from extractive_lm.engine import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
+from extractive_lm.prompt import read_prompt
 from ga_dspy.signatures import (
     AnswerQuestion,
     JudgeSufficiency,

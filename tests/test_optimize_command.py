@@ -11,29 +11,16 @@ from rich.console import Console
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
-from ga_dspy.cli.compile import CompileArgs, _Lines, read_questions, recipe_settings, run_compile
+from ga_dspy.cli.compile import Lines, compile_program, read_questions, recipe_settings
 from ga_dspy.errors import InputError
-from ga_dspy.lm.scripted import scripted_lm
-from ga_dspy.optimize import Candidate, Caps, Estimate
+from ga_dspy.optimize import Candidate, Estimate
 from ga_dspy.retrieval import Index
 
 COST = Estimate(questions=10, calls=100, tokens=1000, money=None)
 
 
-def arguments(tmp_path: Path, **changes: object) -> CompileArgs:
-    given = {
-        "dataset": "hotpotqa",
-        "train": demo.questions("train"),
-        "validation": "4",
-        "index": tmp_path / "index",
-        "out": tmp_path / "artifacts" / "demo",
-        "track": False,
-    }
-    return CompileArgs(**{**given, **changes})  # type: ignore[arg-type]
-
-
-def test_the_last_train_questions_can_be_held_out_for_validation(tmp_path: Path) -> None:
-    questions = read_questions(arguments(tmp_path))
+def test_the_last_train_questions_can_be_held_out_for_validation() -> None:
+    questions = read_questions("hotpotqa", demo.questions("train"), "4", None)
     assert (len(questions.train), len(questions.validation)) == (26, 4)
     assert questions.names == {
         "train": "questions_train.json[:26]",
@@ -41,17 +28,19 @@ def test_the_last_train_questions_can_be_held_out_for_validation(tmp_path: Path)
     }
 
 
-def test_a_file_of_its_own_can_be_the_validation_set(tmp_path: Path) -> None:
-    questions = read_questions(arguments(tmp_path, validation=str(demo.questions("dev"))))
+def test_a_file_of_its_own_can_be_the_validation_set() -> None:
+    questions = read_questions(
+        "hotpotqa", demo.questions("train"), str(demo.questions("dev")), None
+    )
     assert (len(questions.train), len(questions.validation)) == (30, 30)
 
 
 @pytest.mark.parametrize("number", ["0", "30"])
 def test_a_validation_set_that_is_empty_or_takes_all_is_refused(
-    number: str, tmp_path: Path
+    number: str,
 ) -> None:
     with pytest.raises(InputError, match="from 1 to 29"):
-        read_questions(arguments(tmp_path, validation=number))
+        read_questions("hotpotqa", demo.questions("train"), number, None)
 
 
 def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
@@ -64,19 +53,18 @@ def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
         recipe_settings(["demos"])
 
 
-def test_without_a_terminal_a_cap_or_a_yes_is_needed(tmp_path: Path) -> None:
-    lines, lms = _Lines(Console(file=StringIO())), {"task": scripted_lm([])}
+def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:
+    console = Console(file=StringIO())
     with pytest.raises(InputError, match="--yes, or a cap"):
-        lines.agreed(COST, arguments(tmp_path), lms)
-    assert lines.agreed(COST, arguments(tmp_path, yes=True), lms)
-    assert lines.agreed(COST, arguments(tmp_path, max_calls=5), lms)
-    assert arguments(tmp_path, max_calls=5).caps == Caps(calls=5)
+        Lines(console).confirm(COST)
+    assert Lines(console, agreed=True).confirm(COST)
+    assert Lines(console, capped=True).confirm(COST)
 
 
 def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
     shown = StringIO()
-    lines = _Lines(Console(file=shown, width=40))
-    lines._expected = 100
+    lines = Lines(Console(file=shown, width=40))
+    lines.expected = 100
     lines.show(Candidate(3, 41.25, 50.0, 25, 12_345, 20.0, "2 demos for answer"))
     (line,) = shown.getvalue().splitlines()
     for part in ("41.2", "best  50.0", "25 calls", "12,345 tokens", "left ≤ 1:00", "2 demos"):
@@ -87,12 +75,15 @@ def test_the_command_compiles_with_the_embedded_lm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index = Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
-    run_compile(arguments(tmp_path, recipe="labeled", settings=["demos=3"], threads=1))
+    out = tmp_path / "artifacts" / "demo"
+    compile_program(
+        "hotpotqa", demo.questions("train"), "4", tmp_path / "index", out,
+        recipe_name="labeled", settings=["demos=3"], threads=1, track=False,
+    )  # fmt: skip
     said = capsys.readouterr().out
     assert "this takes about" in said and "$0.00" in said
     assert "as given" in said and "3 demos for answer" in said
     assert "on validation, which the recipe has seen" in said
-    out = tmp_path / "artifacts" / "demo"
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["recipe"], summary["n"], summary["held_out"]) == ("labeled", 4, "validation")
     assert isinstance(load(out, retriever=index), GraphAnchor)

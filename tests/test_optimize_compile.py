@@ -1,4 +1,4 @@
-"""Compiling with scripted LMs: every recipe to its end, caps, baselines, what is written."""
+"""Compiling with scripted LMs: every recipe to its end, caps, baselines, sets, estimates."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy import GraphAnchor, Passage
+from ga_dspy import GraphAnchor, Passage, extractive_lm
 from ga_dspy.artifact import load, verify
-from ga_dspy.errors import InputError
-from ga_dspy.lm.scripted import Reply, scripted_lm
-from ga_dspy.optimize import RECIPES, Candidate, Caps, Outcome, compile, recipe
-from ga_dspy.optimize.compile import Declined
-from ga_dspy.optimize.held_out import BaselineFails, CapTooSmall
-from ga_dspy.optimize.recipes import MissingRole, TooFewQuestions
-from ga_dspy.optimize.splits import SetsOverlap
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.optimize import RECIPES, Candidate, Caps, Declined, Outcome, compile, recipe
+from ga_dspy.optimize.compilation import check_sets, fingerprints, without_context
+from ga_dspy.optimize.estimate import check_prices, estimate
+from ga_dspy.testing import Reply, scripted_lm
 
 HINT = "Name the state alone."
 
@@ -121,14 +119,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "miprov2": {"candidates": 2, "trials": 2, "demos": 1},
     "infer-rules": {"candidates": 2, "rules": 2, "demos": 1},
     "simba": {"batch": 4, "candidates": 2, "steps": 2},
-    "gepa": {"evaluations": 60},
-    "better-together": {"candidates": 1, "evaluations": 30},
+    "gepa": {"evaluations": 36},
+    "better-together": {"candidates": 1, "evaluations": 12},
 }
 
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.statistics._RESAMPLES", 499)
+    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
 
 
 class Letters:
@@ -205,29 +203,39 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "error"),
+    ("name", "arguments", "said"),
     [
-        ("gepa", {"reflection_lm": None}, MissingRole),
-        ("simba", {"settings": {"batch": 7}}, TooFewQuestions),
-        ("bootstrap", {"train": [*TRAIN[:2], VALIDATION[0]]}, SetsOverlap),
-        ("bootstrap", {"train": [TRAIN[0].copy(id="x", question=TEST[0].question)]}, SetsOverlap),
-        ("bootstrap", {"validation": []}, InputError),
-        ("bootstrap", {"caps": Caps(money=1.0)}, Exception),
-        ("bootstrap", {"confirm": lambda cost: False}, Declined),
+        ("gepa", {"reflection_lm": None}, "has no reflection LM"),
+        ("simba", {"settings": {"batch": 7}}, "simba was given 6 train questions.*at least 7"),
+        ("bootstrap", {"settings": {"demos": 0}}, "demos of recipe bootstrap is 0"),
+        ("copro", {"settings": {"breadth": 1}}, "breadth .* is 1; expected a whole number from 2"),
+        ("bootstrap", {"train": [*TRAIN[:2], VALIDATION[0]]}, "in train and in validation, by id"),
+        (
+            "bootstrap",
+            {"train": [TRAIN[0].copy(id="x", question=TEST[0].question)]},
+            "in train and in test, by text",
+        ),
+        ("bootstrap", {"validation": []}, "the validation set is empty"),
+        ("bootstrap", {"caps": Caps(money=1.0)}, "no known price"),
     ],
 )
 def test_what_is_missing_is_said_before_any_call(
-    name: str, arguments: dict[str, Any], error: type[Exception], tmp_path: Path
+    name: str, arguments: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(InputError, match=said):
         compiled(name, tmp_path, lm=scripted_lm([]), **arguments)
+
+
+def test_nothing_is_spent_where_the_estimate_is_not_agreed_to(tmp_path: Path) -> None:
+    with pytest.raises(Declined, match=r"about .* LM calls, .*; nothing was spent"):
+        compiled("bootstrap", tmp_path, lm=scripted_lm([]), confirm=lambda cost: False)
 
 
 def test_a_program_that_fails_on_more_than_a_tenth_is_not_compiled(tmp_path: Path) -> None:
     def broken(prompt: str) -> Reply:
         return "no idea" if int(asked_of(prompt)) % 4 == 0 else task(prompt)
 
-    with pytest.raises(BaselineFails, match="failed on 3 of 12 questions"):
+    with pytest.raises(RunAborted, match="failed on 3 of 12 questions"):
         compiled("bootstrap", tmp_path, lm=scripted_lm(broken))
 
 
@@ -302,7 +310,7 @@ def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None
 
 
 def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CapTooSmall, match="the cap of tokens"):
+    with pytest.raises(InputError, match=r"the cap of tokens .* while the program was measured"):
         compiled("labeled", tmp_path, caps=Caps(tokens=9_000), settings=SMALL["labeled"])
 
 
@@ -345,3 +353,70 @@ def test_a_cap_stops_every_recipe_proposals_and_reflections_among_what_counts(
     assert len(lm.engine.prompts) + len(proposed) == outcome.calls <= 170
     assert len(outcome.after.results) == len(TEST)
     assert not verify(tmp_path)
+
+
+# --- Question sets, recipes and estimates
+
+
+def row(name: str, text: str) -> dspy.Example:
+    return dspy.Example(id=name, question=text, answer="x").with_inputs("question")
+
+
+def test_sets_that_share_an_id_or_a_text_are_refused() -> None:
+    a = row("1", "Who is the  Mayor?")
+    check_sets({"train": [a], "validation": [row("2", "Who is she?")]})
+    with pytest.raises(InputError, match="by id: '1'"):
+        check_sets({"train": [a], "validation": [row("1", "Other?")]})
+    with pytest.raises(InputError, match="in train and in test, by text"):
+        check_sets(
+            {"train": [a], "validation": [row("2", "b")], "test": [row("3", "who is mayor")]}
+        )
+
+
+def test_fingerprints_differ_with_the_questions() -> None:
+    one, two = (fingerprints({"train": [row("1", t)]}, {"train": "t.json"}) for t in "ab")
+    assert one["train"]["name"] == "t.json" and one["train"]["n"] == 1
+    assert one["train"]["sha256"] != two["train"]["sha256"]
+
+
+def test_an_estimate_grows_with_the_work_and_has_no_price_for_an_unknown_lm() -> None:
+    lms = {"task": scripted_lm([])}
+    sizes = {"train": 20, "validation": 10, "held out": 30}
+    small, large = (
+        estimate(GraphAnchor(search), recipe("bootstrap-rs", candidates=n), sizes, TRAIN, lms)
+        for n in (2, 8)
+    )
+    assert small.calls < large.calls and small.tokens < large.tokens
+    assert small.money is None and "price unknown" in str(small)
+
+
+def test_the_embedded_lm_costs_nothing() -> None:
+    lms = {"task": extractive_lm()}
+    sizes = {"train": 5, "validation": 5, "held out": 5}
+    assert estimate(GraphAnchor(search), recipe("labeled"), sizes, TRAIN, lms).money == 0.0
+    check_prices(lms, Caps(money=1.0))
+
+
+def test_a_cap_of_money_needs_a_known_price() -> None:
+    with pytest.raises(InputError, match="ga-dspy/scripted has no known price"):
+        check_prices({"task": scripted_lm([])}, Caps(money=1.0))
+
+
+def test_a_recipe_is_chosen_by_what_there_is() -> None:
+    assert recipe().name == "bootstrap-rs"
+    assert recipe(reflection=True).name == "gepa"
+    with pytest.raises(InputError, match="one of labeled, bootstrap"):
+        recipe("magic")
+    with pytest.raises(InputError, match="setting 'demoes' of recipe bootstrap"):
+        recipe("bootstrap", demoes=3)
+
+
+def test_what_an_optimizer_learns_from_holds_no_paragraphs() -> None:
+    example = dspy.Example(
+        question="q", answer="a", paragraphs=(("Bath", ("It lies on the Avon.",)),),
+        supporting_facts=(("Bath", 0),),
+    ).with_inputs("question")  # fmt: skip
+    (bare,) = without_context([example])
+    assert dict(bare) == {"question": "q", "answer": "a"}
+    assert bare.inputs().keys() == ["question"]
+    assert "paragraphs" in example

@@ -11,8 +11,8 @@ import pytest
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.errors import InputError
 from ga_dspy.eval import f1
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.optimize import AnswerMetric
+from ga_dspy.testing import Reply, scripted_lm
 
 LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
 CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import dspy
 import pytest
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.optimize import AnswerMetric
-from ga_dspy.optimize.demos import labelled, sanitise
 from ga_dspy.passage import Passage
 from ga_dspy.programs import (
     ClosedBook,
@@ -23,6 +19,7 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -220,55 +217,3 @@ def test_the_whole_feedback_on_a_program_without_a_graph_speaks_of_none(
 def test_an_update_that_was_not_kept_leaves_the_trace() -> None:
     run = Run(DeepNote(search), [note(BORN), ask("Porto"), note("Porto."), OLD, ask(), RIGHT])
     assert [reply.notes for predictor, _, reply in run.trace if "notes" in reply] == [BORN]
-
-
-TRANSCRIPT = "Search: Tavira\n\n[1] Tavira\nThe river Gilão flows through Tavira."
-TURN = {"question": QUESTION, "transcript": TRANSCRIPT, "searches_left": 3, "thought": "t"}
-THINK = {"question": QUESTION, "passages": "[1] Tavira\nA town.", "thoughts": "Born in Tavira."}
-GAPS = {"question": QUESTION, "tried": f"1. {QUESTION} => passages 1", "notes": BORN}
-UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": "[2] Tavira\nA."}
-
-
-@pytest.mark.parametrize(
-    ("program", "name", "demo", "fault"),
-    [
-        (SearchR1, "think", {**TURN, "query": "Gilão", "answer": ""}, ""),
-        (SearchR1, "think", {**TURN, "query": "", "answer": "Gilão"}, ""),
-        (
-            SearchR1,
-            "think",
-            {**TURN, "query": "", "answer": "The river Gilão flows"},
-            "not the right one",
-        ),
-        (SearchR1, "think", {**TURN, "query": "", "answer": ""}, "neither searches nor answers"),
-        (SearchR1, "think", {**TURN, "query": "tavira", "answer": ""}, "repeats the query"),
-        (
-            SearchR1,
-            "think",
-            {**TURN, "transcript": "(empty)", "query": "", "answer": "Gilão"},
-            "does not hold the answer",
-        ),
-        (IRCoT, "think", {**THINK, "thought": "The Gilão flows there."}, ""),
-        (IRCoT, "think", {**THINK, "thought": "So the answer is: Gilão."}, ""),
-        (IRCoT, "think", {**THINK, "thought": "So the answer is: Douro."}, "not the right one"),
-        (IRCoT, "think", {**THINK, "thought": "Born in Tavira."}, "repeats a thought"),
-        (IRCoT, "think", {**THINK, "thought": "None"}, "no thought"),
-        (DeepNote, "ask", {**GAPS, "next_query": "Tavira"}, ""),
-        (DeepNote, "ask", {**GAPS, "next_query": QUESTION.lower()}, "repeats the query"),
-        (DeepNote, "update", {**UPDATE, "notes": FLOWS}, ""),
-        (DeepNote, "update", {**UPDATE, "notes": "Flows [7]."}, "does not show: 7"),
-    ],
-)
-def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
-    program: type[MultiHopProgram], name: str, demo: dict[str, Any], fault: str
-) -> None:
-    made = program(search)
-    getattr(made, name).demos = [dspy.Example(augmented=True, **demo)]
-    clean = sanitise(made, [GOLD], 0.8)
-    assert len(getattr(clean.program, name).demos) == (0 if fault else 1), clean.dropped
-    assert re.search(re.escape(fault), " ".join(clean.dropped))
-
-
-def test_a_bare_answer_is_no_demonstration_of_a_turn_that_may_search() -> None:
-    program = labelled(SearchR1(search), [GOLD])
-    assert (len(program.think.demos), len(program.answer.demos)) == (0, 1)

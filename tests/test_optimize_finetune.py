@@ -11,9 +11,9 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage
-from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.errors import InputError
 from ga_dspy.optimize import Outcome, compile, recipe
-from ga_dspy.optimize.recipes import CannotFinetune
+from ga_dspy.testing import Reply, scripted_lm
 
 
 def rows(first: int, last: int) -> list[dspy.Example]:
@@ -105,6 +105,6 @@ def test_a_trained_model_that_is_kept_is_named_in_the_artifact(tmp_path: Path) -
 
 
 def test_a_provider_that_cannot_train_is_named_before_any_call(tmp_path: Path) -> None:
-    with pytest.raises(CannotFinetune, match="ga-dspy/scripted cannot fine-tune"):
+    with pytest.raises(InputError, match="ga-dspy/scripted cannot fine-tune"):
         compiled("finetune", tmp_path, scripted_lm([]))
     assert not list(tmp_path.iterdir())

@@ -16,22 +16,22 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage
-from ga_dspy.lm.scripted import Reply, scripted_lm
+from ga_dspy.errors import DamagedFile, InUse, RunAborted
 from ga_dspy.optimize import Candidate, Outcome, Tracker, compile, recipe
-from ga_dspy.optimize.ledger import Ledger, LedgerBusy, LedgerUnreadable
-from ga_dspy.optimize.search import LMStopped
+from ga_dspy.optimize.spending import Ledger
+from ga_dspy.testing import Reply, scripted_lm
 
 WORLD = textwrap.dedent(
     """
     import re, sys, time
     from pathlib import Path
     import dspy
-    import ga_dspy.eval.statistics
+    import ga_dspy.eval.scores
     from ga_dspy import GraphAnchor, Passage
-    from ga_dspy.lm.scripted import scripted_lm
+    from ga_dspy.testing import scripted_lm
     from ga_dspy.optimize import compile, recipe
 
-    ga_dspy.eval.statistics._RESAMPLES = 499
+    ga_dspy.eval.scores._RESAMPLES = 499
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
     def row(i):
@@ -76,7 +76,7 @@ WORLD = textwrap.dedent(
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.statistics._RESAMPLES", 499)
+    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
 
 
 def start(name: str, out: Path, calls: Path) -> subprocess.Popen[bytes]:
@@ -207,9 +207,9 @@ def test_an_lm_that_stops_answering_stops_the_compilation_which_can_go_on(tmp_pa
         return RuntimeError("the server is gone") if answered > 8 else task(prompt)
 
     followed = Followed()
-    with pytest.raises(LMStopped, match="the server is gone"):
+    with pytest.raises(RunAborted, match=r"the LM stopped answering: .*the server is gone"):
         compiled(tmp_path, scripted_lm(dying), followed)
-    assert followed.events[-1] is LMStopped
+    assert followed.events[-1] is RunAborted
     assert not (tmp_path / "manifest.json").exists()
     healed = scripted_lm(task)
     outcome = compiled(tmp_path, healed)
@@ -225,13 +225,15 @@ def test_a_tracker_hears_of_the_start_each_candidate_and_the_end(tmp_path: Path)
 
 
 def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:
-    held = "import sys, time; from pathlib import Path; from ga_dspy.optimize.ledger import Ledger"
+    held = (
+        "import sys, time; from pathlib import Path; from ga_dspy.optimize.spending import Ledger"
+    )
     code = f"{held}; Ledger(Path(sys.argv[1])); print('open', flush=True); time.sleep(60)"
     path = tmp_path / "ledger.sqlite"
     other = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
-        with pytest.raises(LedgerBusy, match="in use by another compilation"):
+        with pytest.raises(InUse, match="in use by another compilation"):
             Ledger(path)
     finally:
         other.kill()
@@ -241,6 +243,6 @@ def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:
 def test_a_file_that_is_no_ledger_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_text("something else, and long enough to be looked at as a database header" * 20)
-    with pytest.raises(LedgerUnreadable):
+    with pytest.raises(DamagedFile, match="of a ga_dspy compilation"):
         Ledger(path)
     assert path.read_text().startswith("something else")

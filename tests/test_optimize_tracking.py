@@ -20,8 +20,9 @@ from ga_dspy import GraphAnchor
 from ga_dspy.artifact import save
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.optimize.record import Candidate, Outcome
-from ga_dspy.optimize.tracking import MLflowTracker, decide
+from ga_dspy.optimize.registry import decide
+from ga_dspy.optimize.tracking import MLflowTracker
+from ga_dspy.optimize.trials import Candidate, Outcome
 
 pytest.importorskip("mlflow")
 KEY = "zq-7f3e9d51c0aa42b8"
@@ -53,7 +54,7 @@ def candidates(scores: tuple[float, ...] = (40.0, 55.0, 50.0)) -> tuple[Candidat
 def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -> Outcome:
     plain = Outcome(
         recipe="bootstrap-rs", parameters={"max_demos": 4}, before=report(before),
-        after=report(after), held_out="test", p_value=0.001, better=True, verdict="better",
+        after=report(after), held_out="test", p_value=0.001, better=True,
         calls=700, tokens=90_000, money=None, replayed=0, seconds=61.0, candidates=candidates(),
         stopped="", prompts_before={"read": "Read the passages. Be brief."},
         prompts_after={"read": "Read the passages. State only what they say. Be brief."},
@@ -257,23 +258,21 @@ def test_the_alias_moves_to_a_program_that_beats_the_champion_and_to_no_other(ro
 
 
 def test_a_difference_that_chance_explains_does_not_make_a_champion() -> None:
-    decision = decide(report(22), report(20), better_than_before=True)
-    assert not decision.champion
-    assert decision.paired is not None
-    assert decision.paired.p_value == 0.5
+    champion, reason = decide(report(22), report(20), better_than_before=True)
+    assert not champion
+    assert reason == "does not beat the champion: F1 +5.0 on 40 questions, p = 0.5"
 
 
 def test_a_program_that_is_significantly_worse_does_not_become_the_champion() -> None:
-    decision = decide(report(10), report(30), better_than_before=True)
-    assert decision.paired is not None
-    assert decision.paired.p_value < 0.001
-    assert not decision.champion
+    champion, reason = decide(report(10), report(30), better_than_before=True)
+    assert float(reason.rpartition("p = ")[2]) < 0.001
+    assert not champion
 
 
 def test_programs_measured_on_other_questions_are_not_compared() -> None:
-    decision = decide(report(40), report(0, first=1), better_than_before=True)
-    assert not decision.champion
-    assert "other questions" in decision.reason
+    champion, reason = decide(report(40), report(0, first=1), better_than_before=True)
+    assert not champion
+    assert "other questions" in reason
 
 
 def test_a_name_with_a_meaning_in_addresses_is_refused_before_anything_is_tracked(

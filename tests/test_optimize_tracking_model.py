@@ -24,10 +24,12 @@ import pytest
 import ga_dspy.artifact
 from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.lm.scripted import scripted_lm
 from ga_dspy.optimize import compile, recipe
-from ga_dspy.optimize.tracking import MLflowTracker, NotFound, TrackingFailed, resolve
+from ga_dspy.optimize.mlflow_store import TrackingFailed
+from ga_dspy.optimize.registry import resolve
+from ga_dspy.optimize.tracking import MLflowTracker
 from ga_dspy.retrieval import Index
+from ga_dspy.testing import scripted_lm
 
 pytest.importorskip("mlflow")
 TOWN = Passage(id="1", title="Red Lodge", text="Red Lodge lies in Montana.")
@@ -133,7 +135,7 @@ def test_a_version_is_fetched_once(store: str) -> None:
     ],
 )
 def test_an_address_of_nothing_is_told_what_there_is(store: str, address: str, said: str) -> None:
-    with pytest.raises(NotFound, match=said):
+    with pytest.raises(InputError, match=said):
         resolve(address)
 
 

@@ -19,9 +19,10 @@ import dspy
 import pytest
 
 from ga_dspy import Passage, VanillaRAG
-from ga_dspy.lm.scripted import scripted_lm
 from ga_dspy.optimize import Candidate, Outcome, compile, recipe
-from ga_dspy.optimize.tracking import MLflowTracker, resolve
+from ga_dspy.optimize.registry import resolve
+from ga_dspy.optimize.tracking import MLflowTracker
+from ga_dspy.testing import scripted_lm
 
 pytest.importorskip("mlflow")
 pytestmark = pytest.mark.slow

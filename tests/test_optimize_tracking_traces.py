@@ -13,8 +13,8 @@ import pytest
 
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.optimize.tracking import traced_sample, track_evaluation
+from ga_dspy.testing import Reply, scripted_lm
 
 pytest.importorskip("mlflow")
 PASSAGES = {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import dspy
 import pytest
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import ClosedBook, StepFailed
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 ANSWER = {"answer": " Gilão "}
@@ -53,15 +52,3 @@ def test_abstaining_hides_the_guess() -> None:
 def test_an_answer_that_is_unusable_twice_is_an_error_with_its_remedy() -> None:
     with pytest.raises(StepFailed, match="the answer step got no usable output from the LM, twice"):
         run("{", "{")
-
-
-def test_async_makes_the_same_call_and_the_same_prediction() -> None:
-    prediction, prompts = run(ANSWER)
-    lm = scripted_lm([ANSWER])
-
-    async def ask() -> Any:
-        with dspy.context(lm=lm):
-            return await ClosedBook(never).acall(question=QUESTION)
-
-    assert dict(asyncio.run(ask()).items()) == dict(prediction.items())
-    assert lm.engine.prompts == prompts

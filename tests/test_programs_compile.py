@@ -11,7 +11,6 @@ import dspy
 import pytest
 
 import ga_dspy
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.optimize import Outcome, compile, recipe
 from ga_dspy.optimize.demos import faults
 from ga_dspy.passage import Passage
@@ -25,6 +24,7 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
+from ga_dspy.testing import Reply, scripted_lm
 
 HINT = "Name the state alone."
 NEW = (IRCoT, IterRetGen, DeepNote, SearchR1, ClosedBook)
@@ -142,7 +142,7 @@ def compiled(program: MultiHopProgram, name: str, settings: Any, out: Path) -> O
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.statistics._RESAMPLES", 99)
+    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 99)
 
 
 def asked(program: MultiHopProgram) -> tuple[dict[str, Any], list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import DeepNote
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -215,15 +214,3 @@ def test_a_query_that_is_unusable_twice_costs_no_note() -> None:
 @pytest.mark.parametrize("word", ["graph", "candidate"])
 def test_the_prompts_speak_of_no_graph_and_of_no_candidate(word: str) -> None:
     assert not any(word in prompt for prompt in Run(GROWS).prompts)
-
-
-def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
-    run = Run(GROWS)
-    lm = scripted_lm(GROWS)
-
-    async def acall() -> Any:
-        with dspy.context(lm=lm):
-            return await DeepNote(run.search).acall(question=QUESTION)
-
-    assert dict(asyncio.run(acall()).items()) == dict(run.prediction.items())
-    assert lm.engine.prompts == run.prompts

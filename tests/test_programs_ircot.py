@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import IRCoT
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "In which town was the director of The Salt Road born?"
 FILM = Passage(id="film", title="The Salt Road", text="The Salt Road was directed by Ines Marlow.")
@@ -158,16 +157,3 @@ def test_the_prompts_speak_of_no_graph_and_show_none() -> None:
     run = Run([thought(DIRECTED), thought(SO), ANSWER])
     assert not any("graph" in prompt for prompt in run.prompts)
     assert not run.prediction.graph.entities
-
-
-def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
-    run = Run([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
-    lm = scripted_lm([thought(DIRECTED), thought(BORN), thought(SO), ANSWER])
-
-    async def ask() -> Any:
-        with dspy.context(lm=lm):
-            return await IRCoT(run.search).acall(question=QUESTION)
-
-    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
-    assert lm.engine.prompts == run.prompts
-    assert run.queries == [QUESTION, DIRECTED, BORN] * 2

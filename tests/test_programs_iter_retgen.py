@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import dspy
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import IterRetGen
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -148,15 +147,3 @@ def test_abstaining_hides_the_guess_from_the_reader_not_from_the_next_search() -
 def test_the_prompts_speak_of_no_graph_and_of_no_candidate() -> None:
     run = Run([FIRST, SECOND, THIRD])
     assert not any("graph" in prompt or "candidate" in prompt for prompt in run.prompts)
-
-
-def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
-    run = Run([FIRST, SECOND, THIRD])
-    lm = scripted_lm([FIRST, SECOND, THIRD])
-
-    async def ask() -> Any:
-        with dspy.context(lm=lm):
-            return await IterRetGen(run.search).acall(question=QUESTION)
-
-    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
-    assert lm.engine.prompts == run.prompts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy.lm.scripted import Reply, scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import SearchR1
+from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -202,16 +201,3 @@ def test_a_search_that_brings_nothing_new_says_so_in_the_transcript() -> None:
 @pytest.mark.parametrize("script", [[WHERE, WHICH, DONE], [WHERE, turn("?"), FORCED]])
 def test_the_prompts_speak_of_no_graph(script: list[Reply]) -> None:
     assert not any("graph" in prompt for prompt in Run(script).prompts)
-
-
-@pytest.mark.parametrize("script", [[WHERE, WHICH, DONE], [WHERE, turn("?"), FORCED]])
-def test_async_makes_the_same_calls_and_the_same_prediction(script: list[Reply]) -> None:
-    run = Run(script)
-    lm = scripted_lm(script)
-
-    async def ask() -> Any:
-        with dspy.context(lm=lm):
-            return await SearchR1(run.search).acall(question=QUESTION)
-
-    assert dict(asyncio.run(ask()).items()) == dict(run.prediction.items())
-    assert lm.engine.prompts == run.prompts

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import random
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 import pytest
@@ -18,7 +20,6 @@ from ga_dspy import Index, extractive_lm
 from ga_dspy.demo import DEMO_QUESTION, corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
-from ga_dspy.lm.scripted import scripted_lm
 from ga_dspy.passage import Passage
 from ga_dspy.programs import (
     ClosedBook,
@@ -31,8 +32,10 @@ from ga_dspy.programs import (
     SearchR1,
     Usage,
     VanillaRAG,
+    setting,
 )
-from ga_dspy.programs.prediction import as_json
+from ga_dspy.programs.program import as_json
+from ga_dspy.testing import scripted_lm
 
 SEARCHING = (VanillaRAG, GraphAnchor, IRCoT, IterRetGen, DeepNote, SearchR1)
 EVERY = (*SEARCHING, ClosedBook)
@@ -96,6 +99,38 @@ def test_every_prediction_can_be_written_as_json(program: type[MultiHopProgram])
     record = as_json(ask(program(two)))
     assert record["calls"] == sum(used["calls"] for used in record["usage"].values())
     assert all("retrieved" in step for step in record["steps"])
+
+
+def finish(prompt: str) -> Mapping[str, str]:
+    """As `fill`, from an LM that sees the answer at once."""
+    seen = {"judgement": "sufficient", "next_query": "", "query": "", "answer": "Tavira",
+            "thought": "So the answer is: Tavira."}  # fmt: skip
+    return {name: seen.get(name, text) for name, text in fill(prompt).items()}
+
+
+@pytest.mark.parametrize("script", [fill, finish])
+@pytest.mark.parametrize("program", EVERY)
+def test_async_makes_the_same_calls_and_the_same_prediction(
+    program: type[MultiHopProgram], script: Callable[[str], Mapping[str, str]]
+) -> None:
+    queries: list[str] = []
+
+    def search(query: str, k: int) -> list[Passage]:
+        queries.append(query)
+        return two(query, k)
+
+    lms = [scripted_lm(script), scripted_lm(script)]
+    made = program(search)
+    sync = ask(made, lm=lms[0])
+    searched = len(queries)
+
+    async def answer() -> Any:
+        with dspy.context(lm=lms[1]):
+            return await made.acall(question=QUESTION)
+
+    assert dict(asyncio.run(answer()).items()) == dict(sync.items())
+    assert lms[1].engine.prompts == lms[0].engine.prompts
+    assert queries[searched:] == queries[:searched]
 
 
 @pytest.mark.parametrize("program", SEARCHING)
@@ -275,3 +310,41 @@ def test_what_stands_beside_the_passages_takes_of_their_room() -> None:
 def test_a_budget_too_small_for_an_answer_is_one_clear_error(budget: Any) -> None:
     with pytest.raises(InputError, match=r"token_budget is .*; expected a whole number from 1400"):
         VanillaRAG(two, token_budget=budget)
+
+
+class Louder(VanillaRAG):
+    """An app's own program.
+
+    Written for one test.
+    """
+
+    volume: int = setting("How loud.", default=3, least=1)
+    tone: Literal["high", "low"] = setting("How high.", default="low")
+    label: str = setting("What it is called; not saved.", default="", saved=False)
+
+
+def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> None:
+    program = Louder(two, volume=5, k=2)
+    assert list(program.settings().items()) == [
+        ("volume", 5), ("tone", "low"), ("k", 2), ("passage_tokens", 6000),
+        ("token_budget", None), ("abstain", False),
+    ]  # fmt: skip
+    assert "volume: How loud." in str(Louder.__doc__) and "k: Passages" in str(Louder.__doc__)
+    parameters = inspect.signature(Louder.__init__).parameters
+    assert parameters["tone"].annotation == Literal["high", "low"]
+    assert parameters["volume"].default == 3 and parameters["label"].default == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"volume": 0}, "volume is 0; expected a whole number from 1; pass volume=5"),
+        ({"volume": True}, "volume is True; expected a whole number from 1"),
+        ({"tone": "flat"}, "tone is 'flat'; expected one of 'high', 'low'; pass tone='high'"),
+    ],
+)
+def test_a_setting_outside_its_declaration_is_one_clear_error(
+    wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Louder(two, **wrong)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ga_dspy import GraphAnchor
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -23,3 +25,13 @@ def test_the_first_lines_print_what_the_readme_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == output
+
+
+def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> None:
+    text = README.read_text()
+    table = text[text.index("| setting | default |") : text.index("## What grounding means")]
+    for name, setting in GraphAnchor.declared().items():
+        if setting.metadata["saved"]:
+            default = str(setting.default).replace("'", '"')
+            shown = f'"{default}"' if isinstance(setting.default, str) else default
+            assert f"| `{name}` | `{shown}` |" in table

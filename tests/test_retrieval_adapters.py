@@ -13,8 +13,6 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, as_retriever
-from ga_dspy.retrieval.protocol import ConflictingId, NotARetriever
-from ga_dspy.retrieval.results import UnreadableResult
 
 
 def returning(result: Any) -> Callable[[str], Any]:
@@ -119,19 +117,19 @@ def test_the_same_passage_twice_counts_once() -> None:
 def test_one_id_for_two_texts_is_an_error_even_across_calls() -> None:
     search = as_retriever(lambda query: [{"id": "0", "text": query}])
     search("first", 1)
-    with pytest.raises(ConflictingId, match=r"'0'.*second.*unique"):
+    with pytest.raises(InputError, match=r"'0'.*second.*unique"):
         search("second", 1)
 
 
 @pytest.mark.parametrize("result", [None, "one string", 3, {"hits": []}, Passage(id="1", text="x")])
 def test_a_result_that_is_no_collection_of_passages_is_named(result: Any) -> None:
-    with pytest.raises(UnreadableResult, match=type(result).__name__):
+    with pytest.raises(InputError, match=type(result).__name__):
         as_retriever(returning(result))("q", 1)
 
 
 @pytest.mark.parametrize("item", [None, 5, {"title": "no text"}, {"text": " "}, b"bytes"])
 def test_an_item_without_text_is_named_with_its_place(item: Any) -> None:
-    with pytest.raises(UnreadableResult, match="result 2"):
+    with pytest.raises(InputError, match="result 2"):
         as_retriever(returning(["fine", item]))("q", 5)
 
 
@@ -139,13 +137,13 @@ def test_a_coroutine_function_is_told_from_a_retriever() -> None:
     async def search(query: str) -> list[str]:
         return [query]
 
-    with pytest.raises(UnreadableResult, match="coroutine"):
+    with pytest.raises(InputError, match="coroutine"):
         as_retriever(search)("q", 1)
 
 
 @pytest.mark.parametrize("found", [None, 3, "index/", {"a": 1}, Passage])
 def test_what_cannot_retrieve_is_refused_at_once(found: Any) -> None:
-    with pytest.raises(NotARetriever, match="expected"):
+    with pytest.raises(InputError, match="expected"):
         as_retriever(found)
 
 

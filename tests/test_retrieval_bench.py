@@ -10,7 +10,8 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, read_passages
-from ga_dspy.retrieval.bench import as_table, bench, bench_kinds
+from ga_dspy.retrieval.bench import bench
+from ga_dspy.retrieval.rank import KINDS
 
 
 def ranked(*titles: str) -> list[Passage]:
@@ -35,9 +36,10 @@ def test_dataset_files_are_pooled_and_each_kind_is_scored(tmp_path: Path) -> Non
     context = [["Nile", ["The Nile flows past Aswan."]], ["Aswan", ["A city with a quarry."]]]
     (tmp_path / "dev.json").write_text(json.dumps([{"context": context}]))
     questions = [("Which quarry does the Nile flow past?", frozenset({"Nile", "Aswan"}))]
-    rows = bench_kinds([tmp_path / "dev.json"], questions, encoder="hash-64", ks=(2,))
-    assert list(rows) == ["sparse", "dense", "hybrid", "linked"]
-    assert as_table(rows).splitlines()[-1] == "| linked | 100.0 / 100.0 |"
+    index = Index.from_passages(read_passages([tmp_path / "dev.json"]), encoder="hash-64")
+    for kind in KINDS:
+        (depth,) = bench(index.as_kind(kind), questions, ks=(2,))
+        assert (depth.k, depth.recall, depth.all_gold) == (2, 100.0, 100.0)
 
 
 @pytest.mark.data

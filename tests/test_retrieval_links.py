@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.links import LinkGraph
-from ga_dspy.retrieval.names import aliases, spans
-from ga_dspy.retrieval.titles import MOST_TARGETS, TitleTable
+from ga_dspy.retrieval.rank import MOST_TARGETS, LinkGraph, TitleTable
+from ga_dspy.text import aliases, proper_names
 
 
 def passage(title: str, text: str) -> Passage:
@@ -61,7 +60,7 @@ def test_a_name_of_very_many_passages_names_none_of_them() -> None:
 
 def test_spans_are_runs_of_capitals_with_the_small_words_inside() -> None:
     text = "When the University of Vienna, Austria hired J. R. Ward-Smith & Co, she left."
-    assert spans(text) == {"university of vienna", "austria", "j r ward smith co"}
+    assert proper_names(text) == {"university of vienna", "austria", "j r ward smith co"}
 
 
 def test_a_mention_links_both_ways_and_a_rare_span_links_its_holders() -> None:

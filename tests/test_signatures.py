@@ -10,11 +10,11 @@ from dspy.adapters.baml_adapter import BAMLAdapter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga_dspy.cli.prompts import NestedGraph, fixed_cost
-from ga_dspy.lm.scripted import scripted_lm
+from ga_dspy.cli.commands import NestedGraph, fixed_cost
 from ga_dspy.passage import Passage
 from ga_dspy.signatures import GraphProposal, ReadAndJudge, UpdateGraph
-from ga_dspy.signatures.prompt import cited_labels, render_passages, said
+from ga_dspy.signatures.prompt import cited_labels, free_text, render_passages
+from ga_dspy.testing import scripted_lm
 
 LINES = (
     "Entities:\n- Katy Perry (person; artist) [2]\n"
@@ -29,9 +29,9 @@ def test_graph_lines_come_back_typed_under_every_adapter(adapter: Any) -> None:
     with dspy.context(lm=lm, adapter=adapter()):
         reply = dspy.Predict(UpdateGraph)(question="q", query="q", graph="(empty)", passages="p")
     assert len(lm.engine.prompts) == 1
-    assert [entity.name for entity in reply.additions.entities] == ["Katy Perry"]
-    assert reply.additions.relations[0].tail == "October 25, 1984"
-    assert reply.additions.relations[0].passages == (2,)
+    assert [entity.name for entity in reply.additions.draft.entities] == ["Katy Perry"]
+    assert reply.additions.draft.relations[0].tail == "October 25, 1984"
+    assert reply.additions.draft.relations[0].passages == (2,)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -62,7 +62,7 @@ def test_graph_lines_cost_a_step_fewer_tokens_than_a_nested_type(adapter: Any) -
     ],
 )
 def test_json_and_fenced_text_are_read_too(value: Any) -> None:
-    assert GraphProposal.model_validate(value).entities[0].name == "Katy Perry"
+    assert GraphProposal.model_validate(value).draft.entities[0].name == "Katy Perry"
 
 
 @pytest.mark.parametrize("value", ["I cannot help with that.", [1, 2], 7])
@@ -78,8 +78,8 @@ def test_saying_that_there_is_nothing_to_add_is_an_empty_proposal(value: str) ->
 
 def test_a_bad_line_does_not_cost_the_good_ones() -> None:
     proposal = GraphProposal.model_validate(f"{LINES}\n2. Katy Perry -> made")
-    assert len(proposal.relations) == 1
-    assert proposal.skipped == ("2. Katy Perry -> made",)
+    assert len(proposal.draft.relations) == 1
+    assert proposal.draft.skipped == ("2. Katy Perry -> made",)
 
 
 def test_a_proposal_survives_saving_as_json() -> None:
@@ -90,12 +90,12 @@ def test_a_proposal_survives_saving_as_json() -> None:
 
 @pytest.mark.parametrize("nothing", ["None", "none.", "N/A", " null ", "", "**None**", "(empty)"])
 def test_every_way_of_saying_nothing_is_empty(nothing: str) -> None:
-    assert said(nothing) == ""
+    assert free_text(nothing) == ""
 
 
 @pytest.mark.parametrize("text", ["None But the Brave", "Nothing Compares 2 U", "No Country"])
 def test_a_title_that_begins_with_none_is_something(text: str) -> None:
-    assert said(text) == text
+    assert free_text(text) == text
 
 
 @given(st.lists(st.integers(min_value=1, max_value=999), unique=True, max_size=8))

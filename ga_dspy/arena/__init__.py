@@ -1,4 +1,4 @@
-"""The arena: methods held against one another, and the tables and figures that show it."""
+"""The arena: methods compared with one another, and the tables and figures that show it."""
 
 from __future__ import annotations
 

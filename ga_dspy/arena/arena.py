@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ from ga_dspy.arena.methods import Method, methods
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.artifact import show
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Progress, Report, ScoreVariant, load, protocol_of, run
+from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, protocol_of, run
 from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.retrieval import Index
@@ -23,7 +25,7 @@ _FREE = ("methods", "ablations", "graphrag")
 
 @dataclass(frozen=True)
 class Ground:
-    """What every method is held on: a dataset's file and the index over its passages.
+    """What every method runs on: a dataset's file and the index over its passages.
 
     `graph` is the graph of these passages, for the methods that search one.
     """
@@ -80,20 +82,36 @@ def entrants(
     Raises:
         InputError: There is no such method.
     """
-    chosen = methods(names)
     named = {name.strip() for name in names.split(",")}
-    if not graphs:
-        chosen = tuple(m for m in chosen if not m.needs_graph or {m.name, m.group} & named)
-    if tokens is not None:
-        chosen = tuple(
-            m
-            for m in chosen
-            if (m.group in _FREE or m.name in named) and m.program is not ClosedBook
-        )
+    chosen = [
+        method
+        for method in methods(names)
+        if (graphs or not method.needs_graph or {method.name, method.group} & named)
+        and (tokens is None or method.name in named or method.group in _FREE)
+        and (tokens is None or method.program is not ClosedBook)
+    ]
     common = dict(settings or {})
     return (
         *(_entrant(method, common, tokens) for method in chosen),
         *(_compiled(path, common, tokens) for path in artifacts),
+    )
+
+
+def _entrant(method: Method, common: Mapping[str, Any], tokens: int | None) -> Entrant:
+    settings = {**common, **(method.within(tokens) if tokens else {})}
+    kept = {name: value for name, value in settings.items() if name not in method.settings}
+    return Entrant(
+        method.name, lambda index: method.make(index, **kept), tokens, method.needs_graph
+    )
+
+
+def _compiled(path: str, common: Mapping[str, Any], tokens: int | None) -> Entrant:
+    settings = {**common, **({"token_budget": tokens} if tokens else {})}
+    return Entrant(
+        path.rstrip("/").rsplit("/", 1)[-1],
+        lambda index: load_artifact(path, retriever=index, **settings),
+        tokens,
+        show(path).manifest.program == GraphRAG.__name__,
     )
 
 
@@ -105,10 +123,10 @@ def rounds(entrants: Sequence[Entrant], grounds: Sequence[Ground], out: Path) ->
             needs a graph where there is none.
     """
     for ground in grounds:
-        wanting = [entrant.name for entrant in entrants if entrant.needs_graph]
-        if wanting and ground.graph is None:
+        needing = [entrant.name for entrant in entrants if entrant.needs_graph]
+        if needing and ground.graph is None:
             raise InputError(
-                f"{', '.join(wanting)} on {ground.dataset} without a graph",
+                f"{', '.join(needing)} on {ground.dataset} without a graph",
                 expected="the graph of its passages, built ahead of time",
                 remedy=f"run `ga-dspy graph build --index {ground.index} --out …`, pass it with "
                 "--graph, or leave these programs out",
@@ -138,7 +156,7 @@ def compete(
     limit: int | None = None,
     score: ScoreVariant = "official",
     threads: int = 1,
-    progress: Callable[[Round, Progress], None] | None = None,
+    progress: Callable[[Round, RunProgress], None] | None = None,
 ) -> Iterator[tuple[Round, Report]]:
     """Make every run, or go on with it, and give its report.
 
@@ -157,40 +175,30 @@ def compete(
         ProtocolMismatch: A folder holds the run of another protocol.
         RunAborted: The endpoint seems to be down; start again when it is up.
     """
-    opened: dict[Ground, _Opened] = {}
-    for planned_round in planned:
-        entrant, ground, out = planned_round
-        if ground not in opened:
-            # One at a time: corpora are large.
-            with dspy.context(lm=lm):
-                opened = {ground: _opened(ground, limit)}
-        passages, graph, examples = opened[ground]
-        program = entrant.make(graph if graph is not None and entrant.needs_graph else passages)
-        protocol = protocol_of(
-            program,
-            examples,
-            name=entrant.name,
-            dataset=ground.dataset,
-            source=ground.data,
-            lm=lm,
-            score=score,
-            limit=limit,
-        )
-        tell = _teller(progress, planned_round)
+    for ground, group in groupby(planned, lambda planned_round: planned_round.ground):
+        # One at a time: corpora are large.
         with dspy.context(lm=lm):
-            report = run(
-                program, examples, out=out, protocol=protocol, threads=threads, progress=tell
-            )
-        yield planned_round, report
+            passages, graph, examples = _open(ground, limit)
+        for planned_round in group:
+            entrant = planned_round.entrant
+            program = entrant.make(graph if graph is not None and entrant.needs_graph else passages)
+            protocol = protocol_of(
+                program, examples, name=entrant.name, dataset=ground.dataset, source=ground.data,
+                lm=lm, score=score, limit=limit,
+            )  # fmt: skip
+            with dspy.context(lm=lm):
+                report = run(
+                    program,
+                    examples,
+                    out=planned_round.out,
+                    protocol=protocol,
+                    threads=threads,
+                    progress=progress and partial(progress, planned_round),
+                )
+            yield planned_round, report
 
 
-class _Opened(NamedTuple):
-    passages: Index
-    graph: GraphIndex | None
-    examples: list[dspy.Example]
-
-
-def _opened(ground: Ground, limit: int | None) -> _Opened:
+def _open(ground: Ground, limit: int | None) -> tuple[Index, GraphIndex | None, list[dspy.Example]]:
     examples = load(ground.dataset, ground.data, limit=limit)
     index, graph = Index.open(ground.index), None
     if ground.graph is not None:
@@ -198,35 +206,8 @@ def _opened(ground: Ground, limit: int | None) -> _Opened:
         graph.search().warm()
     # The first search loads the encoder; no method is to pay for that in its seconds.
     index.search(examples[0].question, 1)
-    return _Opened(index, graph, examples)
-
-
-def _teller(
-    progress: Callable[[Round, Progress], None] | None, planned: Round
-) -> Callable[[Progress], None] | None:
-    if progress is None:
-        return None
-    return lambda state: progress(planned, state)
+    return index, graph, examples
 
 
 def _folder(ground: Ground) -> str:
     return f"{ground.dataset}-{ground.data.stem}"
-
-
-def _entrant(method: Method, common: Mapping[str, Any], tokens: int | None) -> Entrant:
-    settings = {**common, **(method.within(tokens) if tokens else {})}
-    kept = {name: value for name, value in settings.items() if name not in method.settings}
-    return Entrant(
-        method.name, lambda index: method.make(index, **kept), tokens, method.needs_graph
-    )
-
-
-def _compiled(path: str, common: Mapping[str, Any], tokens: int | None) -> Entrant:
-    name = path.rstrip("/").rsplit("/", 1)[-1]
-    settings = {**common, **({"token_budget": tokens} if tokens else {})}
-    return Entrant(
-        name,
-        lambda index: load_artifact(path, retriever=index, **settings),
-        tokens,
-        show(path).manifest.program == GraphRAG.__name__,
-    )

@@ -21,7 +21,7 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
-from ga_dspy.programs.base import PROMPT_TOKENS
+from ga_dspy.programs.program import PROMPT_TOKENS
 
 Group = Literal["methods", "ablations", "depths", "steps", "graphrag"]
 _LONG_SEARCH = 12
@@ -79,11 +79,9 @@ class Method(NamedTuple):
         many passages as fit. A method that means a number of steps or passages keeps it.
         """
         room = {"token_budget": tokens, "passage_tokens": max(tokens - PROMPT_TOKENS, 50)}
-        if issubclass(self.program, IterativeProgram):
-            longer = {"max_steps": _LONG_SEARCH}
-        else:
-            longer = {"k": _MANY}
-        return {**room, **{n: v for n, v in longer.items() if n not in self.settings}}
+        loops = issubclass(self.program, IterativeProgram)
+        bound, most = ("max_steps", _LONG_SEARCH) if loops else ("k", _MANY)
+        return room if bound in self.settings else {**room, bound: most}
 
 
 def _static(name: str, label: str, **settings: Any) -> Method:

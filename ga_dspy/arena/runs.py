@@ -1,50 +1,42 @@
-"""Finished runs from several folders, and the guard against tables of unlike ones."""
+"""Finished runs that may stand side by side, their order, and what they are called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
-from pydantic import JsonValue
-
+from ga_dspy.arena.methods import METHODS
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import Report, load_report
+from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.eval.report import JOURNAL
+
+DATASETS = {
+    "musique": "MuSiQue",
+    "hotpotqa": "HotpotQA",
+    "2wikimultihopqa": "2WikiMultiHopQA",
+    "bamboogle": "Bamboogle",
+}
+"""Datasets by the names that commands use, as their authors write them, in the paper's order."""
+
+_RENAMED = " (renamed)"
 
 
 class UnlikeProtocols(GaDspyError):
-    """Runs that were measured on different ground were to stand in one table."""
-
-    def __init__(self, differences: Sequence[str]) -> None:
-        super().__init__(
-            f"these runs cannot stand in one table: {'; '.join(differences)}; expected the same "
-            "questions, corpus, retriever and score within a dataset; report them apart, "
-            "or pass --unlike to have them marked instead"
-        )
-        self.differences = tuple(differences)
-
-
-class TwoRuns(GaDspyError):
-    """Two runs would fill one cell of a table."""
-
-    def __init__(self, one: Run, other: Run) -> None:
-        super().__init__(
-            f"{one.path} and {other.path} are both {one.method} on {one.dataset} with {one.lm}; "
-            "expected one run a cell; leave one of the folders out"
-        )
+    """Runs of one dataset were measured on other questions, passages or scores: mark them."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run and where it lies.
+    """A finished run.
 
     Attributes:
         report: Its results under its protocol.
         path: Its folder.
-        mark: "" where it stands on the ground of the others in its dataset's column, else the
-            letter under which the report says how it differs.
+        mark: "" where it was measured like the others of its dataset, else the letter of the note
+            that says how it differs.
     """
 
     report: Report
@@ -60,7 +52,7 @@ class Run:
     def dataset(self) -> str:
         """The dataset's name; that of a renamed copy says so."""
         protocol = self.report.protocol
-        return f"{protocol.dataset} (renamed)" if protocol.renamed_from else protocol.dataset
+        return protocol.dataset + (_RENAMED if protocol.renamed_from else "")
 
     @property
     def lm(self) -> str:
@@ -80,7 +72,7 @@ class Runs:
 
     Attributes:
         runs: In the order found.
-        notes: By letter, how marked runs differ from their column.
+        notes: By letter, how marked runs differ from the others of their dataset.
     """
 
     runs: tuple[Run, ...]
@@ -92,9 +84,8 @@ class Runs:
     @property
     def datasets(self) -> tuple[str, ...]:
         """The datasets, in the paper's order, renamed copies after their originals."""
-        order = ("musique", "hotpotqa", "2wikimultihopqa", "bamboogle")
         found = dict.fromkeys(run.dataset for run in self.runs)
-        known = [n for base in order for n in (base, f"{base} (renamed)") if n in found]
+        known = [n for base in DATASETS for n in (base, base + _RENAMED) if n in found]
         return (*known, *(name for name in found if name not in known))
 
     @property
@@ -102,18 +93,34 @@ class Runs:
         """The LMs, in the order found."""
         return tuple(dict.fromkeys(run.lm for run in self.runs))
 
-    @property
-    def budgets(self) -> tuple[int | None, ...]:
-        """The token budgets, that of equal k (None) first."""
-        found = {run.budget for run in self.runs}
-        return tuple(sorted(found, key=lambda budget: (budget is not None, budget or 0)))
-
     def get(self, method: str, dataset: str, lm: str, budget: int | None = None) -> Run | None:
         """The run of a cell; None where it was not made."""
-        for run in self.runs:
-            if (run.method, run.dataset, run.lm, run.budget) == (method, dataset, lm, budget):
-                return run
-        return None
+        cell = (method, dataset, lm, budget)
+        return next((run for run in self.runs if _cell(run) == cell), None)
+
+    def in_order(self, *, points: bool = False) -> list[Run]:
+        """Runs in the order of the paper's tables: by LM, dataset and method.
+
+        Args:
+            points: Whether those of a method's earlier steps, made for Figure 3, are among them.
+        """
+        places = {method: place for place, method in enumerate(METHODS)}
+
+        def place(run: Run) -> tuple[object, ...]:
+            return (
+                self.lms.index(run.lm),
+                self.datasets.index(run.dataset),
+                run.budget or 0,
+                places.get(run.method, len(places)),
+                run.method,
+            )
+
+        return sorted((run for run in self if points or not is_point(run)), key=place)
+
+
+def is_point(run: Run) -> bool:
+    """Whether a run is one of a method's earlier steps, made for a point of Figure 3."""
+    return run.method in METHODS and METHODS[run.method].group == "steps"
 
 
 def collect(folders: Iterable[Path], *, unlike: bool = False) -> Runs:
@@ -121,30 +128,37 @@ def collect(folders: Iterable[Path], *, unlike: bool = False) -> Runs:
 
     Args:
         folders: Run folders, or folders that hold some.
-        unlike: Mark runs on another ground instead of refusing them.
+        unlike: Mark runs that were measured otherwise instead of refusing them.
 
     Raises:
-        InputError: A folder holds no run.
-        Unfinished: A run has not come to its end.
+        InputError: A folder holds no run, a run has not come to its end, or two runs are of the
+            same method, dataset, LM and token budget.
         UnlikeProtocols: Runs of one dataset differ in questions, corpus, retriever or score.
-        TwoRuns: Two runs are of the same method, dataset, LM and budget.
     """
     # A folder may be named beside one that holds it.
-    paths = {path.resolve(): path for folder in folders for path in _found(folder)}
-    marked, notes = _marked([Run(load_report(path), path) for path in paths.values()])
-    if notes and not unlike:
-        first = {run.mark: run.path for run in reversed(marked)}
-        raise UnlikeProtocols([f"{told} in {first[mark]}" for mark, told in notes.items()])
+    paths = {path.resolve(): path for folder in folders for path in _run_folders(folder)}
+    runs = _mark([Run(load_report(path), path) for path in paths.values()])
+    if runs.notes and not unlike:
+        first = {run.mark: run.path for run in reversed(runs.runs)}
+        differences = "; ".join(f"{text} in {first[mark]}" for mark, text in runs.notes.items())
+        raise UnlikeProtocols(
+            f"these runs cannot stand in one table: {differences}",
+            expected="the same questions, corpus, retriever and score within a dataset",
+            remedy="report them apart, or pass --unlike to have them marked instead",
+        )
     cells: dict[tuple[object, ...], Run] = {}
-    for run in marked:
-        cell = (run.method, run.dataset, run.lm, run.budget)
-        if cell in cells:
-            raise TwoRuns(cells[cell], run)
-        cells[cell] = run
-    return Runs(tuple(marked), notes)
+    for run in runs:
+        other = cells.setdefault(_cell(run), run)
+        if other is not run:
+            raise InputError(
+                f"{other.path} and {run.path} are both {run.method} on {run.dataset} with {run.lm}",
+                expected="one run a cell",
+                remedy="leave one of the folders out",
+            )
+    return runs
 
 
-def _found(folder: Path) -> list[Path]:
+def _run_folders(folder: Path) -> list[Path]:
     journals = sorted(folder.rglob(JOURNAL)) if folder.is_dir() else []
     if not journals:
         raise InputError(
@@ -155,30 +169,64 @@ def _found(folder: Path) -> list[Path]:
     return [journal.parent for journal in journals]
 
 
-def _marked(runs: Sequence[Run]) -> tuple[list[Run], dict[str, str]]:
-    """Runs with a letter where their ground is not that of the first run of their dataset."""
+def _mark(runs: Sequence[Run]) -> Runs:
+    """Runs with a letter where they differ from the first run of their dataset."""
     first: dict[str, Run] = {}
     letters: dict[str, str] = {}
     marked = []
     for run in runs:
-        base = first.setdefault(run.dataset, run)
-        told = _differs(base, run)
-        letter = letters.setdefault(told, _letter(len(letters))) if told else ""
-        marked.append(Run(run.report, run.path, letter))
-    return marked, {letter: told for told, letter in letters.items()}
+        difference = _difference(first.setdefault(run.dataset, run), run)
+        if difference and difference not in letters:
+            rounds, letter = divmod(len(letters), len(ascii_lowercase))
+            letters[difference] = ascii_lowercase[letter] * (rounds + 1)
+        marked.append(replace(run, mark=letters.get(difference, "")))
+    return Runs(tuple(marked), {letter: text for text, letter in letters.items()})
 
 
-def _letter(number: int) -> str:
-    """From 0: "a" to "z", then "aa" to "zz"."""
-    return ascii_lowercase[number % 26] * (number // 26 + 1)
-
-
-def _differs(base: Run, run: Run) -> str:
-    one, other = _ground(base), _ground(run)
+def _difference(base: Run, run: Run) -> str:
+    one, other = (
+        {**r.report.protocol.basis, "retriever": r.report.protocol.retriever} for r in (base, run)
+    )
     parts = [f"{name} {other[name]} (not {one[name]})" for name in one if one[name] != other[name]]
     return f"{run.dataset}: {', '.join(parts)}" if parts else ""
 
 
-def _ground(run: Run) -> dict[str, JsonValue]:
-    protocol = run.report.protocol
-    return {**protocol.ground, "retriever": protocol.retriever}
+def _cell(run: Run) -> tuple[object, ...]:
+    return run.method, run.dataset, run.lm, run.budget
+
+
+# --- What runs are called in tables and figures.
+
+
+def dataset_label(name: str) -> str:
+    """A dataset's name as its authors write it.
+
+    >>> dataset_label("musique (renamed)")
+    'MuSiQue (renamed)'
+    """
+    base = name.removesuffix(_RENAMED)
+    return DATASETS.get(base, base) + name[len(base) :]
+
+
+def lm_label(name: str) -> str:
+    """An LM's name; of the embedded one, what it is, so that nobody takes it for an LLM.
+
+    >>> lm_label("ga-dspy/extractive")
+    'embedded extractive LM (no LLM)'
+    """
+    return "embedded extractive LM (no LLM)" if name == EMBEDDED else name
+
+
+def method_label(name: str) -> str:
+    """A method's name as the paper has it; any other program's own name."""
+    return METHODS[name].label if name in METHODS else name
+
+
+def marked(text: str, mark: str) -> str:
+    """A text with the letter of a note, where there is one."""
+    return f"{text} ({mark})" if mark else text
+
+
+def mark_notes(runs: Runs, shown: Iterable[Run]) -> list[str]:
+    """The footnotes of the marked ones among the runs shown."""
+    return [f"({mark}) {runs.notes[mark]}." for mark in sorted({r.mark for r in shown} - {""})]

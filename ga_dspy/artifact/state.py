@@ -1,68 +1,300 @@
-"""program.json: what optimization found, a predictor at a time."""
+"""What an artifact holds: its manifest, its program, what optimization found."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import dspy
 from dspy.adapters.baml_adapter import BAMLAdapter
 from dspy.adapters.utils import get_annotation_name
 from dspy.utils.saving import get_dependency_versions
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.artifact.errors import ArtifactError
-from ga_dspy.artifact.manifest import FieldEntry, PredictorEntry
-from ga_dspy.artifact.records import Record, parsed
-from ga_dspy.programs import MultiHopProgram
+from ga_dspy import __version__, programs
+from ga_dspy.artifact.files import Record, parsed
+from ga_dspy.errors import ArtifactError, InputError
+from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.programs import IterativeProgram, MultiHopProgram
+
+# --- manifest.json
+
+FORMAT = 1
+"""The newest version of the format that this code writes and reads."""
+
+_INSTALL = "install the version named in the artifact's manifest"
+
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class FieldEntry(Record):
+    """A field of a signature: its name, which side it is on, and its type as DSPy names it."""
+
+    name: str
+    kind: Literal["input", "output"]
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.type}"
+
+
+class PredictorEntry(Record):
+    """A predictor and its fields, in order."""
+
+    name: str
+    fields: tuple[FieldEntry, ...]
+
+
+class Versions(Record):
+    """What wrote the artifact."""
+
+    ga_dspy: str
+    dspy: str
+
+
+class Recipe(Record):
+    """How the program was compiled."""
+
+    name: str
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Score(Record):
+    """A mean in percent, and its 95 % interval where one was computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Scores(Record):
+    """What compiling changed, measured on questions that the recipe did not learn from.
+
+    Attributes:
+        n: Number of questions.
+        held_out: Which questions, e.g. "test".
+        before: Scores by metric ("f1", "em", …) of the program as it was given.
+        after: Scores of the compiled program on the same questions.
+        p_value: Two-sided, of a paired test.
+        verdict: Whether the compiled program is better.
+    """
+
+    n: int = Field(ge=1)
+    held_out: str = ""
+    before: dict[str, Score] = Field(default_factory=dict)
+    after: dict[str, Score]
+    p_value: float | None = Field(default=None, ge=0, le=1)
+    verdict: Literal["better", "no better than before"] | None = None
+
+
+class Cost(Record):
+    """What compiling cost.
+
+    Attributes:
+        calls: LM calls, replayed ones among them.
+        tokens: Prompt and completion tokens of those calls.
+        money: US dollars; None where an LM has no known price.
+        replayed: Calls reused from an earlier run.
+        seconds: Duration.
+    """
+
+    calls: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    money: float | None = None
+    replayed: int = 0
+    seconds: float | None = None
+
+
+class Manifest(Record):
+    """All that is known of a saved program but its prompts.
+
+    Attributes:
+        format: Version of the artifact format.
+        program: Name of the program's class among the known programs, never an import path.
+        settings: The arguments that make the program again.
+        predictors: Its predictors with their fields, in order.
+        versions: What wrote it.
+        sha256: Digest of program.json.
+        created: When, with a time zone.
+        recipe: How it was compiled; None for a program that was not.
+        lms: Model name by role ("task", "reflection", …): a name only, never an address.
+        data: What is known of each question set by role ("train", "test"): digest, size, …
+        scores: What compiling changed.
+        cost: What it cost.
+    """
+
+    format: int = Field(ge=1)
+    program: str
+    settings: dict[str, JsonValue]
+    predictors: tuple[PredictorEntry, ...]
+    versions: Versions
+    sha256: _Sha256
+    created: AwareDatetime
+    recipe: Recipe | None = None
+    lms: dict[str, str] = Field(default_factory=dict)
+    data: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    scores: Scores | None = None
+    cost: Cost | None = None
+
+
+class _WrittenBy(BaseModel):
+    ga_dspy: str = "the version that wrote it"
+
+
+class _Header(BaseModel):
+    format: int = Field(strict=True, ge=1)
+    versions: _WrittenBy = _WrittenBy()
+
+
+def read_manifest(data: bytes, where: str) -> Manifest:
+    """Read manifest.json.
+
+    Raises:
+        ArtifactError: Its format is later than this code's, or it is no manifest.
+    """
+    # The version first: what a later one adds must not be reported as unknown keys.
+    header = parsed(_Header, data, where)
+    if header.format > FORMAT:
+        raise ArtifactError(
+            f"{where} is in format {header.format}, the installed ga-dspy {__version__} reads up "
+            f"to format {FORMAT}",
+            expected="no newer one",
+            remedy=f"run: pip install 'ga-dspy>={header.versions.ga_dspy}'",
+        )
+    return parsed(Manifest, data, where)
+
+
+# --- The programs that an artifact may name
+
+ProgramClass = TypeVar("ProgramClass", bound=type[MultiHopProgram])
+
+PROGRAMS: dict[str, type[MultiHopProgram]] = {
+    name: found
+    for name, found in (*vars(programs).items(), (GraphRAG.__name__, GraphRAG))
+    if isinstance(found, type)
+    and issubclass(found, MultiHopProgram)
+    and found not in (MultiHopProgram, IterativeProgram)
+}
+"""Name to class: what `ga_dspy.programs` exports, `GraphRAG`, and what an app registers."""
+
+
+def _unknown_program(name: str) -> ArtifactError:
+    return ArtifactError(
+        f"program {name!r} is unknown",
+        expected=f"one of {', '.join(sorted(PROGRAMS))}",
+        remedy="decorate your own class with ga_dspy.artifact.register where the app starts",
+    )
+
+
+def _invalid_setting(program: str, cause: str) -> ArtifactError:
+    return ArtifactError(
+        f"a setting of {program} is not valid: {cause}",
+        expected="a value that the program takes",
+        remedy="correct the override, or the settings in manifest.json",
+    )
+
+
+def register(program: ProgramClass) -> ProgramClass:
+    """Make an app's own program known, so that it can be saved and loaded.
+
+    A decorator. The name in the artifact is the name of the class; the class must take a
+    retriever first and everything that its `settings()` names as keyword arguments.
+
+    Raises:
+        InputError: Another class has that name.
+    """
+    name = program.__name__
+    if PROGRAMS.setdefault(name, program) is not program:
+        raise InputError(
+            f"a program named {name!r} is known already",
+            expected="a name of its own",
+            remedy="rename the class",
+        )
+    return program
+
+
+def name_of(program: MultiHopProgram) -> str:
+    """The name under which a program's class is known.
+
+    Raises:
+        ArtifactError: It is not.
+    """
+    name = type(program).__name__
+    if PROGRAMS.get(name) is not type(program):
+        raise _unknown_program(name)
+    return name
+
+
+def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopProgram:
+    """Make a program again, uncompiled.
+
+    Args:
+        name: A known program.
+        settings: Its settings; values may be as JSON has them.
+        retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
+
+    Raises:
+        ArtifactError: There is no such program, or the settings do not fit it.
+    """
+    if name not in PROGRAMS:
+        raise _unknown_program(name)
+    kind = PROGRAMS[name]
+    checked = _checked(name, kind, settings)
+    try:
+        program = kind(retriever, **checked)
+    except InputError as error:
+        raise _invalid_setting(name, str(error)) from error
+    for setting in program.settings():
+        if setting not in settings:
+            raise ArtifactError(
+                f"the artifact does not say {setting!r} of {name}",
+                expected="a value for every setting",
+                remedy=f"pass {setting}=… to load, or {_INSTALL}",
+            )
+    return program
+
+
+def _checked(name: str, kind: type[MultiHopProgram], settings: Mapping[str, Any]) -> dict[str, Any]:
+    known = tuple(inspect.signature(kind.__init__).parameters)[2:]  # self, retriever
+    hints = get_type_hints(kind.__init__)
+    checked = {}
+    for setting, value in settings.items():
+        if setting not in known:
+            raise ArtifactError(
+                f"{name} has no setting {setting!r}",
+                expected=f"one of {', '.join(known)}",
+                remedy=f"remove it, or {_INSTALL}",
+            )
+        try:
+            checked[setting] = _typed(hints.get(setting, Any), value)
+        except ValidationError as error:
+            cause = error.errors(include_url=False)[0]["msg"]
+            raise _invalid_setting(name, f"{setting} is {value!r} ({cause})") from error
+    return checked
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    """The value as a type, strictly; a list where a tuple is due is read as JSON means it."""
+    shape: TypeAdapter[Any] = TypeAdapter(hint)
+    if isinstance(value, list | dict):
+        return shape.validate_json(json.dumps(value), strict=True)
+    return shape.validate_python(value, strict=True)
+
+
+# --- program.json
 
 _MARK = "augmented"  # DSPy's mark of a demo made from a trace
-
-
-class MissingPredictor(ArtifactError):
-    """The program has a predictor of which the artifact says nothing."""
-
-    def __init__(self, predictor: str, where: str) -> None:
-        super().__init__(
-            f"{where} has nothing for predictor {predictor!r}; expected every predictor of the "
-            "program; recompile it, or install the version named in the artifact's manifest"
-        )
-        self.predictor, self.where = predictor, where
-
-
-class ExtraPredictor(ArtifactError):
-    """The artifact has a predictor that the program does not have."""
-
-    def __init__(self, predictor: str, where: str, known: tuple[str, ...]) -> None:
-        super().__init__(
-            f"{where} has a predictor {predictor!r}; expected {', '.join(known)} alone; "
-            "recompile the program, or install the version named in the artifact's manifest"
-        )
-        self.predictor, self.where, self.known = predictor, where, known
-
-
-class FieldMismatch(ArtifactError):
-    """The artifact was compiled for other fields than the code now has, or in another order."""
-
-    def __init__(self, predictor: str, saved: tuple[str, ...], current: tuple[str, ...]) -> None:
-        super().__init__(
-            f"predictor {predictor!r} was compiled with fields {saved}, the code has {current}; "
-            "recompile the program, or install the version named in the artifact's manifest"
-        )
-        self.predictor, self.saved, self.current = predictor, saved, current
-
-
-class DemoMismatch(ArtifactError):
-    """A demo has fields that its predictor does not have."""
-
-    def __init__(self, predictor: str, number: int, unknown: tuple[str, ...]) -> None:
-        super().__init__(
-            f"demo {number} of predictor {predictor!r} has unknown fields {unknown}; expected "
-            "fields of the predictor alone; remove them, or recompile the program"
-        )
-        self.predictor, self.number, self.unknown = predictor, number, unknown
 
 
 class FieldState(Record):
@@ -103,9 +335,6 @@ class _ProgramState(Record):
     metadata: Metadata
 
 
-_STATE = TypeAdapter(_ProgramState)
-
-
 def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
     """The state of every predictor; the program is left as it is.
 
@@ -119,6 +348,11 @@ def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
 
 def _state_of(predictor: dspy.Predict) -> PredictorState:
     signature = predictor.signature
+    # DSPy strips margins whenever it reads instructions; a text that would lose something by
+    # being stripped twice is saved as it was before the first time.
+    instructions: str = signature.instructions
+    if inspect.cleandoc(instructions) != instructions:
+        instructions = signature.__doc__ or instructions
     worded = tuple(
         FieldState(
             name=name,
@@ -132,15 +366,8 @@ def _state_of(predictor: dspy.Predict) -> PredictorState:
         {key: to_jsonable_python(value) for key, value in demo.items() if key in kept}
         for demo in predictor.demos
     )
-    told = SignatureState(instructions=_instructions(signature), fields=worded)
-    return PredictorState(signature=told, demos=demos)
-
-
-def _instructions(signature: type[dspy.Signature]) -> str:
-    # DSPy strips margins whenever it reads instructions; a text that would lose something by
-    # being stripped twice is saved as it was before the first time.
-    text: str = signature.instructions
-    return text if inspect.cleandoc(text) == text else signature.__doc__ or text
+    wording = SignatureState(instructions=instructions, fields=worded)
+    return PredictorState(signature=wording, demos=demos)
 
 
 def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
@@ -155,29 +382,26 @@ def read_states(data: bytes, where: str) -> dict[str, PredictorState]:
     """Read program.json.
 
     Raises:
-        NotJSON, UnknownKeys, WrongShape: It is not the state of a program.
+        ArtifactError: It is not the state of a program.
     """
-    return dict(parsed(_STATE, data, where).__pydantic_extra__)
+    return dict(parsed(_ProgramState, data, where).__pydantic_extra__)
 
 
 def entries(program: MultiHopProgram) -> tuple[PredictorEntry, ...]:
     """The predictors of a program with their fields, in order."""
-    return tuple(
-        PredictorEntry(name=name, fields=_fields(predictor))
-        for name, predictor in program.named_predictors()
-    )
-
-
-def _fields(predictor: dspy.Predict) -> tuple[FieldEntry, ...]:
-    inputs = predictor.signature.input_fields
-    return tuple(
-        FieldEntry(
-            name=name,
-            kind="input" if name in inputs else "output",
-            type=get_annotation_name(field.annotation),
+    found = []
+    for name, predictor in program.named_predictors():
+        inputs = predictor.signature.input_fields
+        fields = tuple(
+            FieldEntry(
+                name=field,
+                kind="input" if field in inputs else "output",
+                type=get_annotation_name(info.annotation),
+            )
+            for field, info in predictor.signature.fields.items()
         )
-        for name, field in predictor.signature.fields.items()
-    )
+        found.append(PredictorEntry(name=name, fields=fields))
+    return tuple(found)
 
 
 def mismatches(
@@ -191,47 +415,56 @@ def mismatches(
     for where, names in (("manifest.json", listed), ("program.json", states)):
         for name in current:
             if name not in names:
-                yield MissingPredictor(name, where)
+                yield ArtifactError(
+                    f"{where} has nothing for predictor {name!r}",
+                    expected="every predictor of the program",
+                    remedy=f"recompile it, or {_INSTALL}",
+                )
         for name in names:
             if name not in current:
-                yield ExtraPredictor(name, where, tuple(current))
+                yield ArtifactError(
+                    f"{where} has a predictor {name!r}",
+                    expected=f"{', '.join(current)} alone",
+                    remedy=f"recompile the program, or {_INSTALL}",
+                )
     for name, fields in current.items():
-        if name in listed:
-            yield from _listed_otherwise(name, listed[name], fields)
+        saved_fields = listed.get(name, fields)
+        if _names(saved_fields) != _names(fields):
+            yield _other_fields(name, _names(saved_fields), _names(fields))
+        elif saved_fields != fields:
+            pairs = zip(saved_fields, fields, strict=True)
+            differing = [(str(old), str(new)) for old, new in pairs if old != new]
+            yield _other_fields(name, *zip(*differing, strict=True))
         if name in states:
-            yield from _worded_otherwise(name, states[name], fields)
+            yield from _other_demos(name, states[name], _names(fields))
 
 
-def _listed_otherwise(
-    name: str, saved: tuple[FieldEntry, ...], current: tuple[FieldEntry, ...]
+def _other_fields(name: str, saved: tuple[str, ...], current: tuple[str, ...]) -> ArtifactError:
+    return ArtifactError(
+        f"predictor {name!r} was compiled with fields {saved}, the code has {current}",
+        expected="the same fields in the same order",
+        remedy=f"recompile the program, or {_INSTALL}",
+    )
+
+
+def _other_demos(
+    name: str, state: PredictorState, current: tuple[str, ...]
 ) -> Iterator[ArtifactError]:
-    if [field.name for field in saved] != [field.name for field in current]:
-        yield FieldMismatch(name, _names(saved), _names(current))
-        return
-    differing = [pair for pair in zip(saved, current, strict=True) if pair[0] != pair[1]]
-    if differing:
-        old, new = zip(*differing, strict=True)
-        yield FieldMismatch(name, _described(old), _described(new))
-
-
-def _worded_otherwise(
-    name: str, state: PredictorState, current: tuple[FieldEntry, ...]
-) -> Iterator[ArtifactError]:
-    if _names(state.signature.fields) != _names(current):
-        yield FieldMismatch(name, _names(state.signature.fields), _names(current))
-    known = {*_names(current), _MARK}
+    worded = _names(state.signature.fields)
+    if worded != current:
+        yield _other_fields(name, worded, current)
     for number, demo in enumerate(state.demos, 1):
-        unknown = tuple(key for key in demo if key not in known)
+        unknown = tuple(key for key in demo if key not in (*current, _MARK))
         if unknown:
-            yield DemoMismatch(name, number, unknown)
+            yield ArtifactError(
+                f"demo {number} of predictor {name!r} has unknown fields {unknown}",
+                expected="fields of the predictor alone",
+                remedy="remove them, or recompile the program",
+            )
 
 
 def _names(fields: tuple[FieldEntry, ...] | tuple[FieldState, ...]) -> tuple[str, ...]:
     return tuple(field.name for field in fields)
-
-
-def _described(fields: tuple[FieldEntry, ...]) -> tuple[str, ...]:
-    return tuple(f"{field.kind} {field.name}: {field.type}" for field in fields)
 
 
 def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> None:

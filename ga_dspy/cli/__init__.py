@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ga_dspy.cli.app import main as main
+from ga_dspy.cli.commands import main as main

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import dspy
+import typer
 from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 
 from ga_dspy.artifact import load as load_artifact
-from ga_dspy.cli.models import EMBEDDED, Choice, choose_corpus, choose_lm, choose_program
-from ga_dspy.cli.show import EXTRACTIVE_NOTE
+from ga_dspy.cli.choices import (
+    ApiBase,
+    Dataset,
+    Graph,
+    IndexDir,
+    Model,
+    Program,
+    Threads,
+    Timeout,
+    Yes,
+    choose_corpus,
+    choose_lm,
+    choose_program,
+)
+from ga_dspy.cli.console import say_embedded, warn
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
+from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.optimize import (
     AnswerMetric,
     Candidate,
@@ -30,65 +44,93 @@ from ga_dspy.optimize import (
     compile,
     recipe,
 )
-from ga_dspy.programs import MultiHopProgram
 
 TRACED = 3
+"""Questions whose traces are logged after compiling."""
 
 
-@dataclass(frozen=True)
-class CompileArgs:
-    """The arguments of one compilation, as on the command line.
-
-    Attributes:
-        dataset: Layout of the question files.
-        train: Questions to learn from.
-        validation: A file, or a whole number: so many questions from the end of the train file.
-        index: Folder of the index.
-        out: Folder of the artifact.
-        test: Questions to measure on.
-        recipe: Name of the recipe; None for gepa with a reflection LM, else bootstrap-rs.
-        settings: Settings of the recipe, `name=value` each; values are JSON, or text.
-        chosen: The program, and the task LM with its address.
-        reflection_lm: Model name.
-        prompt_lm: Model name.
-        max_calls: Cap of LM calls.
-        max_tokens: Cap of tokens.
-        max_money: Cap of US dollars.
-        recall: Weight of support recall in the score.
-        cost: Weight of 1,000 tokens in the score.
-        threads: Questions asked at once.
-        seed: Of what is drawn.
-        tracking_uri: MLflow store; by default mlflow.db beside the artifact.
-        track: Whether MLflow is told at all.
-        yes: Do not ask whether the estimate is agreed to.
-    """
-
-    dataset: str
-    train: Path
-    validation: str
-    index: Path
-    out: Path
-    test: Path | None = None
-    recipe: str | None = None
-    settings: Sequence[str] = ()
-    chosen: Choice = field(default_factory=Choice)
-    reflection_lm: str | None = None
-    prompt_lm: str | None = None
-    max_calls: int | None = None
-    max_tokens: int | None = None
-    max_money: float | None = None
-    recall: float = 0.0
-    cost: float = 0.0
-    threads: int = 2
-    seed: int = 0
-    tracking_uri: str | None = None
-    track: bool = True
-    yes: bool = False
-
-    @property
-    def caps(self) -> Caps:
-        """What may be spent."""
-        return Caps(self.max_calls, self.max_tokens, self.max_money)
+def compile_program(
+    dataset: Dataset,
+    train: Annotated[Path, typer.Option(help="Questions to learn from.")],
+    validation: Annotated[
+        str, typer.Option(help="A file, or so many questions from the end of the train file.")
+    ],
+    index: IndexDir,
+    out: Annotated[Path, typer.Option(help="Folder of the artifact, such as artifacts/mine.")],
+    test: Annotated[Path | None, typer.Option(help="Questions to measure on.")] = None,
+    recipe_name: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe", help="bootstrap-rs, gepa, miprov2, …; gepa where there is a reflection LM."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the recipe, name=value.")
+    ] = None,
+    program: Program = "graph-anchor",
+    lm: Model = None,
+    api_base: ApiBase = None,
+    timeout: Timeout = 120.0,
+    graph: Graph = None,
+    reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
+    prompt_lm: Annotated[str | None, typer.Option(help="LM that proposes prompts.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
+    max_money: Annotated[float | None, typer.Option(help="Stop after so many US dollars.")] = None,
+    recall: Annotated[float, typer.Option(help="Weight of support recall in the score.")] = 0.0,
+    cost: Annotated[float, typer.Option(help="Weight of 1,000 tokens in the score.")] = 0.0,
+    threads: Threads = 2,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow store; mlflow.db beside the artifact if left out.")
+    ] = None,
+    track: Annotated[bool, typer.Option(help="Log to MLflow.")] = True,
+    yes: Yes = False,
+) -> None:
+    """Tune prompts and demos against F1, and save the program as an artifact."""
+    # A console of its own stream: while optimizers print to a log, these lines are still seen.
+    console = Console()
+    questions = read_questions(dataset, train, validation, test)
+    names = {"task": lm, "reflection": reflection_lm, "prompt": prompt_lm}
+    lms = {
+        role: choose_lm(name, api_base, timeout)
+        for role, name in names.items()
+        if name or role == "task"
+    }
+    with dspy.context(lm=lms["task"]):
+        corpus = choose_corpus(index, graph, program)
+    given = choose_program(program, None, corpus)
+    caps = Caps(max_calls, max_tokens, max_money)
+    free = all(one.model == EMBEDDED for one in lms.values())
+    lines = Lines(console, agreed=yes or free, capped=any(cap is not None for cap in caps))
+    tracker = _tracker(console, tracking_uri, out, index) if track else None
+    outcome = compile(
+        given,
+        recipe(recipe_name, reflection="reflection" in lms, **recipe_settings(settings or ())),
+        questions.train,
+        questions.validation,
+        test=questions.test,
+        out=out,
+        lm=lms["task"],
+        reflection_lm=lms.get("reflection"),
+        prompt_lm=lms.get("prompt"),
+        caps=caps,
+        metric=AnswerMetric.of(given, recall=recall, cost=cost),
+        threads=threads,
+        seed=seed,
+        names=questions.names,
+        tracker=tracker,
+        progress=lines.show,
+        confirm=lines.confirm,
+    )
+    _summarise(console, outcome)
+    if how := getattr(tracker, "how_to_open", ""):
+        console.print(f"MLflow: {how}", markup=False, soft_wrap=True)
+    say_embedded(console, lms["task"])
+    if getattr(tracker, "run_id", None):
+        shown = (questions.test or questions.validation)[:TRACED]
+        with dspy.context(lm=lms["task"]):
+            _trace(console, load_artifact(outcome.artifact, retriever=corpus), shown, tracker)
 
 
 class Questions(NamedTuple):
@@ -100,67 +142,27 @@ class Questions(NamedTuple):
     names: dict[str, str]
 
 
-def run_compile(args: CompileArgs) -> None:
-    """Compile, with a line for each program tried; say what it bought and where it is."""
-    # A console of its own stream: while optimizers print to a log, these lines are still seen.
-    console = Console()
-    questions, lms = read_questions(args), _lms(args)
-    with dspy.context(lm=lms["task"]):
-        index = choose_corpus(args.index, args.chosen)
-    program = choose_program(args.chosen, index)
-    chosen = recipe(args.recipe, reflection="reflection" in lms, **recipe_settings(args.settings))
-    lines = _Lines(console)
-    tracker = _tracker(args, console)
-    outcome = compile(
-        program,
-        chosen,
-        questions.train,
-        questions.validation,
-        test=questions.test,
-        out=args.out,
-        lm=lms["task"],
-        reflection_lm=lms.get("reflection"),
-        prompt_lm=lms.get("prompt"),
-        caps=args.caps,
-        metric=AnswerMetric.of(program, recall=args.recall, cost=args.cost),
-        threads=args.threads,
-        seed=args.seed,
-        names=questions.names,
-        tracker=tracker,
-        progress=lines.show,
-        confirm=lambda cost: lines.agreed(cost, args, lms),
-    )
-    _tell(console, outcome, tracker, embedded=lms["task"].model == EMBEDDED)
-    run_id = getattr(tracker, "run_id", None)
-    if run_id:
-        shown = (questions.test or questions.validation)[:TRACED]
-        with dspy.context(lm=lms["task"]):
-            _trace(load_artifact(outcome.artifact, retriever=index), shown, tracker, console)
-
-
-def read_questions(args: CompileArgs) -> Questions:
-    """Read the question files; the names say which rows were taken.
+def read_questions(dataset: str, train: Path, validation: str, test: Path | None) -> Questions:
+    """Read the question files; the names say which rows they are.
 
     Raises:
         InputError: `validation` is neither a file nor a number that leaves train questions.
     """
-    train = load(args.dataset, args.train)
-    test = load(args.dataset, args.test) if args.test else None
-    names = {"test": args.test.name} if args.test else {}
-    if not args.validation.isdigit():
-        validation = load(args.dataset, Path(args.validation))
-        named = {"train": args.train.name, "validation": Path(args.validation).name}
-        return Questions(train, validation, test, names | named)
-    kept = len(train) - int(args.validation)
-    if not 0 < kept < len(train):
+    learned = load(dataset, train)
+    tested = load(dataset, test) if test else None
+    names = {"test": test.name} if test else {}
+    if not validation.isdigit():
+        names |= {"train": train.name, "validation": Path(validation).name}
+        return Questions(learned, load(dataset, Path(validation)), tested, names)
+    kept = len(learned) - int(validation)
+    if not 0 < kept < len(learned):
         raise InputError(
-            f"--validation {args.validation} of {len(train)} train questions",
-            expected=f"a file, or a number from 1 to {len(train) - 1}",
+            f"--validation {validation} of {len(learned)} train questions",
+            expected=f"a file, or a number from 1 to {len(learned) - 1}",
             remedy="pass --validation FILE, or hold out fewer",
         )
-    file = args.train.name
-    named = {"train": f"{file}[:{kept}]", "validation": f"{file}[{kept}:]"}
-    return Questions(train[:kept], train[kept:], test, names | named)
+    names |= {"train": f"{train.name}[:{kept}]", "validation": f"{train.name}[{kept}:]"}
+    return Questions(learned[:kept], learned[kept:], tested, names)
 
 
 def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -184,63 +186,32 @@ def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _trace(
-    program: MultiHopProgram, questions: Sequence[dspy.Example], tracker: Any, console: Console
-) -> None:
-    """Ask the compiled program a few questions with tracing on; the calls come on top."""
-    from ga_dspy.optimize.tracking import TrackingFailed, traced_sample
+class Lines:
+    """The lines of a compilation: the estimate and the question, then one for each candidate.
 
-    asked = [example.question for example in questions]
-    try:
-        traced_sample(program, asked, uri=tracker.uri, run_id=tracker.run_id)
-    except TrackingFailed as failure:
-        console.print(f"no traces: {failure}", style="yellow", markup=False)
+    Args:
+        console: Where to.
+        agreed: Whether the cost is agreed to already.
+        capped: Whether there is a cap, so that nobody needs to be asked.
+    """
 
+    def __init__(self, console: Console, *, agreed: bool = False, capped: bool = False) -> None:
+        self.console, self.agreed, self.capped = console, agreed, capped
+        self.expected = 0
 
-def _lms(args: CompileArgs) -> dict[str, dspy.LM]:
-    one = args.chosen
-    lms = {"task": choose_lm(one).lm}
-    for role, name in (("reflection", args.reflection_lm), ("prompt", args.prompt_lm)):
-        if name:
-            lms[role] = choose_lm(Choice(lm=name, api_base=one.api_base, timeout=one.timeout)).lm
-    return lms
-
-
-def _tracker(args: CompileArgs, console: Console) -> Tracker | None:
-    if not args.track:
-        return None
-    if find_spec("mlflow") is None and args.tracking_uri is None:
-        console.print("not tracked: mlflow is not installed (pip install 'ga-dspy[optimize]')")
-        return None
-    from ga_dspy.optimize.tracking import MLflowTracker
-
-    def say(message: str) -> None:
-        console.print(message, style="yellow", markup=False)
-
-    root = args.out.absolute().parent
-    return MLflowTracker(args.tracking_uri, root=root, index=args.index, say=say)
-
-
-class _Lines:
-    """The lines of a compilation: the estimate and the question, then one for each candidate."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._expected = 0
-
-    def agreed(self, cost: Estimate, args: CompileArgs, lms: Mapping[str, dspy.BaseLM]) -> bool:
+    def confirm(self, cost: Estimate) -> bool:
         """Show the estimate, and ask where there is somebody to ask and something to pay.
 
         Raises:
             InputError: Nobody can be asked, and neither a cap nor `--yes` was given.
         """
-        self._expected = cost.calls
-        self._console.print(f"this takes {cost}", markup=False)
-        if args.yes or all(lm.model == EMBEDDED for lm in lms.values()):
+        self.expected = cost.calls
+        self.console.print(f"this takes {cost}", markup=False)
+        if self.agreed:
             return True
-        if self._console.is_terminal and os.isatty(0):
-            return Confirm.ask("go on?", console=self._console)
-        if any(cap is not None for cap in args.caps):
+        if self.console.is_terminal and os.isatty(0):
+            return Confirm.ask("go on?", console=self.console)
+        if self.capped:
             return True
         raise InputError(
             "there is no terminal to ask whether to go on",
@@ -250,8 +221,8 @@ class _Lines:
 
     def show(self, c: Candidate) -> None:
         """One line: score, best so far, calls, tokens, time, at most how long it goes on."""
-        left = c.seconds * (self._expected / c.calls - 1) if c.calls else 0.0
-        self._console.print(
+        left = c.seconds * (self.expected / c.calls - 1) if c.calls else 0.0
+        self.console.print(
             f"{c.number:>3}  {c.score:5.1f}  best {c.best:5.1f}  {c.calls:>7,} calls  "
             f"{c.tokens:>11,} tokens  {_clock(c.seconds)}  left ≤ {_clock(max(0.0, left))}  "
             f"{c.description}",
@@ -261,30 +232,31 @@ class _Lines:
         )
 
 
-def _tell(console: Console, outcome: Outcome, tracker: Tracker | None, *, embedded: bool) -> None:
-    console.print(outcome_table(outcome))
-    if outcome.stopped:
-        console.print(f"stopped early: {outcome.stopped}", style="yellow", markup=False)
-    for dropped in outcome.dropped_demos:
-        console.print(f"demo taken off: {dropped}", style="dim", markup=False)
-    seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
-    console.print(
-        f"{outcome.verdict} on {outcome.held_out}{seen} (p = {outcome.p_value:.3g}); "
-        f"{outcome.calls:,} LM calls ({outcome.replayed:,} of them from an earlier run), "
-        f"{outcome.tokens:,} tokens, {_clock(outcome.seconds)}",
-        style="bold",
-        markup=False,
-    )
-    console.print(f"artifact: {outcome.artifact}", markup=False)
-    how = getattr(tracker, "how_to_open", "")
-    if how:
-        console.print(f"MLflow: {how}", markup=False, soft_wrap=True)
-    if embedded:
-        console.print(EXTRACTIVE_NOTE, style="dim")
+def _tracker(console: Console, uri: str | None, out: Path, index: Path) -> Tracker | None:
+    if find_spec("mlflow") is None and uri is None:
+        console.print("not tracked: mlflow is not installed (pip install 'ga-dspy[optimize]')")
+        return None
+    from ga_dspy.optimize.tracking import MLflowTracker
+
+    root = out.absolute().parent
+    return MLflowTracker(uri, root=root, index=index, say=lambda message: warn(console, message))
 
 
-def outcome_table(outcome: Outcome) -> Table:
-    """Before and after, scores in percent."""
+def _trace(
+    console: Console, program: dspy.Module, questions: Sequence[dspy.Example], tracker: Any
+) -> None:
+    """Ask the compiled program a few questions with tracing on; the calls come on top."""
+    from ga_dspy.optimize.mlflow_store import TrackingFailed
+    from ga_dspy.optimize.tracking import traced_sample
+
+    texts = [example.question for example in questions]
+    try:
+        traced_sample(program, texts, uri=tracker.uri, run_id=tracker.run_id)
+    except TrackingFailed as failure:
+        warn(console, f"no traces: {failure}")
+
+
+def _summarise(console: Console, outcome: Outcome) -> None:
     table = Table(
         title=f"{outcome.recipe}: {outcome.held_out}, {len(outcome.after.results)} questions",
         title_justify="left",
@@ -296,11 +268,22 @@ def outcome_table(outcome: Outcome) -> Table:
     summary = outcome.summary()
     for when in ("before", "after"):
         low, high = summary[f"ci95_{when}"]
-        table.add_row(
-            when, f"{summary[f'f1_{when}']:.1f}", f"{low:.1f} – {high:.1f}",
-            f"{summary[f'em_{when}']:.1f}",
-        )  # fmt: skip
-    return table
+        f1, em = (f"{summary[f'{score}_{when}']:.1f}" for score in ("f1", "em"))
+        table.add_row(when, f1, f"{low:.1f} – {high:.1f}", em)
+    console.print(table)
+    if outcome.stopped:
+        warn(console, f"stopped early: {outcome.stopped}")
+    for dropped in outcome.dropped_demos:
+        console.print(f"demo taken off: {dropped}", style="dim", markup=False)
+    seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
+    console.print(
+        f"{outcome.verdict} on {outcome.held_out}{seen} (p = {outcome.p_value:.3g}); "
+        f"{outcome.calls:,} LM calls ({outcome.replayed:,} of them from an earlier run), "
+        f"{outcome.tokens:,} tokens, {_clock(outcome.seconds)}",
+        style="bold",
+        markup=False,
+    )
+    console.print(f"artifact: {outcome.artifact}", markup=False)
 
 
 def _clock(seconds: float) -> str:

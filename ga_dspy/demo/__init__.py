@@ -28,7 +28,6 @@ DEMO_QUESTION = (
     "In which city was the scientist born after whom the lander that touched down on Titan "
     "in 2005 is named?"
 )
-
 """A bridge over Cassini–Huygens and its namesake, of the train questions: shown, not scored."""
 
 

@@ -1,4 +1,4 @@
-"""Loaders for HotpotQA, MuSiQue, 2WikiMultiHopQA and Bamboogle, as `dspy.Example`s.
+"""Datasets: HotpotQA, MuSiQue, 2WikiMultiHopQA and Bamboogle as `dspy.Example`s.
 
 No row disappears in silence. A row with a question and an answer is kept with what it has, and
 what it lacks is counted in the `LoadReport`; a row without one of the two cannot be asked, and
@@ -7,20 +7,21 @@ is listed by position: `read` reports it, `load` refuses the file because of it.
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, MissingExtra
-from ga_dspy.eval.files import DatasetName, WrongFormat, check_dataset, dataset_name, read_rows
-from ga_dspy.eval.rows import Question, Unusable, from_hub_row, parse_row
+from ga_dspy.errors import InputError, require
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle"]
+DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
 
 _HUB: dict[DatasetName, tuple[str, str | None, str]] = {
     "hotpotqa": ("hotpotqa/hotpot_qa", "distractor", "validation"),
@@ -28,6 +29,13 @@ _HUB: dict[DatasetName, tuple[str, str | None, str]] = {
     "2wikimultihopqa": ("framolfese/2WikiMultihopQA", None, "validation"),
     "bamboogle": ("chiayewken/bamboogle", None, "test"),
 }
+
+
+class Unusable(NamedTuple):
+    """A row that cannot be asked; `position` counts rows from 1."""
+
+    position: int
+    reason: str
 
 
 class LoadReport(NamedTuple):
@@ -52,19 +60,7 @@ class Loaded(NamedTuple):
     report: LoadReport
 
 
-class UnusableRows(InputError):
-    """Some rows have no question or no answer; `report.unusable` lists them all."""
-
-    def __init__(self, report: LoadReport) -> None:
-        shown = ", ".join(f"row {row.position} ({row.reason})" for row in report.unusable[:10])
-        more = len(report.unusable) - 10
-        super().__init__(
-            f"{report.source}: {len(report.unusable)} of {report.rows} rows cannot be asked: "
-            f"{shown}{f' and {more} more' if more > 0 else ''}",
-            expected="a question and an answer in every row",
-            remedy="mend the rows, or call read(), which leaves them out and lists them",
-        )
-        self.report = report
+# --- Loading questions.
 
 
 def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.Example]:
@@ -87,22 +83,21 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         limit: Only the first so many questions.
 
     Raises:
-        UnusableRows: a row that was looked at has no question or no answer.
-        WrongFormat: the file is not one of this dataset.
+        InputError: the file is not one of this dataset, or a row that was looked at has no
+            question or no answer.
     """
-    return _strict(read(dataset, path, limit))
+    return _all_usable(read(dataset, path, limit))
 
 
 def read(dataset: str, path: Path | str, limit: int | None = None) -> Loaded:
     """As `load`, but rows that cannot be asked are left out and listed in the report.
 
     Raises:
-        WrongFormat: the file is not one of this dataset, or no row of it can be asked.
+        InputError: the file is not one of this dataset, or no row of it can be asked.
     """
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
-    check_dataset(name, rows, path)
-    return _collect(name, rows, str(path), limit)
+    return _collect(detect_rows(rows, path, name), rows, str(path), limit)
 
 
 def load_hub(
@@ -118,17 +113,15 @@ def load_hub(
         limit: Only the first so many questions.
 
     Raises:
-        UnusableRows: a row has no question or no answer.
+        InputError: a row has no question or no answer.
         MissingExtra: the `datasets` package is not installed.
     """
     name = dataset_name(dataset)
     repository, usual_config, usual_split = _HUB[name]
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise MissingExtra("datasets", "optimize") from error
-    rows = load_dataset(repository, config or usual_config, split=split or usual_split)
-    return _strict(from_hub(name, rows, repository, limit))
+    rows = require("datasets", "optimize").load_dataset(
+        repository, config or usual_config, split=split or usual_split
+    )
+    return _all_usable(from_hub(name, rows, repository, limit))
 
 
 def from_hub(
@@ -154,9 +147,17 @@ def sample(examples: Sequence[dspy.Example], n: int, seed: int) -> list[dspy.Exa
     return [examples[position] for position in chosen]
 
 
-def _strict(loaded: Loaded) -> list[dspy.Example]:
-    if loaded.report.unusable:
-        raise UnusableRows(loaded.report)
+def _all_usable(loaded: Loaded) -> list[dspy.Example]:
+    report = loaded.report
+    if report.unusable:
+        listed = ", ".join(f"row {row.position} ({row.reason})" for row in report.unusable[:10])
+        more = len(report.unusable) - 10
+        raise InputError(
+            f"{report.source}: {len(report.unusable)} of {report.rows} rows cannot be asked: "
+            f"{listed}{f' and {more} more' if more > 0 else ''}",
+            expected="a question and an answer in every row",
+            remedy="mend the rows, or call read(), which leaves them out and lists them",
+        )
     return loaded.examples
 
 
@@ -165,44 +166,309 @@ def _collect(
 ) -> Loaded:
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
-    questions: list[Question] = []
+    examples: list[dspy.Example] = []
     unusable: list[Unusable] = []
+    flaws: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
+    ids: set[str] = set()
     for position, row in enumerate(rows, start=1):
-        parsed = parse_row(dataset, row, position)
-        if isinstance(parsed, Unusable):
-            unusable.append(parsed)
-        else:
-            questions.append(parsed)
-        if len(questions) == limit:
+        if reason := _why_unusable(row):
+            unusable.append(Unusable(position, reason))
+            continue
+        fields, lacking = _question(dataset, row, position)
+        first_id = fields["id"]
+        while fields["id"] in ids:
+            repeats[first_id] += 1
+            fields["id"] = f"{first_id}#{repeats[first_id] + 1}"
+        ids.add(fields["id"])
+        flaws.update(lacking if fields["id"] == first_id else [*lacking, "duplicate id"])
+        example = dspy.Example(answer=fields["answers"][0], **fields)
+        examples.append(example.with_inputs("question"))
+        if len(examples) == limit:
             break
-    report = LoadReport(
-        dataset, source, len(questions) + len(unusable), len(questions), {}, tuple(unusable)
-    )
-    if not questions:
-        raise WrongFormat(
-            f"{source}: none of {report.rows} rows has both a question and an answer",
+    looked_at = len(examples) + len(unusable)
+    if not examples:
+        raise InputError(
+            f"{source}: none of {looked_at} rows has both a question and an answer",
             expected=f"questions of {dataset}",
             remedy="test files come without answers: pass a train or dev file",
         )
-    named = list(_unique_ids(questions))
-    flaws = Counter(flaw for question in named for flaw in question.flaws)
-    return Loaded([_example(q) for q in named], report._replace(flaws=dict(sorted(flaws.items()))))
+    counts = dict(sorted(flaws.items()))
+    report = LoadReport(dataset, source, looked_at, len(examples), counts, tuple(unusable))
+    return Loaded(examples, report)
 
 
-def _unique_ids(questions: Iterable[Question]) -> Iterator[Question]:
-    seen: Counter[str] = Counter()
-    taken: set[str] = set()
-    for question in questions:
-        name = question.id
-        while name in taken:
-            seen[question.id] += 1
-            name = f"{question.id}#{seen[question.id] + 1}"
-        taken.add(name)
-        again = ("duplicate id",) if name != question.id else ()
-        yield question._replace(id=name, flaws=(*question.flaws, *again))
+# --- One official row as a question, with its flaws: one short reason for all that it lacks.
+
+Row = Mapping[str, Any]
+Fact = tuple[str, int]
+Paragraph = tuple[str, tuple[str, ...]]
+
+_PARAGRAPHS: dict[DatasetName, int] = {"hotpotqa": 10, "musique": 20, "2wikimultihopqa": 10}
 
 
-def _example(question: Question) -> dspy.Example:
-    fields = question._asdict()
-    del fields["flaws"]
-    return dspy.Example(answer=question.answers[0], **fields).with_inputs("question")
+def _why_unusable(row: object) -> str:
+    if not isinstance(row, Mapping):
+        return "not an object"
+    if not _text(row.get("question")):
+        return "no question"
+    return "" if _answers(row) else "no answer"
+
+
+def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a question, but for `answer`, and the row's flaws."""
+    given_id = _text(row.get("_id")) or _text(row.get("id"))
+    flaws = ["no id"] if not given_id and dataset != "bamboogle" else []
+    paragraphs: list[Paragraph] = []
+    titles: list[str] = []
+    facts: list[Fact] = []
+    if dataset == "musique":
+        paragraphs, titles = _musique_paragraphs(row, flaws)
+    elif dataset != "bamboogle":
+        paragraphs, titles, facts = _context(row, flaws)
+    if dataset != "bamboogle":
+        if not paragraphs:
+            flaws.append("no context")
+        elif len(paragraphs) < _PARAGRAPHS[dataset]:
+            flaws.append("fewer paragraphs")
+        if not titles:
+            flaws.append("no supporting facts")
+        elif paragraphs and not set(titles) <= {title for title, _ in paragraphs}:
+            flaws.append("gold paragraph not in context")
+    answerable = row.get("answerable") is not False
+    if not answerable:
+        flaws.append("unanswerable")
+    triples = (tuple(map(_text, as_list(entry))) for entry in as_list(row.get("evidences")))
+    # MuSiQue's type is how many single-hop questions it is composed of.
+    hops = len(as_list(row.get("question_decomposition")))
+    hops_by_id = re.match(r"\d+hop", given_id)
+    hops_type = f"{hops}hop" if hops else hops_by_id.group() if hops_by_id else ""
+    fields = {
+        "id": given_id or f"{dataset}-{position}",
+        "question": _text(row.get("question")),
+        "answers": _answers(row),
+        "gold_titles": _unique(titles),
+        "supporting_facts": tuple(dict.fromkeys(facts)),
+        "paragraphs": tuple(paragraphs),
+        "type": _text(row.get("type")) or hops_type,
+        "level": _text(row.get("level")),
+        "answerable": answerable,
+        "evidences": tuple(triple for triple in triples if len(triple) == 3 and all(triple)),
+    }
+    return fields, flaws
+
+
+def _musique_paragraphs(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str]]:
+    """The sound paragraphs, each one sentence, and the titles of the supporting ones."""
+    entries = as_list(row.get("paragraphs"))
+    paragraphs: list[Paragraph] = []
+    titles: list[str] = []
+    for entry in entries:
+        if not isinstance(entry, Mapping):
+            continue
+        title, text = _text(entry.get("title")), _text(entry.get("paragraph_text"))
+        if title and text:
+            paragraphs.append((title, (text,)))
+            titles += [title] if entry.get("is_supporting") is True else []
+    if len(paragraphs) < len(entries):
+        flaws.append("malformed paragraph")
+    return paragraphs, titles
+
+
+def _context(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str], list[Fact]]:
+    """The sound paragraphs, the titles of the supporting facts, and those with a sentence."""
+    context, given = as_list(row.get("context")), as_list(row.get("supporting_facts"))
+    paragraphs = [
+        (title, tuple(map(_text, as_list(sentences))))
+        for title, sentences in _titled(context)
+        if as_list(sentences)
+    ]
+    pairs = _titled(given)
+    facts = [(t, n) for t, n in pairs if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
+    lengths: dict[str, int] = {}
+    for title, sentences in paragraphs:
+        lengths[title] = max(len(sentences), lengths.get(title, 0))
+    if len(paragraphs) < len(context):
+        flaws.append("malformed paragraph")
+    if len(facts) < len(given):
+        flaws.append("malformed supporting fact")
+    if any(number >= lengths[title] for title, number in facts if title in lengths):
+        flaws.append("supporting sentence not in paragraph")
+    return paragraphs, [title for title, _ in pairs], facts
+
+
+def _titled(entries: Iterable[object]) -> list[tuple[str, Any]]:
+    """The entries that are a title and something else."""
+    pairs = (as_list(entry) for entry in entries)
+    return [(_text(pair[0]), pair[1]) for pair in pairs if len(pair) == 2 and _text(pair[0])]
+
+
+def _answers(row: Row) -> tuple[str, ...]:
+    """All accepted answers, the row's own first; a list stands for several."""
+    given = row.get("answer")
+    own = as_list(given) or [given]
+    return _unique(map(_text, [*own, *as_list(row.get("answer_aliases"))]))
+
+
+def as_list(value: object) -> list[Any]:
+    """The elements of a JSON array; none of anything else."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def _text(value: object) -> str:
+    """A string stripped; a number as its digits (some files leave years unquoted); else ""."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    # A lone surrogate, which JSON can spell, could be neither stored nor printed.
+    return value.strip().encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+# --- Rows in the hub's layout: one record of lists in the place of a list of records.
+
+_COLUMNS = {
+    "context": (("title",), ("sentences", "content")),
+    "supporting_facts": (("title",), ("sent_id",)),
+    "evidences": (("fact",), ("relation",), ("entity",)),
+}
+
+
+def from_hub_row(row: Row) -> dict[str, Any]:
+    """The hub's layout of a row in the official one; an official row comes back as it is.
+
+    The hub keeps lists of records as one record of lists: context
+    `{"title": [...], "sentences": [[...]]}`, supporting facts `{"title": [...], "sent_id":
+    [...]}`, evidences `{"fact": [...], "relation": [...], "entity": [...]}`, and spells
+    Bamboogle's fields "Question" and "Answer".
+
+    >>> from_hub_row({"supporting_facts": {"title": ["Red Lodge"], "sent_id": [0]}})
+    {'supporting_facts': [['Red Lodge', 0]]}
+    """
+    spelled = {"Question": "question", "Answer": "answer"}
+    official: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in _COLUMNS and isinstance(value, Mapping):
+            columns: list[list[Any]] = [
+                next((value[key] for key in keys if key in value), []) for keys in _COLUMNS[name]
+            ]
+            value = [list(record) for record in zip_longest(*columns)]
+        official[spelled.get(name, name)] = value
+    return official
+
+
+# --- Reading a file into rows, and which dataset the rows are from.
+
+_LOOKED_AT = 200  # rows that show which dataset it is
+_TYPES_OF_2WIKI = {"compositional", "inference", "bridge_comparison"}
+
+
+def dataset_name(name: str) -> DatasetName:
+    """The name as a `DatasetName`.
+
+    Raises:
+        InputError: no loader goes by this name.
+
+    >>> dataset_name("HotpotQA")
+    'hotpotqa'
+    """
+    for known in DATASETS:
+        if name.strip().lower() == known:
+            return known
+    raise InputError(
+        f"dataset {name!r} is unknown",
+        expected=f"one of {', '.join(DATASETS)}",
+        remedy="pass one of these names, or let detect(path) find it",
+    )
+
+
+def detect(path: Path | str) -> DatasetName:
+    """Which dataset the file is from, by the fields of its first 200 rows.
+
+    Raises:
+        InputError: the file cannot be read, or its fields are of none of the datasets.
+    """
+    path = Path(path)
+    return detect_rows(read_rows(path), path)
+
+
+def detect_rows(
+    rows: Sequence[object], path: Path, expected: DatasetName | None = None
+) -> DatasetName:
+    """Which dataset rows are from; rows that are visibly another's than expected are refused.
+
+    Bare question-answer rows pass for any dataset (they lack context, which is counted), and
+    HotpotQA's layout passes for 2WikiMultiHopQA, which shares it and adds optional fields.
+
+    Args:
+        rows: All rows of the file.
+        path: The file, for the error.
+        expected: The dataset that they should be from; None for any.
+
+    Raises:
+        InputError: the rows are another dataset's, or none's.
+    """
+    seen = [row for row in rows[:_LOOKED_AT] if isinstance(row, Mapping)]
+    fields = {str(name).lower() for row in seen for name in row}
+    types = {str(row.get("type")) for row in seen}
+    found: DatasetName = "bamboogle"
+    if "question" not in fields:
+        names = ", ".join(sorted(fields)) or "none"
+        raise _wrong_file(path, f"no row has a field 'question' (fields: {names})")
+    if "paragraphs" in fields:
+        found = "musique"
+    elif fields & {"evidences", "evidences_id", "entity_ids"} or types & _TYPES_OF_2WIKI:
+        found = "2wikimultihopqa"
+    elif fields & {"context", "supporting_facts", "level"}:
+        found = "hotpotqa"
+    shared = (expected, found) == ("2wikimultihopqa", "hotpotqa")
+    if expected and found not in (expected, "bamboogle") and not shared:
+        raise InputError(
+            f"{path} has the fields of {found}",
+            expected=f"a file of {expected}",
+            remedy=f"load it as {found!r}, or pass the {expected} file",
+        )
+    return expected or found
+
+
+def read_rows(path: Path) -> list[object]:
+    """All rows of a .json file (one array) or a .jsonl file (one row a line).
+
+    Which of the two it is shows in the first character, not in the name.
+
+    Raises:
+        InputError: the file is missing, empty, not UTF-8 or not JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise _wrong_file(path, f"cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise _wrong_file(path, f"not UTF-8 text (byte {error.start})") from error
+    if not text:
+        raise _wrong_file(path, "the file is empty")
+    what = ""
+    rows: list[object] = []
+    try:
+        if text.startswith("["):
+            rows = json.loads(text)
+        else:
+            # Not str.splitlines: U+2028 and its like occur inside JSON strings.
+            for number, line in enumerate(text.split("\n"), start=1):
+                what = f"line {number} is "
+                rows += [json.loads(line)] if line.strip() else []
+    except json.JSONDecodeError as error:
+        raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
+    if not rows:
+        raise _wrong_file(path, "the array holds no rows")
+    return rows
+
+
+def _wrong_file(path: Path, found: str) -> InputError:
+    return InputError(
+        f"{path}: {found}",
+        expected="a JSON array of questions, or one JSON question a line (.jsonl)",
+        remedy=f"pass an official question file of {', '.join(DATASETS)}",
+    )

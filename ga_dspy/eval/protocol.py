@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, field_validator
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError, InputError
 
 ScoreVariant = Literal["official", "squad"]
+
+EMBEDDED = "ga-dspy/extractive"
+"""The name of the embedded extractive LM, which is no LLM; tables and prices say so."""
 
 
 class ProtocolMismatch(GaDspyError):
@@ -24,9 +27,9 @@ class ProtocolMismatch(GaDspyError):
 
     def __init__(self, differences: Sequence[str], where: Path) -> None:
         super().__init__(
-            f"{where} holds a run under another protocol; expected the same one to go on with; "
-            f"different: {'; '.join(differences)}; run with the saved settings, or choose another "
-            "output directory"
+            f"{where} holds a run under another protocol",
+            expected=f"the same one to go on with; different: {'; '.join(differences)}",
+            remedy="run with the saved settings, or choose another output directory",
         )
         self.differences, self.where = tuple(differences), where
 
@@ -64,76 +67,54 @@ class Protocol(BaseModel):
     split: str
     source: str
     sha256: str | None
-    renamed_from: str | None
+    renamed_from: str | None = None
     questions_sha256: str
     n: int
-    limit: int | None
-    seed: int | None
+    limit: int | None = None
+    seed: int | None = None
     program: str
-    settings: dict[str, JsonValue]
+    settings: dict[str, JsonValue] = {}
     lm: str
-    sampling: dict[str, JsonValue]
-    retriever: str
+    sampling: dict[str, JsonValue] = {}
+    retriever: str = ""
     graph: str | None = None
-    corpus: str | None
-    encoder: str
-    k: int | None
-    steps: int | None
-    score: ScoreVariant
+    corpus: str | None = None
+    encoder: str = ""
+    k: int | None = None
+    steps: int | None = None
+    score: ScoreVariant = "official"
     versions: dict[str, str]
 
+    @field_validator("settings", "sampling", mode="before")
     @classmethod
-    def of(
-        cls,
-        examples: Sequence[dspy.Example],
-        *,
-        dataset: str,
-        source: Path | str,
-        program: str,
-        lm: str,
-        sampling: Mapping[str, object] | None = None,
-        retriever: str = "",
-        graph: str | None = None,
-        corpus: str | None = None,
-        encoder: str = "",
-        k: int | None = None,
-        steps: int | None = None,
-        score: ScoreVariant = "official",
-        settings: Mapping[str, object] | None = None,
-        split: str | None = None,
-        renamed_from: str | None = None,
-        limit: int | None = None,
-        seed: int | None = None,
-    ) -> Protocol:
+    def _as_json(cls, values: Mapping[str, object] | None) -> Any:
+        return to_jsonable_python(dict(values or {}), inf_nan_mode="strings")
+
+    @classmethod
+    def of(cls, examples: Sequence[dspy.Example], *, source: Path | str, **fields: Any) -> Protocol:
         """The protocol of a run over `examples`, with digests and versions filled in.
 
-        A `Path` as source is digested and only its name is kept, so a moved file is still the
-        same file; a `str` is kept as it is (the hub's name of the rows).
+        Args:
+            examples: The questions, in the order in which they are asked.
+            source: A `Path` is digested and only its name is kept, so a moved file is still the
+                same file; a `str` is kept as it is (the hub's name of the rows).
+            fields: The other fields of a protocol: `dataset`, `program` and `lm`, and what else
+                is known of the run.
         """
-        stem = source.stem if isinstance(source, Path) else ""
-        return cls(
-            dataset=dataset,
-            split=stem if split is None else split,
-            source=source.name if isinstance(source, Path) else source,
-            sha256=file_digest(source) if isinstance(source, Path) else None,
-            renamed_from=renamed_from,
-            questions_sha256=questions_digest(examples),
-            n=len(examples),
-            limit=limit,
-            seed=seed,
-            program=program,
-            settings=to_jsonable_python(dict(settings or {}), inf_nan_mode="strings"),
-            lm=lm,
-            sampling=to_jsonable_python(dict(sampling or {}), inf_nan_mode="strings"),
-            retriever=retriever,
-            graph=graph,
-            corpus=corpus,
-            encoder=encoder,
-            k=k,
-            steps=steps,
-            score=score,
-            versions=current_versions(),
-        )
+        path = source if isinstance(source, Path) else None
+        computed = {
+            "split": path.stem if path else "",
+            "source": path.name if path else source,
+            "sha256": file_digest(path) if path else None,
+            "questions_sha256": questions_digest(examples),
+            "n": len(examples),
+            "versions": {
+                "dspy": version("dspy"),
+                "ga_dspy": version("ga-dspy"),
+                "python": ".".join(platform.python_version_tuple()[:2]),
+            },
+        }
+        return cls(**{**computed, **fields})
 
     @property
     def hash(self) -> str:
@@ -142,7 +123,7 @@ class Protocol(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
-    def ground(self) -> dict[str, JsonValue]:
+    def basis(self) -> dict[str, JsonValue]:
         """What two runs must share for their numbers to stand in one table."""
         return {
             "data": f"{self.dataset} {self.questions_sha256[:12]}",
@@ -155,7 +136,7 @@ class Protocol(BaseModel):
         """One phrase a differing field, saved value first; empty where nothing differs."""
         saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
         return tuple(
-            f"{field} was {_shown(saved.get(field))}, is {_shown(now.get(field))}"
+            f"{field} was {_as_text(saved.get(field))}, is {_as_text(now.get(field))}"
             for field in sorted(saved.keys() | now.keys())
             if saved.get(field) != now.get(field)
         )
@@ -187,22 +168,13 @@ def questions_digest(examples: Sequence[dspy.Example]) -> str:
     return digest.hexdigest()
 
 
-def current_versions() -> dict[str, str]:
-    """Versions of this library, of DSPy and of Python (major and minor)."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"dspy": version("dspy"), "ga_dspy": version("ga-dspy"), "python": python}
-
-
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name in ("settings", "sampling", "versions"):
-            flat |= {f"{name}.{key}": part for key, part in value.items()}
-        else:
-            flat[name] = value
+    flat = dict(fields)
+    for name in ("settings", "sampling", "versions"):
+        flat |= {f"{name}.{key}": part for key, part in flat.pop(name).items()}
     return flat
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -7,42 +7,38 @@ never as absent.
 from __future__ import annotations
 
 import json
-import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.eval.facts import joint_score
-from ga_dspy.eval.journal import Entry, Journal
-from ga_dspy.eval.measures import (
-    StepPoint,
-    by_step,
-    faithful_share,
-    grounded_share,
-    judgements,
-    mean_percent,
-    spent,
-    steps_reached,
-)
+from ga_dspy.errors import InputError
 from ga_dspy.eval.protocol import Protocol
-from ga_dspy.eval.result import Result
-from ga_dspy.eval.scores import answer_overlap
-from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
+from ga_dspy.eval.result import Entry, Result, RunJournal
+from ga_dspy.eval.scores import (
+    Paired,
+    StepVerdict,
+    Sufficiency,
+    answer_in,
+    answer_overlap,
+    bootstrap_interval,
+    joint_score,
+    paired_permutation,
+    sufficiency,
+    support_recall,
+)
+from ga_dspy.programs import Usage
+from ga_dspy.storage import write_whole
 
 ScoreName = Literal["f1", "em", "acc", "f1_squad"]
 JOURNAL, SUMMARY, PREDICTIONS = "journal.sqlite", "summary.json", "predictions.jsonl"
 
-
-class Unfinished(GaDspyError):
-    """A report was asked of a run that has not come to its end."""
-
-    def __init__(self, out: Path, asked: int, n: int) -> None:
-        super().__init__(
-            f"{out} holds {asked} of {n} questions; expected all of them; start the same run "
-            "again to finish it"
-        )
+_PREDICTION_FIELDS = (
+    "id", "type", "question", "answer", "gold", "f1", "f1_squad", "em", "acc", "support_recall",
+    "titles", "steps", "calls", "tokens", "supported", "evidence",
+)  # fmt: skip
 
 
 class Report(NamedTuple):
@@ -81,17 +77,17 @@ class Report(NamedTuple):
     @property
     def em(self) -> float:
         """Mean exact match, in percent."""
-        return _percent([result.em for result in self.results])
+        return _percent(self.values("em"))
 
     @property
     def acc(self) -> float:
         """Share of answers that contain an accepted answer, in percent."""
-        return _percent([result.acc for result in self.results])
+        return _percent(self.values("acc"))
 
     @property
     def support_recall(self) -> float | None:
         """Mean recall over the questions that name gold titles, in percent; None without any."""
-        return mean_percent(self.results, lambda result: result.support_recall)
+        return _percent_of_known(result.support_recall for result in self.results)
 
     @property
     def ci95(self) -> tuple[float, float]:
@@ -101,15 +97,13 @@ class Report(NamedTuple):
 
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Scores by the dataset's kind of question; questions without one are "(none)"."""
-        return self._breakdown(sorted(self.results, key=lambda result: result.type), _type)
+        ordered = sorted(self.results, key=lambda result: result.type)
+        return self._breakdown(ordered, lambda result: result.type or "(none)")
 
     def by_steps(self) -> dict[str, dict[str, Any]]:
         """Scores by the number of steps, then of those "failed" and those with steps "(none)"."""
-        known = [result for result in self.results if result.steps is not None]
-        untold = [result for result in self.results if result.steps is None]
-        return self._breakdown(
-            [*sorted(known, key=lambda result: result.steps or 0), *untold], _steps
-        )
+        ordered = sorted(self.results, key=lambda r: (r.steps is None, r.steps or 0))
+        return self._breakdown(ordered, _last_step)
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; all but `seconds` is the same for the same answers."""
@@ -117,7 +111,7 @@ class Report(NamedTuple):
             "dataset": self.protocol.dataset,
             "program": self.protocol.program,
             "lm": self.protocol.lm,
-            **self._scores(self.results),
+            **self._scores(),
             **self.measures(),
             "steps_mean": _mean_count([result.steps for result in self.results]),
             "lm_calls_mean": _mean_count([result.calls for result in self.results]),
@@ -132,66 +126,88 @@ class Report(NamedTuple):
 
     def measures(self) -> dict[str, Any]:
         """Every measure beside answer scores and counts; percent, None where it has no meaning."""
-        judged, most = (
-            judgements(self.results),
-            max((len(r.trace) for r in self.results), default=0),
-        )
-        percent = {name: mean_percent(self.results, score) for name, score in _MEASURES.items()}
+        judged = judgements(self.results)
         ratios = ("precision", "recall", "f1", "accuracy", "stopped_early", "searched_long")
-        shares = {name: getattr(judged, name) for name in ratios}
+        most = max((len(result.trace) for result in self.results), default=0)
         return {
-            **{name: _rounded(value) for name, value in percent.items()},
+            **{
+                name: _rounded(_percent_of_known(map(score, self.results)))
+                for name, score in _MEASURES.items()
+            },
             "grounded_share": _rounded(grounded_share(self.results)),
             "faithful_share": _rounded(faithful_share(self.results)),
             "sufficiency": {
-                **{n: None if v is None else _rounded(100 * v) for n, v in shares.items()},
+                **{name: _rounded(getattr(judged, name), 100) for name in ratios},
                 "questions": judged.questions,
             },
-            "by_step": [_point(point) for point in by_step(self.results, most)],
+            "by_step": [
+                {
+                    name: value if isinstance(value, int) else _rounded(value)
+                    for name, value in point._asdict().items()
+                }
+                for point in by_step(self.results, most)
+            ],
             "steps_reached": steps_reached(self.results),
-            "usage": {name: u.model_dump(mode="json") for name, u in spent(self.results).items()},
+            "usage": {
+                name: u.model_dump(mode="json") for name, u in usage_by_step(self.results).items()
+            },
         }
 
-    def _scores(self, results: Sequence[Result]) -> dict[str, Any]:
-        part = self._replace(results=tuple(results))
+    def _scores(self) -> dict[str, Any]:
         return {
-            "n": len(results),
-            "f1": _rounded(part.f1),
-            "em": _rounded(part.em),
-            "acc": _rounded(part.acc),
-            "support_recall": _rounded(part.support_recall),
-            "failures": len(part.failed),
+            "n": len(self.results),
+            "f1": _rounded(self.f1),
+            "em": _rounded(self.em),
+            "acc": _rounded(self.acc),
+            "support_recall": _rounded(self.support_recall),
+            "failures": len(self.failed),
         }
 
     def _breakdown(
-        self, results: Sequence[Result], key: Callable[[Result], str]
+        self, results: Iterable[Result], key: Callable[[Result], str]
     ) -> dict[str, dict[str, Any]]:
         groups: dict[str, list[Result]] = {}
         for result in results:
             groups.setdefault(key(result), []).append(result)
-        return {name: self._scores(group) for name, group in groups.items()}
+        return {
+            name: self._replace(results=tuple(group))._scores() for name, group in groups.items()
+        }
 
     def write(self, out: Path) -> None:
         """Write predictions.jsonl and summary.json into `out`, each at once or not at all.
 
         Scores are percent in the summary, and fractions from 0 to 1 in each prediction.
         """
-        lines = [json.dumps(_prediction(result), ensure_ascii=False) for result in self.results]
-        _write(out / PREDICTIONS, "".join(f"{line}\n" for line in lines))
-        _write(out / SUMMARY, json.dumps(self.summary(), ensure_ascii=False, indent=2) + "\n")
+        lines = []
+        for result in self.results:
+            rounds = [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace]
+            prediction = {
+                **{name: getattr(result, name) for name in _PREDICTION_FIELDS},
+                "rounds": rounds,
+                "step_failures": result.step_failures,
+                "error": result.error,
+            }
+            lines.append(json.dumps(prediction, ensure_ascii=False) + "\n")
+        write_whole(out / PREDICTIONS, "".join(lines))
+        summary = json.dumps(self.summary(), ensure_ascii=False, indent=2)
+        write_whole(out / SUMMARY, summary + "\n")
 
 
 def load_report(out: Path) -> Report:
     """The report of the finished run in `out`, from its journal.
 
     Raises:
-        Unfinished: questions of the run have not been asked yet.
-        JournalUnreadable: there is no run in `out`.
+        InputError: questions of the run have not been asked yet.
+        DamagedFile: there is no run in `out`.
     """
-    with Journal(out / JOURNAL) as journal:
-        entries = journal.entries()
-        if len(entries) < journal.protocol.n:
-            raise Unfinished(out, len(entries), journal.protocol.n)
+    with RunJournal(out / JOURNAL) as journal:
+        entries, n = journal.entries(), journal.protocol.n
+        if len(entries) < n:
+            raise InputError(
+                f"{out} holds {len(entries)} of {n} questions",
+                expected="all of them",
+                remedy="start the same run again to finish it",
+            )
         return Report.from_entries(journal.protocol, entries.values())
 
 
@@ -201,11 +217,11 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     Raises:
         InputError: they share no question (by id and wording).
     """
-    first = {(r.id, r.question): value for r, value in zip(a.results, a.values(score), strict=True)}
-    second = {
-        (r.id, r.question): value for r, value in zip(b.results, b.values(score), strict=True)
-    }
-    shared = [key for key in first if key in second]
+    first, second = (
+        {(r.id, r.question): v for r, v in zip(run.results, run.values(score), strict=True)}
+        for run in (a, b)
+    )
+    shared = [question for question in first if question in second]
     if not shared:
         raise InputError(
             f"the runs ({a.protocol.source}, {b.protocol.source}) share no question",
@@ -215,33 +231,115 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     return paired_permutation([first[key] for key in shared], [second[key] for key in shared])
 
 
-def _type(result: Result) -> str:
-    return result.type or "(none)"
+# --- What a run shows beside the scores of its answers: by step, of its judgements, of its cost.
 
 
-def _steps(result: Result) -> str:
+class StepPoint(NamedTuple):
+    """The state after one step, over all questions (the paper's Figures 3 and 4).
+
+    A question that ended earlier stays as it was; one that failed counts as nothing read.
+
+    Attributes:
+        step: From 1.
+        reached: How many questions made this step.
+        hit: Percent of the questions with an accepted answer in a passage read by then, of those
+            whose answer is not yes or no; None where there are none.
+        overlap: Percent of the passages this step retrieved that were read before, a mean over
+            the questions that made it; None where none did.
+        entities: Mean number in the graph.
+        relations: Mean number in the graph.
+    """
+
+    step: int
+    reached: int
+    hit: float | None
+    overlap: float | None
+    entities: float
+    relations: float
+
+
+def by_step(results: Sequence[Result], most: int) -> tuple[StepPoint, ...]:
+    """The state of a run after each of `most` steps."""
+    return tuple(_step_point(results, number) for number in range(1, most + 1))
+
+
+def _step_point(results: Sequence[Result], number: int) -> StepPoint:
+    made = [result.trace[number - 1] for result in results if len(result.trace) >= number]
+    states = [r.trace[min(number, len(r.trace)) - 1] if r.trace else None for r in results]
+    hits = (
+        state.hit if state else answer_in("", result.gold)
+        for result, state in zip(results, states, strict=True)
+    )
+    return StepPoint(
+        number,
+        len(made),
+        _percent_of_known(hits),
+        _percent_of_known(step.overlap for step in made),
+        sum(state.entities for state in states if state) / len(results),
+        sum(state.relations for state in states if state) / len(results),
+    )
+
+
+def steps_reached(results: Sequence[Result]) -> dict[str, int]:
+    """How many questions ended at each step; "failed" for those that did not end."""
+    ended = Counter(map(_last_step, results))
+    return {name: ended[name] for name in sorted(ended, key=lambda name: (len(name), name))}
+
+
+def judgements(results: Sequence[Result]) -> Sufficiency:
+    """Sufficiency as a classifier: "sufficient" against whether all gold titles had been read."""
+    questions = []
+    for result in results:
+        titles: list[str] = []
+        verdicts = []
+        for step in result.trace:
+            titles.extend(step.titles)
+            if step.judgement:
+                recall = support_recall(titles, result.gold_titles)
+                sufficed = None if recall is None else recall == 1.0
+                verdicts.append(StepVerdict(step.judgement == "sufficient", sufficed))
+        questions.append(verdicts)
+    return sufficiency(questions)
+
+
+def grounded_share(results: Sequence[Result]) -> float | None:
+    """Percent of the proposed graph items that were grounded; None where none was proposed."""
+    steps = [step for result in results for step in result.trace]
+    gained, dropped = sum(s.gained for s in steps), sum(s.dropped for s in steps)
+    return 100.0 * gained / (gained + dropped) if gained + dropped else None
+
+
+def faithful_share(results: Sequence[Result]) -> float | None:
+    """Percent of the cited edges that exist and are quoted rightly; None where none is cited."""
+    cited, faithful = (sum(result.cited[i] for result in results) for i in (0, 1))
+    return 100.0 * faithful / cited if cited else None
+
+
+def timing(results: Sequence[Result]) -> dict[str, float]:
+    """Median seconds of each part of a program that reports them, over the questions with it."""
+    parts = dict.fromkeys(part for result in results for part in result.timing)
+    return {part: median(r.timing[part] for r in results if part in r.timing) for part in parts}
+
+
+def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
+    """The token ledger of a run: what each step of the program cost, all questions together."""
+    names = dict.fromkeys(name for result in results for name in result.usage)
+    return {name: Usage.total(r.usage[name] for r in results if name in r.usage) for name in names}
+
+
+def _last_step(result: Result) -> str:
     if result.error is not None:
         return "failed"
     return "(none)" if result.steps is None else str(result.steps)
 
 
-def _percent(values: Sequence[float]) -> float:
-    return 100.0 * fsum(values) / len(values)
-
-
-def _mean_count(counts: Sequence[int | None]) -> float | None:
-    """Mean with an untold count as 0 (a failed question's too); None where none is told."""
-    told = [count for count in counts if count is not None]
-    return round(sum(told) / len(counts), 2) if told else None
-
-
-def _joint(result: Result, which: str) -> float | None:
+def _joint(result: Result, part: Literal["em", "f1"]) -> float | None:
     if result.support is None:
         return None
     if result.answer is None:
         return 0.0
     overlap = answer_overlap(result.answer, result.gold)
-    return float(getattr(joint_score(overlap, result.em, result.support), which))
+    return float(getattr(joint_score(overlap, result.em, result.support), part))
 
 
 _MEASURES: dict[str, Callable[[Result], float | None]] = {
@@ -262,45 +360,21 @@ _MEASURES: dict[str, Callable[[Result], float | None]] = {
 }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _percent(values: Sequence[float]) -> float:
+    return 100.0 * fsum(values) / len(values)
 
 
-def _point(point: StepPoint) -> dict[str, Any]:
-    told = point._asdict()
-    return {
-        name: value if isinstance(value, int) else _rounded(value) for name, value in told.items()
-    }
+def _percent_of_known(values: Iterable[float | None]) -> float | None:
+    """Mean of a score in percent over the questions that can have it; None where none can."""
+    known = [value for value in values if value is not None]
+    return _percent(known) if known else None
 
 
-def _prediction(result: Result) -> dict[str, Any]:
-    return {
-        "id": result.id,
-        "type": result.type,
-        "question": result.question,
-        "answer": result.answer,
-        "gold": list(result.gold),
-        "f1": result.f1,
-        "f1_squad": result.f1_squad,
-        "em": result.em,
-        "acc": result.acc,
-        "support_recall": result.support_recall,
-        "titles": list(result.titles),
-        "steps": result.steps,
-        "calls": result.calls,
-        "tokens": result.tokens,
-        "supported": result.supported,
-        "evidence": result.evidence,
-        "rounds": [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace],
-        "step_failures": list(result.step_failures),
-        "error": result.error,
-    }
+def _mean_count(counts: Sequence[int | None]) -> float | None:
+    """Mean with an unknown count as 0 (a failed question's too); None where none is known."""
+    known = [count for count in counts if count is not None]
+    return round(sum(known) / len(counts), 2) if known else None
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def _rounded(value: float | None, scale: int = 1) -> float | None:
+    return None if value is None else round(scale * value, 2)

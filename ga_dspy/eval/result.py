@@ -1,38 +1,72 @@
-"""What became of one question: the answer and its scores, or the failure."""
+"""What became of one question, and the journal that keeps it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence, Sized
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import scores
-from ga_dspy.eval.facts import SupportScore, facts_of, support_score
-from ga_dspy.eval.faithful import cited_edges
-from ga_dspy.eval.trace import StepTrace, traced
-from ga_dspy.eval.triples import TripleScore, triple_score
-from ga_dspy.graph import KnowledgeGraph
+from ga_dspy.eval.datasets import Fact
+from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
+from ga_dspy.eval.scores import SupportScore, Triple, TripleScore
+from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.passage import Passage
-from ga_dspy.programs import EvidenceLink, Usage
+from ga_dspy.programs import EvidenceLink, Step, Usage
+from ga_dspy.storage import Journal
 
-Fact = tuple[str, int]
-Triple = tuple[str, str, str]
 _LONGEST_ERROR = 500
 
 
-class NoAnswer(GaDspyError):
-    """The program returned something without an answer in it."""
+class StepTrace(BaseModel):
+    """One round of retrieval: enough for every table, without the program's objects.
 
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"the program returned {found}; expected a dspy.Prediction whose field 'answer' is a "
-            "string; have the program set it"
-        )
+    Attributes:
+        query: What was searched.
+        reformulated: The query made in its place, where it brought nothing new.
+        retrieved: How many passages came back, with those of the reformulated query.
+        titles: Titles of those that were new.
+        hit: Whether an accepted answer occurs in a passage read so far; None where it is yes/no.
+        judgement: "sufficient", "insufficient", or empty where nothing was judged.
+        candidate: The answer seen by then.
+        rule: Where the program overruled the LM, and why.
+        failure: Why the step failed, or empty.
+        gained: Entities and relations that the graph gained.
+        dropped: How many proposed items were not grounded.
+        entities: Entities in the graph after the step.
+        relations: Relations in it.
+        names: Entities that were new in this step.
+        graph: The graph after the step, as a prompt shows it; empty where there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str
+    reformulated: str = ""
+    retrieved: int = 0
+    titles: tuple[str, ...] = ()
+    hit: bool | None = None
+    judgement: str = ""
+    candidate: str = ""
+    rule: str = ""
+    failure: str = ""
+    gained: int = 0
+    dropped: int = 0
+    entities: int = 0
+    relations: int = 0
+    names: tuple[str, ...] = ()
+    graph: str = ""
+
+    @property
+    def overlap(self) -> float | None:
+        """Share of the retrieved passages that were read before; None where nothing came back."""
+        return 1 - len(self.titles) / self.retrieved if self.retrieved else None
 
 
 class Result(BaseModel):
@@ -40,7 +74,7 @@ class Result(BaseModel):
 
     Scores are fractions from 0 to 1, computed from the stored answer; a failed question
     (`error` is set) scores 0. `steps`, `calls` and `tokens` are None where the program does not
-    tell them, and for a failed question.
+    report them, and for a failed question.
 
     Attributes:
         id: The question's id, unique in its run.
@@ -60,7 +94,7 @@ class Result(BaseModel):
         calls: How many LM calls.
         tokens: How many tokens, in and out.
         usage: What each step of the program cost.
-        timing: Seconds of its parts, where it tells them; not reproducible.
+        timing: Seconds of its parts, where it reports them; not reproducible.
         supported: Whether it says that a passage carries the answer.
         evidence: The evidence as it was given.
         trace: Its rounds.
@@ -95,7 +129,7 @@ class Result(BaseModel):
     error: str | None = None
 
     @classmethod
-    def from_prediction(cls, example: dspy.Example, prediction: object) -> Result:
+    def from_prediction(cls, example: dspy.Example, prediction: Any) -> Result:
         """The result of a question that was answered.
 
         Args:
@@ -105,42 +139,53 @@ class Result(BaseModel):
                 (of steps that the program got over).
 
         Raises:
-            NoAnswer: there is no string in `prediction.answer`.
+            InputError: there is no string in `prediction.answer`.
         """
         answer = getattr(prediction, "answer", None)
         if not isinstance(answer, str):
-            shown = f"answer={answer!r:.80}" if prediction is not None else "None"
-            raise NoAnswer(f"{type(prediction).__name__}({shown})")
+            content = f"answer={answer!r:.80}" if prediction is not None else "None"
+            raise InputError(
+                f"the program returned {type(prediction).__name__}({content})",
+                expected="a dspy.Prediction whose field 'answer' is a string",
+                remedy="have the program set it",
+            )
         passages = tuple(map(_passage, getattr(prediction, "passages", None) or ()))
+        quoted = getattr(prediction, "quoted", None) or ()
+        graph = getattr(prediction, "graph", None)
         evidence = getattr(prediction, "evidence", None)
-        failures = getattr(prediction, "failures", None) or ()
-        steps = getattr(prediction, "steps", None)
-        rounds = steps if isinstance(steps, Sequence) else ()
         links = [link for link in evidence or () if isinstance(link, EvidenceLink)]
+        quotes = [(link.title, link.quote) for link in links]
+        facts = scores.facts_of(quotes, dict(example.get("paragraphs") or ()))
+        known = {passage.id: passage for passage in (*passages, *quoted)}
+        cited = (0, 0)
+        if isinstance(graph, KnowledgeGraph):
+            cited = scores.count_faithful(links, graph, known)
         return cls(
-            **_asked(example),
+            **_question_fields(example),
             answer=_storable(answer),
             passages=passages,
-            facts=tuple(sorted(_facts(links, example))),
-            triples=_triples(getattr(getattr(prediction, "graph", None), "relations", ())),
+            facts=tuple(sorted(facts)),
+            triples=_triples(getattr(graph, "relations", ())),
             chain=_triples(link for link in links if link.head),
-            cited=_cited(links, prediction, passages),
-            steps=_number(steps),
-            calls=_number(getattr(prediction, "calls", None)),
-            tokens=_number(getattr(prediction, "tokens", None)),
+            cited=cited,
+            steps=_count(getattr(prediction, "steps", None)),
+            calls=_count(getattr(prediction, "calls", None)),
+            tokens=_count(getattr(prediction, "tokens", None)),
             usage=dict(getattr(prediction, "usage", None) or {}),
             timing=dict(getattr(prediction, "seconds", None) or {}),
             supported=getattr(prediction, "supported", None),
-            evidence=_json(evidence),
-            trace=traced(rounds, passages, accepted_answers(example)),
-            step_failures=tuple(_storable(str(failure)) for failure in failures),
+            evidence=_as_json(evidence),
+            trace=_trace(getattr(prediction, "steps", None), passages, accepted_answers(example)),
+            step_failures=tuple(
+                _storable(str(failure)) for failure in getattr(prediction, "failures", None) or ()
+            ),
         )
 
     @classmethod
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
         """The result of a question whose program raised `error`."""
         text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-        return cls(**_asked(example), error=_storable(text))
+        return cls(**_question_fields(example), error=_storable(text))
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -180,17 +225,17 @@ class Result(BaseModel):
     @property
     def support(self) -> SupportScore | None:
         """Supporting facts by HotpotQA's official rule; None where the question names none."""
-        return support_score(self.facts, self.gold_facts) if self.gold_facts else None
+        return scores.support_score(self.facts, self.gold_facts)
 
     @property
     def coverage(self) -> TripleScore | None:
         """The graph against the gold triples, by their ends; None where there are none."""
-        return triple_score(self.triples, self.gold_triples)
+        return scores.triple_score(self.triples, self.gold_triples)
 
     @property
     def reasoning(self) -> TripleScore | None:
         """The evidence chain against the gold triples, by their ends; None where there are none."""
-        return triple_score(self.chain, self.gold_triples)
+        return scores.triple_score(self.chain, self.gold_triples)
 
     @property
     def cost(self) -> Usage:
@@ -203,7 +248,10 @@ def accepted_answers(example: dspy.Example) -> tuple[str, ...]:
     return tuple(example.get("answers") or ([example.answer] if example.get("answer") else ()))
 
 
-def _asked(example: dspy.Example) -> dict[str, object]:
+# --- What of an example and a prediction is kept.
+
+
+def _question_fields(example: dspy.Example) -> dict[str, Any]:
     return {
         "id": example.id,
         "question": example.question,
@@ -215,6 +263,41 @@ def _asked(example: dspy.Example) -> dict[str, object]:
     }
 
 
+def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tuple[StepTrace, ...]:
+    """The steps of a prediction; none where the program has steps of another kind."""
+    if not isinstance(steps, Sequence) or not all(isinstance(step, Step) for step in steps):
+        return ()
+    by_id = {passage.id: passage for passage in passages}
+    labels = {passage.id: number for number, passage in enumerate(passages, start=1)}
+    hit = scores.answer_in("", gold)
+    traces = []
+    for step in steps:
+        new = [by_id[id] for id in step.passage_ids if id in by_id]
+        if hit is False:
+            hit = any(scores.answer_in(passage.content, gold) for passage in new)
+        graph = step.graph
+        traces.append(
+            StepTrace(
+                query=step.query,
+                reformulated=step.reformulated,
+                retrieved=len(step.retrieved),
+                titles=tuple(passage.title for passage in new),
+                hit=hit,
+                judgement=step.judgement,
+                candidate=step.candidate,
+                rule=step.rule,
+                failure=step.failure,
+                gained=len(step.entities) + len(step.relations),
+                dropped=len(step.dropped),
+                entities=len(graph.entities),
+                relations=len(graph.relations),
+                names=tuple(entity.name for entity in step.entities),
+                graph=linearise(graph, labels=labels) if graph.entities or graph.relations else "",
+            )
+        )
+    return tuple(traces)
+
+
 def _passage(found: Any) -> Passage:
     """A passage of ours, or the title and text of another program's."""
     if isinstance(found, Passage):
@@ -223,37 +306,11 @@ def _passage(found: Any) -> Passage:
     return Passage(id=str(getattr(found, "id", title)), title=title, text=text)
 
 
-def _facts(links: Iterable[EvidenceLink], example: dspy.Example) -> set[Fact]:
-    quoted = [(link.title, link.quote) for link in links]
-    return facts_of(quoted, dict(example.get("paragraphs") or ()))
-
-
-def _cited(
-    links: Iterable[EvidenceLink], prediction: object, passages: Iterable[Passage]
-) -> tuple[int, int]:
-    graph = getattr(prediction, "graph", None)
-    if not isinstance(graph, KnowledgeGraph):
-        return (0, 0)
-    known = (*passages, *(getattr(prediction, "quoted", None) or ()))
-    return cited_edges(links, graph, {passage.id: passage for passage in known})
-
-
 def _triples(items: Iterable[Any]) -> tuple[Triple, ...]:
     return tuple((item.head, item.relation, item.tail) for item in items)
 
 
-def _storable(text: str) -> str:
-    # Models emit lone surrogates (JSON can spell them); UTF-8 has none.
-    return text.encode("utf-8", "replace").decode()
-
-
-def _json(value: object) -> JsonValue:
-    plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
-    parsed: JsonValue = json.loads(_storable(json.dumps(plain, ensure_ascii=False)))
-    return parsed
-
-
-def _number(value: object) -> int | None:
+def _count(value: object) -> int | None:
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, Sized):
@@ -263,3 +320,83 @@ def _number(value: object) -> int | None:
         expected="a whole number or a sequence",
         remedy="set steps, calls and tokens to one of these, or leave them out",
     )
+
+
+def _storable(text: str) -> str:
+    # Models emit lone surrogates (JSON can spell them); UTF-8 has none.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _as_json(value: object) -> Any:
+    plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
+    return json.loads(_storable(json.dumps(plain, ensure_ascii=False)))
+
+
+# --- The journal of a run: one committed row a question, so that a killed run can go on.
+
+_LAYOUT = 2
+_TABLES = {
+    "run": "CREATE TABLE run (layout INTEGER NOT NULL, protocol TEXT NOT NULL)",
+    "result": "CREATE TABLE result ( position INTEGER PRIMARY KEY, failed INTEGER NOT NULL, "
+    "json TEXT NOT NULL, seconds REAL NOT NULL )",
+}
+
+
+class Entry(NamedTuple):
+    """A journaled result and the seconds its question took."""
+
+    result: Result
+    seconds: float
+
+
+class RunJournal(Journal):
+    """The results of a run, by the position of their question; a context manager.
+
+    Raises:
+        ProtocolMismatch: `protocol` is given and is not the one the journal was begun under.
+        InUse: another process is writing it.
+        DamagedFile: the file is something else, or is missing and no `protocol` is given.
+    """
+
+    def __init__(self, path: Path, protocol: Protocol | None = None) -> None:
+        if protocol is None and not path.is_file():
+            raise DamagedFile(
+                f"{path}: no such file",
+                expected="the journal of a ga_dspy run",
+                remedy="pass the output directory of a run",
+            )
+        super().__init__(path, "run", _TABLES, layout=0, durable=True)
+        try:
+            self.protocol = self._begin(protocol)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, given: Protocol | None) -> Protocol:
+        begun = self.rows("SELECT layout, protocol FROM run")
+        if not begun and given is not None:
+            self.write("INSERT INTO run VALUES (?, ?)", _LAYOUT, given.model_dump_json())
+            return given
+        layout, text = begun[0] if begun else (None, "")
+        if layout != _LAYOUT:
+            raise self.damaged(f"layout {layout} of another version")
+        saved = Protocol.model_validate_json(text)
+        differences = saved.differences(given) if given else ()
+        if differences:
+            raise ProtocolMismatch(differences, self.path.parent)
+        return saved
+
+    def record(self, position: int, result: Result, seconds: float) -> None:
+        """Write the result of the question at `position`, over an earlier one if there is one."""
+        self.write(
+            "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?)",
+            *(position, result.error is not None, result.model_dump_json(), seconds),
+        )
+
+    def entries(self) -> dict[int, Entry]:
+        """All results so far, by position, in order."""
+        rows = self.rows("SELECT position, json, seconds FROM result ORDER BY position")
+        return {
+            position: Entry(Result.model_validate_json(text), seconds)
+            for position, text, seconds in rows
+        }

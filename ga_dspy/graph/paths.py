@@ -1,33 +1,34 @@
-"""What lies between things: what a question names, how far the rest is, which chain answers it."""
+"""Paths: what a question names, how far the rest is, which chain answers it, what fits a budget."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ga_dspy.graph.kinds import kind_of
-from ga_dspy.graph.model import KnowledgeGraph
-from ga_dspy.graph.names import identity, normalise, plain_relation, split_qualifier
-from ga_dspy.graph.records import Relation
+from ga_dspy.graph.identity import identity, kind_of, plain_relation, split_qualifier
+from ga_dspy.graph.knowledge_graph import KnowledgeGraph
+from ga_dspy.graph.lines import linearise
+from ga_dspy.graph.records import Entity, Relation
+from ga_dspy.text import normalise, places, stands_in
 
 if TYPE_CHECKING:
     import networkx as nx
 
-MOST_HOPS: Final = 4
-"""A longer chain between a question and an answer is taken for chance."""
+
+# --- What a text names
 
 _OPENING_WORDS: Final = frozenset(
     ("who", "what", "when", "where", "which", "why", "how", "whose", "whom", "is", "are", "was")
 )
-_JUDGEMENTS: Final = frozenset(("yes", "no", "true", "false"))
 
 
 def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
-    """The things of the graph that a text names, in the order of the text.
+    """The nodes of the graph that a text names, in the order of the text.
 
-    A thing is named by its name or an alias, whatever the spelling; of overlapping names the
+    A node is named by its name or an alias, whatever the spelling; of overlapping names the
     longest counts; namesakes are all named. A name of one word counts only where the text writes
     it with a capital or a digit, or is in lower case throughout. A surname alone names a person
     where just one has it.
@@ -35,11 +36,10 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
     words = normalise(text).split()
     capitals = _capitals(text)
     spans = defaultdict[tuple[int, int], list[str]](list)
-    for name, bearers in _bearers(graph).items():
+    for name, nodes in _nodes_by_name(graph).items():
         parts = name.split()
-        if len(parts) > 1 or name in capitals:
-            for start in _places(parts, words):
-                spans[start, start + len(parts)] += bearers
+        for start in places(parts, words) if len(parts) > 1 or name in capitals else ():
+            spans[start, start + len(parts)] += nodes
     chosen: list[tuple[int, int]] = []
     for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):
         if all(end <= other[0] or other[1] <= start for other in chosen):
@@ -56,54 +56,57 @@ def _capitals(text: str) -> set[str]:
     return {normalise(word) for word in words[opening:] if word != word.lower() or word.isdigit()}
 
 
-def _places(parts: Sequence[str], words: Sequence[str]) -> Iterator[int]:
-    return (i for i in range(len(words)) if words[i : i + len(parts)] == parts)
-
-
-def _bearers(graph: KnowledgeGraph) -> dict[str, list[str]]:
+def _nodes_by_name(graph: KnowledgeGraph) -> dict[str, list[str]]:
     """Each name, normalised and also without its qualifier, with the nodes that go by it."""
-    bearers: dict[str, dict[str, None]] = defaultdict(dict)
+    nodes: dict[str, list[str]] = defaultdict(list)
     for node, names in _names(graph).items():
-        for name in (*names, *(split_qualifier(name).base for name in names)):
-            bearers[normalise(name)][node] = None
+        every = (*names, *(split_qualifier(name).base for name in names))
+        for name in dict.fromkeys(map(normalise, every)):
+            nodes[name].append(node)
     surnames: dict[str, list[str]] = defaultdict(list)
     for entity in graph.entities:
         parts = normalise(entity.name).split()
         if len(parts) > 1 and kind_of(entity.type) == "person":
             surnames[parts[-1]].append(entity.name)
-    alone = {name: nodes for name, nodes in surnames.items() if len(nodes) == 1}
-    return alone | {name: list(found) for name, found in bearers.items()}
+    return {name: people for name, people in surnames.items() if len(people) == 1} | nodes
 
 
 def _names(graph: KnowledgeGraph) -> dict[str, tuple[str, ...]]:
     """Each node, be it an entity or a plain value at the end of a relation, with all its names."""
-    entities = {entity.name: (entity.name, *entity.aliases) for entity in graph.entities}
     ends = (end for relation in graph.relations for end in (relation.head, relation.tail))
+    entities = {entity.name: (entity.name, *entity.aliases) for entity in graph.entities}
     return {end: (end,) for end in ends} | entities
 
 
-def _network(names: Iterable[str], relations: Iterable[Relation]) -> nx.Graph[str]:
-    import networkx as nx
+# --- How far nodes are from each other, and which relations lead to an answer
 
-    network: Any = nx.Graph()
-    network.add_nodes_from(names)
-    network.add_edges_from((relation.head, relation.tail) for relation in relations)
-    return network
+MOST_HOPS: Final = 4
+"""A longer chain between a question and an answer counts as chance."""
+
+_JUDGEMENTS: Final = frozenset(("yes", "no", "true", "false"))
 
 
 def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
     """Hops from the nearest source to each node that can be reached, whatever the direction.
 
     Args:
-        graph: the graph; its nodes are entity names and the plain values at relation ends.
-        sources: nodes to start from; those that the graph does not have are passed over.
+        graph: The graph; its nodes are entity names and the plain values at relation ends.
+        sources: Nodes to start from; those that the graph does not have are passed over.
     """
     import networkx as nx
 
-    names = _names(graph)
-    known = [source for source in sources if source in names]
-    layers = nx.bfs_layers(_network(names, graph.relations), known) if known else ()
+    network = _network(graph, graph.relations)
+    known = [source for source in sources if source in network]
+    layers = nx.bfs_layers(network, known) if known else ()
     return {node: hops for hops, layer in enumerate(layers) for node in layer}
+
+
+def _network(graph: KnowledgeGraph, relations: Iterable[Relation]) -> nx.Graph[str]:
+    import networkx as nx
+
+    network: nx.Graph[str] = nx.Graph((relation.head, relation.tail) for relation in relations)
+    network.add_nodes_from(entity.name for entity in graph.entities)
+    return network
 
 
 def connects(graph: KnowledgeGraph, question: str, candidate: str) -> bool:
@@ -115,90 +118,157 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
     """The relations that lead from what the question names to the answer, nearest first.
 
     The answer is the node nearest to the question that goes by it or contains it; an attribute
-    that contains it counts as a relation "described as". Each thing that the question names adds
-    its shortest chain, up to `MOST_HOPS` long. Where the answer is yes, no or one of the things
-    named, it is a comparison: the chains are those between the things named, and else the facts
-    that are stated alike of two of them.
+    that contains it counts as a relation "described as". Each node that the question names adds
+    its shortest chain, up to `MOST_HOPS` long. Where the answer is yes, no or one of those nodes,
+    it is a comparison: the chains are those between the nodes named, and else the facts that are
+    stated alike of two of them.
 
     Returns:
         Relations of the graph, each once; none where the graph has no such chain.
     """
     sources = named_in(graph, question)
     wanted = normalise(answer)
-    relations = [*graph.relations, *_descriptions(graph, wanted)]
     if not sources or not wanted:
         return ()
+    described = [
+        Relation(head=e.name, relation="described as", tail=text, evidence=e.evidence)
+        for e in graph.entities
+        for text in (e.type, *e.attributes)
+        if stands_in(wanted, normalise(text))
+    ]
+    relations = [*graph.relations, *described]
     named = {
         node for node, names in _names(graph).items() if identity(answer) in map(identity, names)
     }
     if wanted in _JUDGEMENTS or named & set(sources):
-        pairs = list(combinations(sources, 2))
-        return _chains(graph, relations, pairs, question) or _alike(graph, sources)
-    ends = [end for relation in relations for end in (relation.head, relation.tail)]
-    targets = named | {end for end in ends if f" {wanted} " in f" {normalise(end)} "}
+        pairs = combinations(sources, 2)
+        return _chains(graph, relations, pairs, question) or _shared_facts(graph, sources)
+    ends = {end for relation in relations for end in (relation.head, relation.tail)}
+    targets = named | {end for end in ends if stands_in(wanted, normalise(end))}
     reached = distances(graph, sources)
-    for relation in relations[len(graph.relations) :]:
+    for relation in described:
         if relation.head in reached:
             reached.setdefault(relation.tail, reached[relation.head] + 1)
-    near = [target for target in targets - set(sources) if target in reached]
+    near = (targets - set(sources)) & reached.keys()
     if not near:
         return ()
     target = min(near, key=lambda node: (node not in named, reached[node], len(node), node))
     return _chains(graph, relations, [(source, target) for source in sources], question)
 
 
-def _descriptions(graph: KnowledgeGraph, wanted: str) -> Iterator[Relation]:
-    """Attributes and types that contain a text, as relations."""
-    for entity in graph.entities:
-        for text in (entity.type, *entity.attributes):
-            if wanted and f" {wanted} " in f" {normalise(text)} ":
-                evidence = entity.evidence
-                yield Relation(
-                    head=entity.name, relation="described as", tail=text, evidence=evidence
-                )
-
-
 def _chains(
     graph: KnowledgeGraph,
-    relations: Sequence[Relation],
+    relations: Iterable[Relation],
     pairs: Iterable[tuple[str, str]],
     question: str,
 ) -> tuple[Relation, ...]:
     """The shortest chain between each pair that has one, wording nearest to the question."""
     import networkx as nx
 
-    network = _network(_names(graph), relations)
+    network = _network(graph, relations)
     asked = set(normalise(question).split())
     between: dict[frozenset[str], list[Relation]] = defaultdict(list)
     for relation in relations:
         between[frozenset((relation.head, relation.tail))].append(relation)
+
+    def shared_words(relation: Relation) -> int:
+        return len(asked.intersection(normalise(relation.relation).split()))
+
     chain: dict[Relation, None] = {}
     for source, target in pairs:
         if nx.has_path(network, source, target):
             path = nx.shortest_path(network, source, target)
             for step in pairwise(path) if len(path) <= MOST_HOPS + 1 else ():
-                fitting = between[frozenset(step)]
-                chain[max(fitting, key=lambda r: len(asked & _words(r.relation)))] = None
+                chain[max(between[frozenset(step)], key=shared_words)] = None
     return tuple(chain)
 
 
-def _words(relation: str) -> set[str]:
-    return set(normalise(relation).split())
-
-
-def _alike(graph: KnowledgeGraph, sources: Sequence[str]) -> tuple[Relation, ...]:
+def _shared_facts(graph: KnowledgeGraph, sources: Sequence[str]) -> tuple[Relation, ...]:
     """Facts, up to two relations long, that are stated in the same words of two of the sources."""
-    told: dict[tuple[str, ...], dict[str, tuple[Relation, ...]]] = defaultdict(dict)
+    stated: dict[tuple[str, ...], dict[str, tuple[Relation, ...]]] = defaultdict(dict)
     for source in sources:
-        for path in _told(graph, source):
-            told[tuple(plain_relation(r.relation) for r in path)].setdefault(source, path)
-    common = [paths for paths in told.values() if len(paths) > 1]
+        for first in (relation for relation in graph.relations if relation.head == source):
+            following = [(first, r) for r in graph.relations if r.head == first.tail]
+            for path in ((first,), *following):
+                wording = tuple(plain_relation(relation.relation) for relation in path)
+                stated[wording].setdefault(source, path)
+    common = [paths for paths in stated.values() if len(paths) > 1]
     return tuple(dict.fromkeys(r for paths in common for path in paths.values() for r in path))
 
 
-def _told(graph: KnowledgeGraph, source: str) -> Iterator[tuple[Relation, ...]]:
-    for first in (relation for relation in graph.relations if relation.head == source):
-        yield (first,)
-        for second in graph.relations:
-            if second.head == first.tail:
-                yield first, second
+# --- What fits a budget of tokens: what is far from the question is left out first
+
+_UNREACHED: Final = 1_000_000
+
+
+class Pruned(NamedTuple):
+    """A graph that fits, and what was left out of it."""
+
+    graph: KnowledgeGraph
+    entities: tuple[Entity, ...]
+    relations: tuple[Relation, ...]
+    fits: bool
+    """Whether the budget was met; not where what the question names alone exceeds it."""
+
+
+def prune(
+    graph: KnowledgeGraph,
+    question: str,
+    budget: int,
+    count: Callable[[str], int],
+    labels: Mapping[str, int] | None = None,
+) -> Pruned:
+    """Leave out the fewest entities, the farthest first, for the compact form to fit a budget.
+
+    Entities go in order of their distance from what the question names (unconnected ones first,
+    so all that is beyond three hops goes before anything within), of equally far ones the least
+    connected, with their relations. Entities that the question names never go. If that is not
+    enough, relations go too, the farthest and latest first. The result still holds all records;
+    a merge shows them again.
+
+    Args:
+        graph: The graph.
+        question: The question that the graph should serve.
+        budget: The most tokens that the compact form may have.
+        count: Counts the tokens of a text.
+        labels: As for `linearise`, so that the labels are counted too.
+    """
+    order = _order(graph, question)
+
+    def without(out: int) -> KnowledgeGraph:
+        dropped = set(order[:out])
+        names = {item.name for item in dropped if isinstance(item, Entity)}
+        relations = (r for r in graph.relations if r not in dropped)
+        return graph.showing(
+            tuple(entity for entity in graph.entities if entity.name not in names),
+            tuple(r for r in relations if r.head not in names and r.tail not in names),
+        )
+
+    def fits(out: int) -> bool:
+        return count(linearise(without(out), labels=labels)) <= budget
+
+    out = bisect_left(range(len(order)), True, key=fits)
+    kept = without(out) if out else graph
+    entities, relations = set(kept.entities), set(kept.relations)
+    return Pruned(
+        kept,
+        tuple(entity for entity in graph.entities if entity not in entities),
+        tuple(relation for relation in graph.relations if relation not in relations),
+        fits(out),
+    )
+
+
+def _order(graph: KnowledgeGraph, question: str) -> list[Entity | Relation]:
+    """Everything that may be left out, what to leave out first in front."""
+    named = named_in(graph, question)
+    hops = distances(graph, named)
+    degree = Counter(end for r in graph.relations for end in (r.head, r.tail))
+
+    def far(node: str) -> int:
+        return hops.get(node, _UNREACHED)
+
+    entities = [entity for entity in reversed(graph.entities) if entity.name not in named]
+    entities.sort(key=lambda entity: (-far(entity.name), degree[entity.name]))
+    relations = list(reversed(graph.relations))
+    relations.sort(key=lambda relation: -min(far(relation.head), far(relation.tail)))
+    return [*entities, *relations]

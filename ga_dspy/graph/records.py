@@ -1,4 +1,4 @@
-"""The values a graph is made of: entities and relations, each with the text that states it."""
+"""The values a graph is made of: entities, relations, the text that states them, drafts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Name = Annotated[str, AfterValidator(single_line), Field(min_length=1)]
 
 
 def distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts that say something, each once, in first-seen order."""
+    """The texts that are not empty, each once, in first-seen order."""
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -49,12 +49,23 @@ class Evidence(Value):
         return self
 
 
-class Entity(Value):
-    """Something with a name, and what the passages say it is."""
-
+class _Described(Value):
     name: Name
     type: Line = ""
     attributes: Lines = ()
+
+
+class _Triple(Value):
+    head: Name
+    relation: Name
+    tail: Name
+    time: Line | None = None
+    confidence: Confidence | None = None
+
+
+class Entity(_Described):
+    """A person, place, work or whatever else has a name, and what the passages state of it."""
+
     aliases: Lines = ()
     evidence: tuple[Evidence, ...] = ()
 
@@ -65,14 +76,9 @@ class Entity(Value):
         return self
 
 
-class Relation(Value):
+class Relation(_Triple):
     """A triple; its ends are names of entities, or plain values such as a date."""
 
-    head: Name
-    relation: Name
-    tail: Name
-    time: Line | None = None
-    confidence: Confidence | None = None
     evidence: tuple[Evidence, ...] = ()
 
     @model_validator(mode="after")
@@ -92,3 +98,23 @@ class GraphUpdate(Value):
     def is_empty(self) -> bool:
         """Whether the update adds nothing."""
         return not self.entities and not self.relations
+
+
+class DraftEntity(_Described):
+    """An entity as an LM proposed it, before it is checked; `passages` are the labels it cites."""
+
+    passages: tuple[int, ...] = ()
+
+
+class DraftRelation(_Triple):
+    """A relation as an LM proposed it, before it is checked; `passages` are the labels it cites."""
+
+    passages: tuple[int, ...] = ()
+
+
+class Draft(Value):
+    """What could be read of an LM's proposal, and word for word what could not."""
+
+    entities: tuple[DraftEntity, ...] = ()
+    relations: tuple[DraftRelation, ...] = ()
+    skipped: tuple[str, ...] = ()

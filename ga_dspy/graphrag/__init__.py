@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from ga_dspy.graphrag.access import Access as Access
 from ga_dspy.graphrag.bring import read_triples as read_triples
 from ga_dspy.graphrag.build import build_graph as build_graph
+from ga_dspy.graphrag.build import estimate_build as estimate_build
 from ga_dspy.graphrag.build import update_graph as update_graph
-from ga_dspy.graphrag.caller import called_by as called_by
+from ga_dspy.graphrag.communities import Summaries as Summaries
 from ga_dspy.graphrag.corpus_graph import CorpusGraph as CorpusGraph
 from ga_dspy.graphrag.corpus_graph import View as View
-from ga_dspy.graphrag.estimate import estimate_build as estimate_build
 from ga_dspy.graphrag.extraction import Extractor as Extractor
-from ga_dspy.graphrag.graph_index import GraphIndex as GraphIndex
 from ga_dspy.graphrag.program import GraphRAG as GraphRAG
-from ga_dspy.graphrag.sources import Batch as Batch
-from ga_dspy.graphrag.sources import Overrides as Overrides
-from ga_dspy.graphrag.sources import Pair as Pair
-from ga_dspy.graphrag.sources import Rules as Rules
-from ga_dspy.graphrag.sources import Spelling as Spelling
+from ga_dspy.graphrag.records import Access as Access
+from ga_dspy.graphrag.records import Batch as Batch
+from ga_dspy.graphrag.records import Overrides as Overrides
+from ga_dspy.graphrag.records import Pair as Pair
+from ga_dspy.graphrag.records import Rules as Rules
+from ga_dspy.graphrag.records import Spelling as Spelling
+from ga_dspy.graphrag.records import called_by as called_by
+from ga_dspy.graphrag.search import GraphIndex as GraphIndex
 from ga_dspy.graphrag.store import StoredGraph as StoredGraph
 from ga_dspy.graphrag.store import open_graph as open_graph
-from ga_dspy.graphrag.summaries import Summaries as Summaries

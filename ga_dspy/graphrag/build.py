@@ -6,23 +6,28 @@ new and changed passages only, and gives the graph that a build from scratch wou
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import dspy
 
-from ga_dspy.errors import GaDspyError
-from ga_dspy.graph import GraphUpdate
-from ga_dspy.graphrag.communities import find_communities
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.graphrag.communities import Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
-from ga_dspy.graphrag.extraction import Extraction, Extractor, NoLanguageModel, read_all
-from ga_dspy.graphrag.journal import Journal, reading_key
-from ga_dspy.graphrag.sources import Batch, Rules, Sources
+from ga_dspy.graphrag.extraction import (
+    Extraction,
+    Extractor,
+    FinishedSteps,
+    chosen_lm,
+    digest_of,
+    no_lm,
+    outcome_of,
+    reading_key,
+)
+from ga_dspy.graphrag.records import Batch, Rules, Sources
 from ga_dspy.graphrag.store import (
     JOURNAL,
     SUMMARIES,
@@ -33,40 +38,19 @@ from ga_dspy.graphrag.store import (
     read_manifest,
     store,
 )
-from ga_dspy.graphrag.summaries import Summaries
 from ga_dspy.passage import Passage
-from ga_dspy.programs.base import whole
+from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.manifest import MANIFEST
-from ga_dspy.retrieval.store import ForeignFolder, writing
+from ga_dspy.retrieval.store import not_empty, writing
+from ga_dspy.signatures.prompt import render_passage
+from ga_dspy.storage import MANIFEST, parallel
+from ga_dspy.text import estimate_tokens
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, the units done and the units in all."""
 
-ABORT_AFTER = 20
-
-
-class BuildAborted(GaDspyError):
-    """Passage after passage could not be read: the LM seems to be down."""
-
-    def __init__(self, out: Path, failures: int, error: str) -> None:
-        super().__init__(
-            f"{failures} passages in a row could not be read, the last because of {error}; "
-            f"expected an LM that answers; check it, then run the same build again: {out} keeps "
-            "what was read"
-        )
-        self.error = error
-
-
-class ReadOtherwise(GaDspyError):
-    """The folder's passages were read by another LM or under other instructions."""
-
-    def __init__(self, out: Path, lm: str) -> None:
-        super().__init__(
-            f"the passages of the graph in {out} were read by {lm or 'another LM'} or under other "
-            "instructions or settings; expected the same, since the records of two do not mix; "
-            "pass the same LM and extractor, or build into another folder"
-        )
+ABORT_AFTER: Final = 20
+"""So many failures in a row mean that the LM is down."""
 
 
 def build_graph(
@@ -102,15 +86,19 @@ def build_graph(
         The stored graph; `manifest.failed` lists passages that could not be read.
 
     Raises:
-        NoLanguageModel, BuildAborted, ReadOtherwise: See their messages.
-        ForeignFolder: The folder holds something else.
-        FolderInUse: Another process builds there.
+        InputError: There is no LM, the folder's passages were read by another one, or the folder
+            holds something else.
+        RunAborted: Passage after passage could not be read; what was read is kept.
+        InUse: Another process builds there.
     """
     folder = Path(out)
+    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, "contents-")
     with writing(folder):
-        _check_folder(folder)
-        settings = _Settings(rules or Rules(), labels or {}, tuple(brought))
-        return _made(folder, index, settings, extractor or Extractor(), lm, threads, progress)
+        for path in sorted(folder.iterdir()):
+            if not path.name.startswith(ours):
+                raise not_empty(folder, repr(path.name))
+        settings = Sources.of(brought, labels or {}, rules or Rules())
+        return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
 
 
 def update_graph(
@@ -139,92 +127,79 @@ def update_graph(
         progress: As for `build_graph`.
 
     Raises:
-        NotAGraph: There is no graph to bring up to date.
-        NoLanguageModel, BuildAborted, ReadOtherwise: See their messages.
+        InputError: There is no graph in the folder, no LM, or another one read the passages.
+        RunAborted: Passage after passage could not be read; what was read is kept.
     """
     folder = Path(out)
     with writing(folder):
-        sources = open_graph(folder).graph.sources
-        brought = tuple(batch for batch in sources.batches if batch.brought)
-        settings = _Settings(sources.rules, sources.labels if labels is None else labels, brought)
-        return _made(folder, index, settings, extractor or Extractor(), lm, threads, progress)
+        before = open_graph(folder).graph.sources
+        brought = (batch for batch in before.batches if batch.brought)
+        settings = Sources.of(brought, before.labels if labels is None else labels, before.rules)
+        return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
 
 
-class _Settings(NamedTuple):
-    """All that makes a graph, besides what the passages state."""
-
-    rules: Rules
-    labels: Mapping[str, Iterable[str]]
-    brought: tuple[Batch, ...]
-
-    def sources(self, records: Mapping[str, GraphUpdate]) -> Sources:
-        return Sources.of(records, labels=self.labels, rules=self.rules, brought=self.brought)
-
-    def digest(self) -> str:
-        parts = [
-            _canonical(self.rules.model_dump()),
-            {id: sorted(names) for id, names in self.labels.items()},
-            [_canonical(batch.model_dump()) for batch in self.brought],
-        ]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _canonical(value: Any) -> Any:
-    """Sets as sorted lists, so that equal values have one text."""
-    if isinstance(value, Mapping):
-        return {key: _canonical(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(map(_canonical, value))
-    return [_canonical(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _check_folder(folder: Path) -> None:
-    ours = (".lock", MANIFEST, f"{MANIFEST}.new")
-    for path in sorted(folder.iterdir()):
-        known = path.name.startswith((JOURNAL, SUMMARIES, "contents-"))
-        if path.name not in ours and not known:
-            raise ForeignFolder(folder, repr(path.name))
-
-
-def _made(
+def _build(
     folder: Path,
     index: Index,
-    settings: _Settings,
+    settings: Sources,
     extractor: Extractor,
     lm: Any,
     threads: int,
     progress: Progress | None,
 ) -> StoredGraph:
-    lm = lm or extractor.extract.lm or dspy.settings.lm
+    """Read, resolve and store; `settings` has rules, labels and the records brought along."""
+    lm = chosen_lm(lm, extractor.extract)
     if lm is None:
-        raise NoLanguageModel
-    fingerprint = extractor.fingerprint(lm)
-    before = read_manifest(folder) if (folder / MANIFEST).is_file() else None
-    if before is not None and before.extraction != fingerprint:
-        raise ReadOtherwise(folder, before.lm)
-    wanted = GraphManifest(
+        raise no_lm()
+    progress = progress or (lambda stage, done, units: None)
+    brought = [batch.model_dump() for batch in settings.batches]
+    # Sets as sorted lists, so that equal settings have one digest.
+    digest = digest_of([settings.rules.model_dump(), settings.labels, brought], default=sorted)
+    reading, generation = extractor.fingerprint(lm), 0
+    if (folder / MANIFEST).is_file():
+        before = read_manifest(folder)
+        if before.extraction != reading:
+            raise InputError(
+                f"the passages of the graph in {folder} were read by {before.lm or 'another LM'} "
+                "or under other instructions or settings",
+                expected="the same, since the records of two do not mix",
+                remedy="pass the same LM and extractor, or build into another folder",
+            )
+        same = before.index == index.fingerprint and before.settings == digest
+        if same and not before.failed:
+            return open_graph(folder)
+        generation = before.generation + 1
+    with dspy.context(lm=lm):
+        read, failed = _read(folder, list(index), extractor, reading, threads, progress)
+    progress("resolving", 0, 1)
+    graph = CorpusGraph.of(
+        {id: extraction.update for id, extraction in read.items()},
+        labels=settings.labels,
+        rules=settings.rules,
+        brought=settings.batches,
+    )
+    communities = find_communities(graph)
+    dropped = (item.cause for extraction in read.values() for item in extraction.dropped)
+    manifest = GraphManifest(
+        generation=generation,
         index=index.fingerprint,
-        extraction=fingerprint,
-        settings=settings.digest(),
-        generation=before.generation + 1 if before else 0,
+        extraction=reading,
+        settings=digest,
         lm=str(getattr(lm, "model", "")),
         passages=len(index),
+        entities=len(graph),
+        relations=len(graph.relations),
+        communities=len(communities),
+        labels=tuple(sorted(graph.labels_in_use)),
+        left_out=Counter(graph.tables.left_out["cause"].to_pylist()),
+        dropped=Counter(dropped),
+        failed=tuple(failed),
+        unused_overrides=graph.unused_overrides,
     )
-    if before is not None and _is_current(before, wanted):
-        return open_graph(folder)
-    with dspy.context(lm=lm):
-        read, failed = _read(folder, list(index), extractor, fingerprint, threads, progress)
-    if progress:
-        progress("resolving", 0, 1)
-    _store(folder, settings, wanted, read, failed)
-    if progress:
-        progress("resolving", 1, 1)
+    store(folder, graph, communities, manifest)
+    Summaries(folder / SUMMARIES).keep_only(communities)
+    progress("resolving", 1, 1)
     return open_graph(folder)
-
-
-def _is_current(before: GraphManifest, wanted: GraphManifest) -> bool:
-    same = all(getattr(before, key) == getattr(wanted, key) for key in ("index", "settings"))
-    return same and not before.failed
 
 
 def _read(
@@ -233,58 +208,99 @@ def _read(
     extractor: Extractor,
     fingerprint: str,
     threads: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[dict[str, Extraction], list[FailedPassage]]:
     """What every passage states, read now or before, and the passages that cannot be read."""
+
+    def read(passage: Passage) -> tuple[Passage, Extraction | str]:
+        # A trace of its own: threads would mix theirs, and a long build would pile it up.
+        with dspy.context(trace=None if dspy.settings.trace is None else []):
+            return passage, outcome_of(lambda: extractor(passage=passage).extraction)
+
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
-    with Journal(folder / JOURNAL) as journal:
-        known = journal.known(keys.values())
-        pending = [p for p in passages if keys[p.id] not in known]
+    with FinishedSteps(folder / JOURNAL) as journal:
+        known = journal.known()
+        pending = [passage for passage in passages if keys[passage.id] not in known]
         done, in_a_row = len(passages) - len(pending), 0
-        if progress:
-            progress("reading", done, len(passages))
-        with closing(read_all(extractor, pending, whole("threads", threads))) as outcomes:
-            for passage, extraction, error in outcomes:
-                if extraction is None:
-                    failed.append(FailedPassage(passage=passage.id, error=error))
+        progress("reading", done, len(passages))
+        with closing(parallel(read, pending, check_whole("threads", threads))) as outcomes:
+            for passage, outcome in outcomes:
+                if isinstance(outcome, str):
+                    failed.append(FailedPassage(passage=passage.id, error=outcome))
+                    in_a_row += 1
                 else:
-                    known[keys[passage.id]] = extraction.model_dump_json()
+                    known[keys[passage.id]] = outcome.model_dump_json()
                     journal.record(keys[passage.id], known[keys[passage.id]])
-                done, in_a_row = done + 1, in_a_row + 1 if error else 0
+                    in_a_row = 0
                 if in_a_row == min(ABORT_AFTER, len(passages)):
-                    raise BuildAborted(folder, in_a_row, error)
-                if progress:
-                    progress("reading", done, len(passages))
+                    raise RunAborted(
+                        f"{in_a_row} passages in a row could not be read, the last because of "
+                        f"{outcome}",
+                        expected="an LM that answers",
+                        remedy=f"check it, then run the same build again: {folder} keeps what was "
+                        "read",
+                    )
+                done += 1
+                progress("reading", done, len(passages))
         journal.keep_only(keys.values())
-    read = {
-        passage.id: Extraction.model_validate_json(known[keys[passage.id]])
-        for passage in passages
-        if keys[passage.id] in known
+    extractions = {
+        id: Extraction.model_validate_json(known[key]) for id, key in keys.items() if key in known
     }
-    return read, sorted(failed, key=lambda one: one.passage)
+    return extractions, sorted(failed, key=lambda one: one.passage)
 
 
-def _store(
-    folder: Path,
-    settings: _Settings,
-    wanted: GraphManifest,
-    read: Mapping[str, Extraction],
-    failed: Sequence[FailedPassage],
-) -> None:
-    sources = settings.sources({id: extraction.update for id, extraction in read.items()})
-    graph = CorpusGraph.from_sources(sources)
-    communities = find_communities(graph)
-    dropped = Counter(item.cause for extraction in read.values() for item in extraction.dropped)
-    filled = {
-        "things": len(graph),
-        "relations": len(graph.relations),
-        "communities": len(communities),
-        "labels": tuple(sorted(graph.labels_in_use)),
-        "left_out": dict(Counter(graph.tables.left_out["cause"].to_pylist())),
-        "dropped": dict(dropped),
-        "failed": tuple(failed),
-        "unused_overrides": graph.unused_overrides,
-    }
-    store(folder, graph, communities, wanted.model_copy(update=filled))
-    Summaries(folder / SUMMARIES).keep_only(communities)
+# --- What a build will cost, before it is begun.
+
+
+class Estimate(NamedTuple):
+    """What a build will ask of the LM, without second attempts.
+
+    Attributes:
+        calls: Passages that have not been read yet.
+        prompt_tokens: Tokens sent.
+        completion_tokens: Tokens written, about as many as the passages hold.
+        finished: Passages that need no call.
+    """
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    finished: int
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+def estimate_build(
+    index: Index,
+    out: Path | str | None = None,
+    *,
+    lm: Any = None,
+    extractor: Extractor | None = None,
+) -> Estimate:
+    """Estimate the calls and tokens of a build before it is begun.
+
+    Args:
+        index: The passages.
+        out: The folder of the graph, where passages may have been read already.
+        lm: As for `build_graph`.
+        extractor: As for `build_graph`.
+    """
+    extractor = extractor or Extractor()
+    passages = list(index)
+    if out is not None and (Path(out) / JOURNAL).is_file():
+        fingerprint = extractor.fingerprint(lm)
+        with FinishedSteps(Path(out) / JOURNAL) as journal:
+            known = journal.known()
+        passages = [p for p in passages if reading_key(p, fingerprint) not in known]
+    held = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
+    adapter = dspy.settings.adapter or dspy.ChatAdapter()
+    predictor = extractor.extract
+    blank = {"passages": "", "feedback": ""}
+    messages = adapter.format(predictor.signature, predictor.demos, blank)
+    framing = sum(estimate_tokens(str(message["content"])) for message in messages)
+    calls = len(passages)
+    return Estimate(calls, framing * calls + held, held, len(index) - calls)

@@ -1,28 +1,47 @@
-"""Communities: what of the graph hangs together, found by Leiden, in levels.
+"""Communities: what of the graph hangs together, their summaries, and which a question is about.
 
-They are found on the graph that everybody may see, so neither a community nor its summary tells
-what is private. The result is a function of the graph: vertices stand in the order of their names
-and the seed is fixed. A community too large to be summarised is divided again. Parts of the graph
-that are not connected are divided one by one, so a change in one leaves the others as they are.
+They are found on the graph that everybody may see, so neither a community nor its summary reveals
+what is private.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ga_dspy.errors import MissingExtra
-from ga_dspy.graph import linearise
-from ga_dspy.graphrag.corpus_graph import CorpusGraph
+import dspy
+from pydantic import BaseModel, ConfigDict
+
+from ga_dspy.errors import require
+from ga_dspy.graph import linearise, normalise
+from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
+from ga_dspy.graphrag.extraction import FinishedSteps, chosen_lm, digest_of, no_lm, outcome_of
+from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import Ask, Meter, StepFailed, ask, drive
+from ga_dspy.programs.program import check_whole, fit_passages
+from ga_dspy.signatures.graphrag import SummariseCommunity
+from ga_dspy.signatures.prompt import EMPTY, free_text
+from ga_dspy.storage import parallel
+from ga_dspy.text import TokenCounter, fold, sentences, words
+
+# --- Communities, found by Leiden, in levels.
+#
+# The result is a function of the graph: vertices stand in the order of their names and the seed is
+# fixed. A community too large to be summarised is divided again. Parts of the graph that are not
+# connected are divided one by one, so a change in one leaves the others as they are.
 
 LARGEST: Final = 60
-"""Things in a community that is not divided further: about what one prompt can hold."""
+"""Entities in a community that is not divided further: about what one prompt can hold."""
 
 SMALLEST: Final = 3
-"""Fewer things than this are no community."""
+"""Fewer entities than this are no community."""
 
 DEEPEST: Final = 4
 _SEED: Final = 20_240_607
@@ -30,13 +49,13 @@ _MOST_LINES: Final = 80
 
 
 class Community(NamedTuple):
-    """Things that hang together.
+    """Entities that hang together.
 
     Attributes:
-        key: Hash of its members and what is said of them: the same key, the same summary.
+        key: Hash of its members and what is stated of them: the same key, the same summary.
         level: 0 for the coarsest division; each further level divides one community of the last.
         parent: Place of the community that it is a part of, in the list of all; -1 at level 0.
-        nodes: Its things, the most linked first, in `CorpusGraph.public`.
+        nodes: Its entities, the most linked first, in `CorpusGraph.public`.
         edges: The relations between them.
     """
 
@@ -51,77 +70,44 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
     """Divide the public part of a graph.
 
     Returns:
-        All communities of `SMALLEST` things or more, those of a level in one run, larger first.
+        All communities of `SMALLEST` entities or more, those of a level in one run, larger first.
 
     Raises:
         MissingExtra: igraph is not installed.
     """
     graph = graph.public
-    pairs = Counter(
-        (min(head, tail), max(head, tail))
-        for head, tail in zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
-        if head != tail
-    )
+    names = [graph.name(node) for node in range(len(graph))]
+    connected = graph.network.connected_components()
     found: list[Community] = []
-    frontier = [(-1, part) for part in _connected(graph)]
+    frontier = [(-1, sorted(part, key=names.__getitem__)) for part in connected]
     for level in range(DEEPEST):
         divided = [
             (parent, part)
             for parent, nodes in frontier
-            for part in _divided(nodes, pairs)
+            for part in _divide(graph, nodes)
             if len(part) >= SMALLEST and (parent < 0 or len(part) < len(nodes))
         ]
-        divided.sort(key=lambda entry: (-len(entry[1]), graph.name(entry[1][0])))
+        divided.sort(key=lambda entry: (-len(entry[1]), names[entry[1][0]]))
         start = len(found)
         found += [_community(graph, level, parent, part) for parent, part in divided]
         frontier = [(start + i, part) for i, (_, part) in enumerate(divided) if len(part) > LARGEST]
     return tuple(found)
 
 
-def members(communities: Iterable[Community]) -> dict[int, tuple[int, ...]]:
-    """The communities, by place, that each node is in, coarsest first."""
-    places: dict[int, list[int]] = defaultdict(list)
-    for place, community in enumerate(communities):
-        for node in community.nodes:
-            places[node].append(place)
-    return {node: tuple(found) for node, found in places.items()}
-
-
-def community_text(graph: CorpusGraph, community: Community) -> str:
-    """The lines that a summary is written from: the most linked things and their relations."""
-    nodes, inside = community.nodes[:_MOST_LINES], set(community.nodes[:_MOST_LINES])
-    edges = [
-        j for j in community.edges
-        if int(graph.heads[j]) in inside and int(graph.tails[j]) in inside
-    ][:_MOST_LINES]  # fmt: skip
-    return linearise(graph.subgraph(nodes, edges))
-
-
-def _connected(graph: CorpusGraph) -> list[list[int]]:
-    """The connected parts of the graph that are large enough, nodes in the order of their names."""
-    names = [graph.name(node) for node in range(len(graph))]
-    parts = (part for part in graph.network.connected_components() if len(part) >= SMALLEST)
-    return [sorted(part, key=names.__getitem__) for part in parts]
-
-
-def _divided(nodes: Sequence[int], pairs: Counter[tuple[int, int]]) -> list[list[int]]:
+def _divide(graph: CorpusGraph, nodes: Sequence[int]) -> list[list[int]]:
     """Parts by Leiden on modularity, each in the order of `nodes`; a small part is one."""
     if len(nodes) <= LARGEST:
         return [list(nodes)]
-    igraph = _igraph()
+    igraph = require("igraph", "graph")
     place = {node: i for i, node in enumerate(nodes)}
-    inside = sorted(
-        (*sorted((place[a], place[b])), weight)
-        for (a, b), weight in pairs.items()
-        if a in place and b in place
-    )
-    network = igraph.Graph(n=len(nodes), edges=[(a, b) for a, b, _ in inside])
+    ends = zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
+    inside = ((place[a], place[b]) for a, b in ends if a in place and b in place and a != b)
+    pairs = sorted(Counter((min(pair), max(pair)) for pair in inside).items())
+    network = igraph.Graph(n=len(nodes), edges=[pair for pair, _ in pairs])
     igraph.set_random_number_generator(random.Random(_SEED))
     try:
         division = network.community_leiden(
-            objective_function="modularity",
-            weights=[weight for *_, weight in inside] or None,
-            n_iterations=10,
+            objective_function="modularity", weights=[n for _, n in pairs] or None, n_iterations=10
         )
     finally:
         igraph.set_random_number_generator(random)
@@ -129,27 +115,301 @@ def _divided(nodes: Sequence[int], pairs: Counter[tuple[int, int]]) -> list[list
 
 
 def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]) -> Community:
-    inside = set(nodes)
     # Vertices of igraph are nodes, and its edge ids are edges.
-    incident = {j for node in nodes for j in graph.network.incident(node)}
-    heads, tails = graph.heads, graph.tails
-    edges = sorted(j for j in incident if int(heads[j]) in inside and int(tails[j]) in inside)
-    degree = Counter(int(end) for j in edges for end in (heads[j], tails[j]))
+    edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
+    degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
-    draft = Community("", level, parent, ranked, tuple(edges))
-    digest = hashlib.sha256(_contents(graph, draft).encode()).hexdigest()
-    return draft._replace(key=digest)
+    # All that is stated inside, whatever the numbers of its nodes.
+    lines = linearise(graph.subgraph(ranked, edges)).splitlines()
+    contents = "\n".join(line.partition(". ")[2] or line for line in sorted(lines))
+    key = hashlib.sha256(contents.encode()).hexdigest()
+    return Community(key, level, parent, ranked, tuple(edges))
 
 
-def _contents(graph: CorpusGraph, community: Community) -> str:
-    """All that is said inside a community, whatever the numbers of its nodes."""
-    lines = sorted(linearise(graph.subgraph(community.nodes, community.edges)).splitlines())
-    return "\n".join(line.partition(". ")[2] or line for line in lines)
+def members(communities: Iterable[Community]) -> dict[int, tuple[int, ...]]:
+    """The communities, by place, that each node is in, coarsest first."""
+    places: dict[int, tuple[int, ...]] = {}
+    for place, community in enumerate(communities):
+        places |= {node: (*places.get(node, ()), place) for node in community.nodes}
+    return places
 
 
-def _igraph() -> Any:
-    try:
-        import igraph
-    except ImportError as error:
-        raise MissingExtra("igraph", "graph") from error
-    return igraph
+def community_text(graph: CorpusGraph, community: Community) -> str:
+    """The lines that a summary is written from: the most linked entities and their relations."""
+    nodes, inside = community.nodes[:_MOST_LINES], set(community.nodes[:_MOST_LINES])
+    edges = [j for j in community.edges if {int(graph.heads[j]), int(graph.tails[j])} <= inside]
+    return linearise(graph.subgraph(nodes, edges[:_MOST_LINES]))
+
+
+# --- Summaries of communities: written once by the LM, kept until the community changes.
+#
+# A summary may use only names and numbers of its community. A sentence that brings in others is
+# sent back once, then left out, and listed as left out.
+
+_LONGEST_TITLE: Final = 12
+_WORD: Final = re.compile(r"(\w+)(?:['’]\w+)?")
+
+
+class Summary(BaseModel):
+    """What a community is about; it may be shown to every caller.
+
+    Attributes:
+        title: A few words.
+        text: Some sentences, of names and numbers of the community alone.
+        left_out: Sentences that brought in others.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    text: str
+    left_out: tuple[str, ...] = ()
+
+
+class Summariser(dspy.Module):
+    """Summarise a community from its lines; `summarise` is its only predictor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summarise = dspy.Predict(SummariseCommunity)
+
+    def forward(self, graph: str) -> dspy.Prediction:
+        """Summarise a community given as lines.
+
+        Returns:
+            A prediction whose `summary` is a `Summary`.
+
+        Raises:
+            StepFailed: The LM gave nothing usable, twice, or nothing that rests on the lines.
+        """
+        return drive(self._write(graph))
+
+    def fingerprint(self, lm: Any = None) -> str:
+        """Hash of what is asked, and of whom."""
+        lm = chosen_lm(lm, self.summarise)
+        state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
+        return digest_of([state, getattr(lm, "model", "")])
+
+    def _write(self, graph: str) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
+        meter = Meter()
+        inputs = {"graph": graph, "feedback": ""}
+        reply = yield from ask("summarise", self.summarise, inputs, meter)
+        if wrong := strangers(f"{reply.title}\n{reply.summary}", graph):
+            inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
+            # Where that fails, the first attempt's good sentences are kept, the others listed.
+            with suppress(StepFailed):
+                reply = yield from ask("summarise", self.summarise, inputs, meter)
+        return dspy.Prediction(
+            summary=_ground_summary(reply, graph), calls=meter.calls, tokens=meter.tokens
+        )
+
+
+def strangers(text: str, graph: str) -> tuple[str, ...]:
+    """Names and numbers in a text that the lines of a community do not hold, word by word.
+
+    A word counts as a name where it has a capital and does not open a sentence.
+
+    >>> strangers("The river Elbe meets the Vltava at Mělník.", "1. Vltava -> flows into -> Elbe")
+    ('Mělník',)
+    """
+    held = {word.folded for word in words(graph)}
+    names = (
+        match
+        for start, end in sentences(text)
+        for place, match in enumerate(_WORD.finditer(text, start, end))
+        if (place > 0 and match[0][0].isupper()) or match[0][0].isdigit()
+    )
+    return tuple(dict.fromkeys(name[0] for name in names if fold(name[1]) not in held))
+
+
+def _ground_summary(reply: dspy.Prediction, graph: str) -> Summary:
+    text = free_text(reply.summary)
+    parts = [text[start:end] for start, end in sentences(text)]
+    kept = [part for part in parts if not strangers(part, graph)]
+    if not kept:
+        raise StepFailed("summarise", "no sentence of it rests on the graph", text)
+    title = free_text(reply.title).split()
+    if not 0 < len(title) <= _LONGEST_TITLE or strangers(f"x {' '.join(title)}", graph):
+        title = kept[0].split()[:_LONGEST_TITLE]
+    left_out = tuple(part for part in parts if part not in kept)
+    return Summary(title=" ".join(title), text=" ".join(kept), left_out=left_out)
+
+
+class Summaries:
+    """Summaries by community, made when first asked for and kept in a file.
+
+    Args:
+        path: The file that keeps them, for several processes; None keeps them in memory.
+        summariser: What writes them.
+    """
+
+    def __init__(self, path: Path | None = None, summariser: Summariser | None = None) -> None:
+        self._path = path
+        self.summariser = summariser or Summariser()
+
+    def of(
+        self,
+        graph: CorpusGraph,
+        communities: Sequence[Community],
+        *,
+        lm: Any = None,
+        threads: int = 8,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> dict[str, Summary | str]:
+        """The summary of each community, by its key; the error, in words, where none could be made.
+
+        Args:
+            graph: The graph that the communities are of; its public part is summarised.
+            communities: Which to summarise; those that have a summary are not asked for again.
+            lm: The LM; by default the configured one.
+            threads: Communities summarised at once.
+            progress: Called with a stage's name, units done and units in all.
+
+        Raises:
+            InputError: A summary must be made and there is no LM.
+        """
+        lm = chosen_lm(lm, self.summariser.summarise)
+        fingerprint = self.summariser.fingerprint(lm)
+        steps = self._known()
+        found: dict[str, Summary | str] = {
+            community.key: Summary.model_validate_json(steps[step])
+            for community in communities
+            if (step := f"{community.key}-{fingerprint}") in steps
+        }
+        missing = [community for community in communities if community.key not in found]
+        if missing and lm is None:
+            raise no_lm()
+
+        def summarise(community: Community) -> tuple[str, Summary | str]:
+            text = community_text(graph.public, community)
+            return community.key, outcome_of(lambda: self.summariser(graph=text).summary)
+
+        with dspy.context(lm=lm):
+            outcomes = parallel(summarise, missing, check_whole("threads", threads))
+            for done, (key, outcome) in enumerate(outcomes, 1):
+                found[key] = outcome
+                if isinstance(outcome, Summary):
+                    self._journal.record(f"{key}-{fingerprint}", outcome.model_dump_json())
+                if progress:
+                    progress("summarising", done, len(missing))
+        return {community.key: found[community.key] for community in communities}
+
+    def kept(self, communities: Sequence[Community]) -> dict[str, Summary]:
+        """The summaries that there are, by community, whoever wrote them; no LM is asked."""
+        texts = {step.partition("-")[0]: text for step, text in sorted(self._known().items())}
+        return {
+            community.key: Summary.model_validate_json(texts[community.key])
+            for community in communities
+            if community.key in texts
+        }
+
+    def keep_only(self, communities: Iterable[Community]) -> None:
+        """Forget the summaries of all other communities: they are gone or have changed."""
+        keys = {community.key for community in communities}
+        if steps := self._known():
+            self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
+
+    def _known(self) -> dict[str, str]:
+        """The summaries as JSON, by community and by how they are written."""
+        is_new = self._path is not None and not self._path.is_file()
+        return {} if is_new else self._journal.known()
+
+    @cached_property
+    def _journal(self) -> FinishedSteps:
+        return FinishedSteps(self._path or Path(":memory:"), shared=True)
+
+
+# --- Topics: communities of the graph with their summaries, and which of them a question is about.
+
+
+class Topic(NamedTuple):
+    """A community of the public graph and its summary.
+
+    Attributes:
+        place: Its place in the list of all communities, by which others name it as their parent.
+        community: Its entities and relations, by their numbers in `CorpusGraph.public`.
+        title: What it is about, in a few words.
+        text: The summary.
+    """
+
+    place: int
+    community: Community
+    title: str
+    text: str
+
+    @property
+    def passage(self) -> Passage:
+        """The summary in the form of a passage, for prompts that number what they show."""
+        return Passage(id=self.community.key, title=self.title, text=self.text)
+
+
+def topics_of(
+    communities: Sequence[Community], summaries: Mapping[str, Summary | str]
+) -> tuple[Topic, ...]:
+    """The communities that have a summary; those without one are left out.
+
+    Args:
+        communities: All communities, in their order.
+        summaries: What `Summaries.of` gave for them.
+    """
+    return tuple(
+        Topic(place, community, summary.title, summary.text)
+        for place, community in enumerate(communities)
+        if isinstance(summary := summaries.get(community.key), Summary)
+    )
+
+
+def topics_with(
+    topics: Iterable[Topic], graph: CorpusGraph, names: Iterable[str], most: int
+) -> tuple[Topic, ...]:
+    """The topics that hold entities of these names, those that hold most of them first.
+
+    Of topics that hold as many, the smaller one says more of each.
+    """
+    nodes = {node for name in names for node in graph.public.find(name)}
+    held = [(len(nodes.intersection(topic.community.nodes)), topic) for topic in topics]
+    held.sort(key=lambda pair: (-pair[0], len(pair[1].community.nodes)))
+    return tuple(topic for count, topic in held[:most] if count)
+
+
+def topics_at(topics: Iterable[Topic], level: int) -> tuple[Topic, ...]:
+    """The topics of a level, and of coarser ones where they are not divided that far."""
+    coarse = [topic for topic in topics if topic.community.level <= level]
+    divided = {topic.community.parent for topic in coarse}
+    return tuple(topic for topic in coarse if topic.place not in divided)
+
+
+def rank_topics(topics: Iterable[Topic], question: str) -> tuple[Topic, ...]:
+    """Topics that share words with a question first, of equal ones the larger."""
+
+    def content(text: str) -> set[str]:
+        return {word.folded for word in words(normalise(text)) if len(word.folded) > 3}
+
+    sought = content(question)
+
+    def order(topic: Topic) -> tuple[int, int]:
+        shared = sought & content(f"{topic.title} {topic.text}")
+        return -len(shared), -len(topic.community.nodes)
+
+    return tuple(sorted(topics, key=order))
+
+
+def summaries_text(topics: Iterable[Topic], budget: int, count: TokenCounter) -> str:
+    """Summaries, one a line, without numbers: these are the passages'; cut where they must be."""
+    passages = {number: topic.passage for number, topic in enumerate(topics)}
+    blocks = fit_passages(passages, budget, count).text.split("\n\n")
+    lines = (block.partition("] ")[2].replace("\n", ": ", 1) for block in blocks)
+    return "\n".join(filter(None, lines)) or EMPTY
+
+
+def passages_of_topic(topic: Topic, graph: CorpusGraph, view: View) -> tuple[str, ...]:
+    """The passages behind a topic that the caller may read, those that state most of it first.
+
+    Args:
+        topic: A topic of the graph.
+        graph: The whole graph, whose public part the topic is of.
+        view: What the caller sees of it.
+    """
+    edges = topic.community.edges
+    stated = Counter(id for edge in edges for id in graph.public.passages_of_edge(edge))
+    return tuple(id for id, _ in stated.most_common() if view.readable(id))

@@ -1,4 +1,4 @@
-"""The graph of a corpus: things as numbered nodes, relations as numbered edges.
+"""The graph of a corpus: entities as numbered nodes, relations as numbered edges.
 
 Nodes and edges are rows of Arrow columns, read when asked for, so a graph of any size opens at
 once. Numbers hold within one `CorpusGraph`; a caller who may not see everything has a graph of
@@ -8,33 +8,33 @@ their own (`visible`), with its own numbers.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ga_dspy.errors import MissingExtra
-from ga_dspy.graph import Entity, GraphUpdate, KnowledgeGraph, Relation, normalise
-from ga_dspy.graph.names import identity, split_qualifier
-from ga_dspy.graphrag.access import Access, seen_with, withheld
-from ga_dspy.graphrag.caller_view import View as View
-from ga_dspy.graphrag.filters import wanted_edges
-from ga_dspy.graphrag.identity import Merge
-from ga_dspy.graphrag.resolution import resolve
-from ga_dspy.graphrag.sources import NO_LABELS, Batch, Labels, Rules, Sources
-from ga_dspy.graphrag.tables import Rows, Tables, read_evidence
+import numpy as np
+
+from ga_dspy.errors import require
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
+from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graphrag.records import (
+    NO_LABELS,
+    Access,
+    Batch,
+    Labels,
+    Rules,
+    Sources,
+    relation_key,
+)
+from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve, years_in
 
 if TYPE_CHECKING:
     import igraph
-    import numpy as np
     from numpy.typing import NDArray
-
-
-class Flags(NamedTuple):
-    """What is noted of an edge: whether it is critical, and which edges it contradicts."""
-
-    critical: bool
-    contradicts: tuple[int, ...]
 
 
 class CorpusGraph:
@@ -43,10 +43,10 @@ class CorpusGraph:
     Make one in memory with `of`; `ga_dspy.graphrag.open_graph` opens a stored one.
 
     Attributes:
-        entities: The things, by node; a sequence that reads a thing when it is asked for.
+        entities: The entities, by node; a sequence that reads one when it is asked for.
         relations: The relations, by edge, their ends under the names of their nodes.
         labels_in_use: The labels that hide something of it.
-        unused_overrides: What of the overrides did not fit, in words, where it was just made.
+        unused_overrides: The overrides that did not fit, in words, where it was just made.
 
     >>> said = {"p1": GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))}
     >>> graph = CorpusGraph.of(said)
@@ -64,8 +64,8 @@ class CorpusGraph:
     ) -> None:
         self.tables = tables
         self.labels_in_use = labels_in_use
-        self.entities: Sequence[Entity] = Rows(tables.nodes.num_rows, self._read_node)
-        self.relations: Sequence[Relation] = Rows(tables.edges.num_rows, self._read_edge)
+        self.entities: Sequence[Entity] = LazyRows(tables.nodes.num_rows, self.node)
+        self.relations: Sequence[Relation] = LazyRows(tables.edges.num_rows, self.edge)
         self.unused_overrides: tuple[str, ...] = ()
         self._load = sources
         self._load_public = public
@@ -89,13 +89,10 @@ class CorpusGraph:
             rules: What may enter, what is flagged, what is private.
             brought: Records from elsewhere (`ga_dspy.graphrag.bring`).
         """
-        return cls.from_sources(Sources.of(records, labels=labels, rules=rules, brought=brought))
-
-    @classmethod
-    def from_sources(cls, sources: Sources) -> CorpusGraph:
-        """Resolve records into a graph."""
+        read = (Batch.of(passage, update) for passage, update in records.items())
+        sources = Sources.of((*read, *brought), labels or {}, rules or Rules())
         resolved = resolve(sources)
-        tables = Tables.of(resolved, withheld(sources))
+        tables = Tables.of(resolved, sources.withheld)
         graph = cls(tables, lambda: sources, labels_in_use=sources.labels_in_use)
         graph.unused_overrides = resolved.unused
         return graph
@@ -110,7 +107,7 @@ class CorpusGraph:
 
     def __repr__(self) -> str:
         return (
-            f"CorpusGraph({len(self):,} things, {len(self.relations):,} relations, "
+            f"CorpusGraph({len(self):,} entities, {len(self.relations):,} relations, "
             f"{len(self.passages):,} passages)"
         )
 
@@ -119,38 +116,36 @@ class CorpusGraph:
         return self
 
     def node(self, i: int) -> Entity:
-        """The thing of a node, with all evidence."""
-        return self.entities[i]
+        """The entity of a node, with all evidence."""
+        (row,) = self.tables.nodes.slice(i, 1).to_pylist()
+        stated = {name: row[name] for name in ("name", "type", "attributes", "aliases")}
+        return Entity(**stated, evidence=self._evidence(row))
 
     def edge(self, j: int) -> Relation:
         """The relation of an edge; its ends are the names of its nodes."""
-        return self.relations[j]
+        (row,) = self.tables.edges.slice(j, 1).to_pylist()
+        stated = {name: row[name] for name in ("relation", "time", "confidence")}
+        ends = {end: self.name(row[end]) for end in ("head", "tail")}
+        return Relation(**ends, **stated, evidence=self._evidence(row))
 
     @cached_property
     def heads(self) -> NDArray[np.int32]:
         """The node at the head of each edge, shape (edges,)."""
-        heads: NDArray[np.int32] = _column(self.tables.edges, "head")
-        return heads
+        return np.asarray(self.tables.edges["head"], np.int32)
 
     @cached_property
     def tails(self) -> NDArray[np.int32]:
         """The node at the tail of each edge, shape (edges,)."""
-        tails: NDArray[np.int32] = _column(self.tables.edges, "tail")
-        return tails
+        return np.asarray(self.tables.edges["tail"], np.int32)
 
     @cached_property
     def plain_values(self) -> NDArray[np.bool_]:
-        """Which nodes are dates, numbers or amounts, which unrelated things share: (nodes,)."""
-        values: NDArray[np.bool_] = _column(self.tables.nodes, "value")
-        return values
+        """Which nodes are dates, numbers or amounts, which unrelated entities share: (nodes,)."""
+        return np.asarray(self.tables.nodes["value"], np.bool_)
 
     def name(self, i: int) -> str:
         """The name that a node is shown under, unlike any other node's."""
         return str(self.tables.nodes["name"][i])
-
-    def relation_of(self, j: int) -> str:
-        """The wording of an edge."""
-        return str(self.tables.edges["relation"][j])
 
     def flags(self, j: int) -> Flags:
         """What is noted of an edge."""
@@ -167,15 +162,13 @@ class CorpusGraph:
 
         Names and aliases, with and without a qualifier in parentheses.
         """
-        table = self.tables.names
-        found = zip(table["key"].to_pylist(), table["nodes"].to_pylist(), strict=True)
-        return MappingProxyType({key: tuple(nodes) for key, nodes in found})
+        rows = self.tables.names.to_pylist()
+        return MappingProxyType({row["key"]: tuple(row["nodes"]) for row in rows})
 
     @cached_property
     def _shown(self) -> dict[str, int]:
-        table = self.tables.names
-        pairs = zip(table["key"].to_pylist(), table["shown"].to_pylist(), strict=True)
-        return {key: node for key, node in pairs if node >= 0}
+        rows = self.tables.names.to_pylist()
+        return {row["key"]: row["shown"] for row in rows if row["shown"] >= 0}
 
     def find(self, name: str) -> tuple[int, ...]:
         """The nodes that go by a name or alias, in any spelling; namesakes are several.
@@ -193,27 +186,34 @@ class CorpusGraph:
         return tuple(self.tables.passages["id"].to_pylist())
 
     def passages_of(self, i: int) -> tuple[str, ...]:
-        """The passages that state a thing, each once; none for one that was brought along."""
+        """The passages that state an entity, each once; none for one that was brought along."""
         return self._passages(self.tables.nodes, i)
 
     def passages_of_edge(self, j: int) -> tuple[str, ...]:
         """The passages that state a relation, each once; none for one that was brought along."""
         return self._passages(self.tables.edges, j)
 
-    def nodes_in(self, passage: str) -> tuple[int, ...]:
-        """The things that a passage states; none where the graph does not know it."""
-        return self._stated_in[0].get(passage, ())
+    def _passages(self, table: Any, row: int) -> tuple[str, ...]:
+        places = dict.fromkeys(table["passage"][row].as_py())
+        return tuple(self.passages[place] for place in places)
 
     def edges_in(self, passage: str) -> tuple[int, ...]:
         """The relations that a passage states; none where the graph does not know it."""
-        return self._stated_in[1].get(passage, ())
+        return self._edges_in.get(passage, ())
+
+    @cached_property
+    def _edges_in(self) -> dict[str, tuple[int, ...]]:
+        stated: dict[str, dict[int, None]] = defaultdict(dict)
+        for edge, places in enumerate(self.tables.edges["passage"].to_pylist()):
+            for place in places:
+                stated[self.passages[place]][edge] = None
+        return {id: tuple(edges) for id, edges in stated.items()}
 
     @property
     def merges(self) -> Iterator[Merge]:
-        """The spellings that were taken for another name of a thing, and why."""
+        """The spellings that stand for another name of an entity, and why."""
         for row in self.tables.merges.to_pylist():
-            yield Merge(row["node"], row["name"], row["spelling"], row["rule"],
-                        tuple(row["passages"]))  # fmt: skip
+            yield Merge(**row | {"passages": tuple(row["passages"])})
 
     def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
         """A part of the graph in the library's own class, for prompts, chains and exports.
@@ -222,9 +222,8 @@ class CorpusGraph:
         """
         chosen = list(dict.fromkeys(edges))
         ends = (int(end) for j in chosen for end in (self.heads[j], self.tails[j]))
-        things = tuple(self.node(i) for i in dict.fromkeys((*map(int, nodes), *ends)))
-        links = tuple(self.edge(j) for j in chosen)
-        said = GraphUpdate(entities=things, relations=links)
+        entities = tuple(self.node(i) for i in dict.fromkeys((*map(int, nodes), *ends)))
+        said = GraphUpdate(entities=entities, relations=tuple(map(self.edge, chosen)))
         # Shown as they stand: resolved in the whole graph, they must not be resolved anew.
         return KnowledgeGraph(said=said, kept=said)
 
@@ -232,33 +231,12 @@ class CorpusGraph:
     def network(self) -> igraph.Graph:
         """The graph in igraph, undirected; vertices are nodes, edge ids are edges."""
         pairs = zip(self.heads.tolist(), self.tails.tolist(), strict=True)
-        return _igraph().Graph(n=len(self), edges=list(pairs), directed=False)
-
-    @cached_property
-    def network_with_passages(self) -> igraph.Graph:
-        """Nodes, then passages, as vertices of one undirected igraph graph.
-
-        Vertex `len(graph) + p` is `passages[p]`. The first edges are the graph's own; then each
-        thing is linked to the passages that state it. Attribute `stated` tells the two apart.
-        """
-        pairs = list(zip(self.heads.tolist(), self.tails.tolist(), strict=True))
-        stated = [
-            (i, len(self) + p)
-            for i, rows in enumerate(self.tables.nodes["passage"].to_pylist())
-            for p in dict.fromkeys(rows)
-        ]
-        network = _igraph().Graph(
-            n=len(self) + len(self.passages), edges=[*pairs, *stated], directed=False
-        )
-        network.es["stated"] = [False] * len(pairs) + [True] * len(stated)
-        return network
+        return require("igraph", "graph").Graph(n=len(self), edges=list(pairs))
 
     def visible(self, access: Access | None = None) -> View:
         """What a caller may and wants to see; by default what everybody may see."""
         access = access or Access()
-        labels = access.labels & self.labels_in_use
-        graph = self._graph_for(labels)
-        return View(graph, access, wanted_edges(graph.tables.edges, access), self._withheld)
+        return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
 
     @property
     def public(self) -> CorpusGraph:
@@ -270,67 +248,210 @@ class CorpusGraph:
             return self
         with self._lock:
             if labels not in self._graphs:
-                self._graphs[labels] = self._make(labels)
+                if not labels and self._load_public is not None:
+                    self._graphs[labels] = self._load_public()
+                else:
+                    seen = self.sources.seen_with(labels)
+                    # The labels of what is left hide nothing from this caller.
+                    self._graphs[labels] = CorpusGraph(Tables.of(resolve(seen), {}), lambda: seen)
             return self._graphs[labels]
-
-    def _make(self, labels: Labels) -> CorpusGraph:
-        if not labels and self._load_public is not None:
-            return self._load_public()
-        seen = seen_with(self.sources, labels)
-        # The labels of what is left hide nothing from this caller.
-        tables = Tables.of(resolve(seen), {})
-        return CorpusGraph(tables, lambda: seen)
 
     @cached_property
     def _withheld(self) -> Mapping[str, Labels]:
-        table = self.tables.passages
-        rows = zip(table["id"].to_pylist(), table["labels"].to_pylist(), strict=True)
-        return {id: frozenset(labels) for id, labels in rows if labels}
+        rows = self.tables.passages.to_pylist()
+        return {row["id"]: frozenset(row["labels"]) for row in rows if row["labels"]}
+
+    def _evidence(self, row: Mapping[str, Any]) -> tuple[Evidence, ...]:
+        spans = zip(row["passage"], row["start"], row["end"], strict=True)
+        return tuple(Evidence(passage=self.passages[p], start=a, end=b) for p, a, b in spans)
+
+
+@dataclass(frozen=True)
+class View:
+    """What one caller may and wants to see of a corpus graph.
+
+    Attributes:
+        graph: The caller's own graph: nothing in it, its numbers and its names rests on what the
+            caller may not see. Every node and edge number of a view is one of this graph.
+        access: The caller's rights and wishes.
+    """
+
+    graph: CorpusGraph
+    access: Access
+    _withheld: Mapping[str, Labels]
 
     @cached_property
-    def _stated_in(self) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        return self._by_passage(self.tables.nodes), self._by_passage(self.tables.edges)
+    def edges(self) -> NDArray[np.bool_]:
+        """Which edges the caller wants, by relation, time and confidence, shape (edges,)."""
+        table, access = self.graph.tables.edges, self.access
+        wanted = np.ones(table.num_rows, dtype=np.bool_)
+        if access.relations is not None:
+            keys = set(map(relation_key, access.relations))
+            wanted &= [relation_key(name) in keys for name in table["relation"].to_pylist()]
+        if access.time is not None:
+            wanted &= [within(time, access.time) for time in table["time"].to_pylist()]
+        if access.min_confidence > 0:
+            stated = table["confidence"].to_pylist()
+            wanted &= [value is None or value >= access.min_confidence for value in stated]
+        return wanted
 
-    def _by_passage(self, table: Any) -> dict[str, tuple[int, ...]]:
-        stated: dict[str, dict[int, None]] = {}
-        for row, places in enumerate(table["passage"].to_pylist()):
-            for place in places:
-                stated.setdefault(self.passages[place], {})[row] = None
-        return {id: tuple(rows) for id, rows in stated.items()}
+    def readable(self, passage: str) -> bool:
+        """Whether the text of a passage may enter a prompt of this caller.
 
-    def _passages(self, table: Any, row: int) -> tuple[str, ...]:
-        places = dict.fromkeys(table["passage"][row].as_py())
-        return tuple(self.passages[place] for place in places)
+        Needs the labels of the passage and of every relation that was read from it.
+        """
+        return self._withheld.get(passage, NO_LABELS) <= self.access.labels
 
-    def _read_node(self, i: int) -> Entity:
-        (row,) = self.tables.nodes.slice(i, 1).to_pylist()
-        return Entity(
-            name=row["name"],
-            type=row["type"],
-            attributes=tuple(row["attributes"]),
-            aliases=tuple(row["aliases"]),
-            evidence=read_evidence(row, self.passages),
+    def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
+        """A part of what is seen, in the library's own class; edges not wanted are left out."""
+        return self.graph.subgraph(nodes, (j for j in edges if self.edges[j]))
+
+
+def within(time: str | None, years: tuple[int, int]) -> bool:
+    """Whether the years that a time states meet a range; a time without years is in any.
+
+    Two years are the ends of a span.
+
+    >>> [within(text, (1980, 1989)) for text in ("1984", "from 1970 to 1999", "May 2001", None)]
+    [True, True, False, True]
+    """
+    stated = years_in(time)
+    return not stated or (min(stated) <= years[1] and max(stated) >= years[0])
+
+
+# --- The columns of a corpus graph: what was resolved, as Arrow tables that map into memory.
+
+_SPANS: Final = "passage:int32* start:int32* end:int32*"
+SCHEMAS: Final = {
+    "nodes": f"name:string type:string attributes:string* aliases:string* wikidata:string "
+    f"value:bool {_SPANS}",
+    "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
+    f"contradicts:int32* {_SPANS}",
+    "names": "key:string nodes:int32* shown:int32",
+    "passages": "id:string labels:string*",
+    "merges": "node:int32 spelling:string name:string rule:string passages:string*",
+    "left_out": "head:string relation:string tail:string cause:string",
+    "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
+    "records": "json:large_string",
+}
+"""The columns of each table of a stored graph, with their Arrow types; lists have a star."""
+
+
+def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
+    """An Arrow table of `SCHEMAS` from rows, which may hold more than the columns."""
+    pa = require("pyarrow", "graph")
+    fields = []
+    for column, _, kind in (entry.partition(":") for entry in SCHEMAS[name].split()):
+        item = pa.type_for_alias(kind.removesuffix("*"))
+        fields.append((column, pa.list_(item) if kind.endswith("*") else item))
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+
+
+def read_table(folder: Path, name: str) -> Any:
+    """Map one table into memory."""
+    pa = require("pyarrow", "graph")
+    with pa.memory_map(str(folder / f"{name}.arrow")) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def write_table(folder: Path, name: str, table: Any) -> None:
+    """Write one table as an Arrow IPC file."""
+    pa = require("pyarrow", "graph")
+    with pa.ipc.new_file(str(folder / f"{name}.arrow"), table.schema) as writer:
+        writer.write_table(table)
+
+
+class Tables(NamedTuple):
+    """Six Arrow tables; `SCHEMAS` lists what is in each.
+
+    Attributes:
+        nodes: A row an entity; `value` is whether it is a plain value such as a date. The three
+            lists of evidence name passages by their row in `passages`.
+        edges: A row a relation; head and tail are rows of `nodes`, contradicts rows of `edges`.
+        names: A row a spelling, normalised: the nodes that go by it, and the one shown so.
+        passages: A row a passage: its id and the labels needed to read it.
+        merges: A row a spelling that stands for another name of a node.
+        left_out: A row a relation that a rule kept out.
+    """
+
+    nodes: Any
+    edges: Any
+    names: Any
+    passages: Any
+    merges: Any
+    left_out: Any
+
+    @classmethod
+    def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
+        """Lay out what was resolved."""
+        records: tuple[Entity | Relation, ...] = (*resolved.entities, *resolved.relations)
+        stated = {span.passage for record in records for span in record.evidence}
+        ids = sorted({*stated, *withheld})
+        place = {id: row for row, id in enumerate(ids)}
+
+        def row(record: Entity | Relation, **more: Any) -> dict[str, Any]:
+            spans = {
+                "passage": [place[span.passage] for span in record.evidence],
+                "start": [span.start for span in record.evidence],
+                "end": [span.end for span in record.evidence],
+            }
+            return {**vars(record), **spans, **more}
+
+        nodes = [
+            row(entity, wikidata=id, value=is_plain_value(entity.name))
+            for entity, id in zip(resolved.entities, resolved.wikidata, strict=True)
+        ]
+        edges = [
+            row(relation, head=ends[0], tail=ends[1], **flags._asdict())
+            for relation, ends, flags in zip(
+                resolved.relations, resolved.ends, resolved.flags, strict=True
+            )
+        ]
+        passages = ({"id": id, "labels": sorted(withheld.get(id, ()))} for id in ids)
+        left_out = ({**vars(out.relation), "cause": out.cause} for out in resolved.left_out)
+        return cls(
+            nodes=arrow_table("nodes", nodes),
+            edges=arrow_table("edges", edges),
+            names=arrow_table("names", _names(resolved.entities)),
+            passages=arrow_table("passages", passages),
+            merges=arrow_table("merges", (merge._asdict() for merge in resolved.merges)),
+            left_out=arrow_table("left_out", left_out),
         )
 
-    def _read_edge(self, j: int) -> Relation:
-        (row,) = self.tables.edges.slice(j, 1).to_pylist()
-        return Relation(
-            head=self.name(row["head"]),
-            relation=row["relation"],
-            tail=self.name(row["tail"]),
-            time=row["time"],
-            confidence=row["confidence"],
-            evidence=read_evidence(row, self.passages),
-        )
+    @classmethod
+    def open(cls, folder: Path) -> Tables:
+        """Map the tables of a folder into memory."""
+        return cls(*(read_table(folder, name) for name in cls._fields))
+
+    def save(self, folder: Path) -> None:
+        """Write each table as an Arrow IPC file into a new folder."""
+        folder.mkdir(parents=True)
+        for name, table in self._asdict().items():
+            write_table(folder, name, table)
 
 
-def _column(table: Any, name: str) -> Any:
-    return table[name].combine_chunks().to_numpy(zero_copy_only=False)
+def _names(entities: Iterable[Entity]) -> Iterator[dict[str, Any]]:
+    nodes: dict[str, dict[int, None]] = defaultdict(dict)
+    shown: dict[str, int] = {}
+    for node, entity in enumerate(entities):
+        shown[normalise(entity.name)] = node
+        for name in (entity.name, *entity.aliases):
+            for key in (normalise(name), normalise(split_qualifier(name).base), identity(name)):
+                nodes[key][node] = None
+    for key in sorted(nodes):
+        yield {"key": key, "nodes": list(nodes[key]), "shown": shown.get(key, -1)}
 
 
-def _igraph() -> Any:
-    try:
-        import igraph
-    except ImportError as error:
-        raise MissingExtra("igraph", "graph") from error
-    return igraph
+class LazyRows(Sequence[Any]):
+    """A sequence that reads a row when it is asked for."""
+
+    def __init__(self, count: int, read: Callable[[int], Any]) -> None:
+        self._count, self._read = count, read
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return tuple(map(self._read, range(self._count)[row]))
+        return self._read(range(self._count)[row])

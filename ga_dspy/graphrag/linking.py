@@ -1,42 +1,175 @@
-"""Which things of a graph a question is about: by name, by alias, by spelling, by meaning."""
+"""Linking: which entities of a graph a question is about."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
-from ga_dspy.graph.names import identity, normalise, split_qualifier, words
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz import fuzz, process
+
+from ga_dspy.errors import require
+from ga_dspy.graph import normalise, split_qualifier
+from ga_dspy.graph.identity import identity, kind_of, words_in_digits
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
-from ga_dspy.graphrag.expansion import Wiring
-from ga_dspy.graphrag.lexicon import COMMON, Lexicon, keys
+from ga_dspy.graphrag.walk import Wiring
+from ga_dspy.retrieval.encoders import Encoder, encode_texts
+from ga_dspy.retrieval.rank import DenseScores
+from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold_words, longest_matches, places
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+# --- The words of a graph: in which names, descriptions and relations each of them stands.
+
+KEY_LENGTH: Final = 6
+"""Stems are cut here, so that "director" meets "directed"."""
+
+_FORMS: Final = (
+    "become became|begin began begun|bear born birth birthplace birthday|break broke broken|"
+    "bring brought|build built|buy bought|catch caught|choose chose chosen|draw drew drawn|"
+    "drive drove driven|die death dead deathplace|fall fell fallen|fight fought|fly flew flown|"
+    "give gave given|grow grew grown|hold held|keep kept|know knew known|lead led|leave left|"
+    "lose lost|make made|marry marriage|meet met|pay paid|ride rode ridden|rise rose risen|"
+    "run ran|sell sold|send sent|shoot shot|sing sang sung song|speak spoke spoken|spend spent|"
+    "stand stood|steal stole stolen|strike struck|swim swam swum|take took taken|teach taught|"
+    "tell told|think thought|wear wore worn|win won|write wrote written"
+)
+_IRREGULAR: Final = {form: one.split()[0] for one in _FORMS.split("|") for form in one.split()}
+"""Forms that no stemmer brings together, by the verb that they are compared as."""
+
+
+def keys(text: str) -> tuple[str, ...]:
+    """The words of a text that say what it is about as they are compared: folded, stemmed, cut.
+
+    >>> keys("Who directed the films of 1984?"), keys("director"), keys("wrote")
+    (('direct', 'film', '1984'), ('direct',), ('write',))
+    """
+    return tuple(_key(word) for word in fold_words(text).split() if word not in STOPWORDS)
+
+
+@lru_cache(maxsize=262144)
+def _key(word: str) -> str:
+    """How one folded word is compared; words with a digit whole."""
+    if any(c.isdigit() for c in word):
+        return word
+    # A stemmer is cheap to make and not safe in several threads: one for each word.
+    stemmer = require("Stemmer", "retrieval").Stemmer("english")
+    return str(stemmer.stemWord(_IRREGULAR.get(word, word)))[:KEY_LENGTH]
+
+
+class Postings:
+    """In which rows of a list of texts each word stands, and how many words a row has."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found: dict[str, list[int]] = defaultdict(list)
+        lengths = []
+        for row, text in enumerate(texts):
+            words = dict.fromkeys(keys(text))
+            lengths.append(len(words))
+            for word in words:
+                found[word].append(row)
+        self.lengths = np.asarray(lengths, dtype=np.int32)
+        self._rows = {word: np.asarray(rows, dtype=np.int32) for word, rows in found.items()}
+
+    def rows(self, word: str) -> NDArray[np.int32]:
+        """The rows that hold a word, ascending."""
+        return self._rows.get(word, np.zeros(0, dtype=np.int32))
+
+    def weigh(self, words: Mapping[str, float]) -> NDArray[np.float32]:
+        """The weights of the words that each row holds, summed, shape (rows,)."""
+        total = np.zeros(len(self.lengths), dtype=np.float32)
+        for word, weight in words.items():
+            total[self.rows(word)] += weight
+        return total
+
+    def strongest(self, words: Mapping[str, float]) -> NDArray[np.float32]:
+        """The greatest weight of a word that each row holds, shape (rows,)."""
+        most = np.zeros(len(self.lengths), dtype=np.float32)
+        for word in sorted(words, key=words.__getitem__):
+            most[self.rows(word)] = words[word]
+        return most
+
+
+class Lexicon:
+    """The texts of a graph and the words in them; about a second for 50,000 nodes.
+
+    It does not hold the graph.
+
+    Attributes:
+        wiring: The edges at each node.
+        shown: The name of each node.
+        types: The type of each node.
+        wordings: Each distinct relation, once.
+        wording_of: The row of `wordings` for each edge, shape (edges,).
+        often: How many edges have each wording, shape (wordings,).
+        times: The time that each edge states, if any.
+        names: Words of names and aliases, by node.
+        described: Words of types and attributes, by node.
+        relations: Words of relations, by row of `wordings`.
+        surnames: The last name of each person who alone has it, normalised, and the node.
+    """
+
+    def __init__(self, graph: CorpusGraph) -> None:
+        nodes, edges = graph.tables.nodes, graph.tables.edges
+        self.wiring = Wiring(graph)
+        self.shown: list[str] = nodes["name"].to_pylist()
+        self.types: list[str] = nodes["type"].to_pylist()
+        worded = edges["relation"].combine_chunks().dictionary_encode()
+        self.wordings: tuple[str, ...] = tuple(worded.dictionary.to_pylist())
+        self.wording_of = np.asarray(worded.indices, dtype=np.int32)
+        self.often = np.bincount(self.wording_of, minlength=len(self.wordings))
+        self.times: list[str | None] = edges["time"].to_pylist()
+        aliases, attributes = nodes["aliases"].to_pylist(), nodes["attributes"].to_pylist()
+        self.names = Postings(map(_joined, self.shown, aliases))
+        self.described = Postings(map(_joined, self.types, attributes))
+        self.relations = Postings(self.wordings)
+        bearers: dict[str, list[int]] = defaultdict(list)
+        for node, (name, type_) in enumerate(zip(self.shown, self.types, strict=True)):
+            parts = normalise(split_qualifier(name).base).split()
+            if len(parts) > 1 and kind_of(type_) == "person":
+                bearers[parts[-1]].append(node)
+        self.surnames = {name: found[0] for name, found in bearers.items() if len(found) == 1}
+
+    def rarity(self, word: str) -> float:
+        """How much a word says: the logarithm of texts per text that holds it."""
+        parts = (self.names, self.described, self.relations)
+        texts = sum(len(part.lengths) for part in parts)
+        return math.log1p(texts / (1 + sum(len(part.rows(word)) for part in parts)))
+
+    def sentence(self, edge: int) -> str:
+        """An edge in words, without its time."""
+        head, tail = (self.shown[end[edge]] for end in (self.wiring.heads, self.wiring.tails))
+        return f"{head} {self.wordings[self.wording_of[edge]]} {tail}"
+
+
+def _joined(first: str, rest: Sequence[str]) -> str:
+    return " ".join((first, *rest))
+
+
+# --- Which entities a question names: by name, by alias, by spelling.
 
 How = Literal["exact", "alias", "spelling", "vector"]
-
-LONGEST: Final = 10
-"""Names of more words are not looked for in a question."""
 
 SPELLING: Final = 88.0
 """How alike, of 100, a name must be spelled; numbers in it must be equal in any notation."""
 
 _MOST_ALIKE: Final = 3
-_SURENESS: Final[Mapping[How, float]] = {"exact": 1.0, "alias": 0.9, "spelling": 0.7}
+_SURENESS: Final[Mapping[How, float]] = {"exact": 1.0, "alias": 0.9, "spelling": 0.7, "vector": 0.6}
 _LOWER_CASE, _VALUE = 0.6, 0.5
 _TOKEN: Final = re.compile(r"[^\s/–—(),;:!?\"“”«»\[\]]+")
-_CONNECTORS: Final = frozenset("of the in de la le van von du der and for".split())
-_ARTICLES: Final = frozenset(("a", "an", "the"))
+_CONNECTORS: Final = CONNECTORS - {"at", "on"}
 
 
 class Link(NamedTuple):
-    """A mention and a thing that it may mean; namesakes are several links of one mention.
+    """A mention and an entity that it may mean; namesakes are several links of one mention.
 
     Attributes:
         mention: The words of the question, or the name that was given.
-        node: The thing, a node of the caller's own graph.
+        node: The entity, a node of the caller's own graph.
         name: The name that it is shown under.
         how: "exact" by its name, "alias" by another name of it, "spelling" by a name spelled
             almost so, "vector" by its profile.
@@ -51,7 +184,7 @@ class Link(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """Links, surest first, and the names that no thing goes by."""
+    """Links, surest first, and the names that no entity goes by."""
 
     links: tuple[Link, ...]
     unlinked: tuple[str, ...]
@@ -70,18 +203,17 @@ class Linker:
     """Looks for the names of one graph in questions.
 
     >>> from ga_dspy.graph import GraphUpdate, Relation
-    >>> said = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
-    >>> graph = CorpusGraph.of({"p": said})
-    >>> linker = Linker(graph, Lexicon.of(graph), Wiring(graph))
-    >>> [(link.mention, link.how) for link in linker.link("Where is Oslo?").links]
+    >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
+    >>> graph = CorpusGraph.of({"p": stated})
+    >>> [(link.mention, link.how) for link in Linker(graph, Lexicon(graph)).link("Oslo?").links]
     [('Oslo', 'exact')]
     """
 
-    def __init__(self, graph: CorpusGraph, lexicon: Lexicon, wiring: Wiring) -> None:
-        self.graph, self.lexicon, self.wiring = graph, lexicon, wiring
+    def __init__(self, graph: CorpusGraph, lexicon: Lexicon) -> None:
+        self.graph, self.lexicon = graph, lexicon
 
     def link(self, question: str, mentions: Sequence[str] = ()) -> Linked:
-        """Find the things that a question names.
+        """Find the entities that a question names.
 
         Of overlapping names the longest counts. A name of one word counts where the question
         writes it with a capital or a digit, or has no capitals at all; dates and numbers count
@@ -93,135 +225,109 @@ class Linker:
         """
         tokens = _tokens(question)
         given = list(dict.fromkeys(mention.strip() for mention in mentions if mention.strip()))
-        taken = {i for mention in given for i in _place_of(mention, tokens)}
-        spans = list(self._spans(question, tokens, taken))
-        covered = taken | {i for first, last in spans for i in range(first, last)}
-        left = [_text(question, tokens, run) for run in _runs(tokens, covered)]
+        covered = {i for mention in given for i in _place_of(mention, tokens)}
+        spans = list(self._spans(question, tokens, covered))
+        covered |= {i for span in spans for i in range(*span)}
         links: list[Link] = []
         unlinked = []
         for mention in given:
-            found = self._links(mention, mention, question) or self._alike(mention, question)
+            found = self._by_name(mention, question) or self._by_spelling(mention, question)
             links += found
             unlinked += [] if found else [mention]
         for span in spans:
-            text = _text(question, tokens, span)
             sure = any(token.proper for token in tokens[slice(*span)])
-            links += self._links(text, text, question, 1.0 if sure else _LOWER_CASE)
-        for text in left:
-            found = self._alike(text, question)
+            text = _text(question, tokens, span)
+            links += self._by_name(text, question, 1.0 if sure else _LOWER_CASE)
+        for span in _capitalised_runs(tokens, covered):
+            text = _text(question, tokens, span)
+            found = self._by_spelling(text, question)
             links += found
             unlinked += [] if found else [text]
         return Linked(surest(links), tuple(dict.fromkeys(unlinked)))
 
     def _spans(
-        self, question: str, tokens: Sequence[Token], taken: set[int]
+        self, question: str, tokens: Sequence[Token], covered: set[int]
     ) -> Iterator[tuple[int, int]]:
         """The longest names in a question as token ranges, left to right."""
-        first = 0
-        while first < len(tokens):
-            lasts = range(min(first + LONGEST, len(tokens)), first, -1)
-            last = next(
-                (
-                    last
-                    for last in lasts
-                    if taken.isdisjoint(range(first, last))
-                    and self._counts(
-                        _text(question, tokens, (first, last)),
-                        tokens[first:last],
-                        alone=first == 0 or not tokens[first - 1].proper,
-                    )
-                ),
-                0,
-            )
-            if last:
-                yield first, last
-            first = max(last, first + 1)
 
-    def _counts(self, text: str, tokens: Sequence[Token], *, alone: bool) -> bool:
-        """Whether words of a question are a name there; a surname only behind no other name."""
-        name = normalise(text)
-        if tokens[0].plain in _ARTICLES and len(tokens) > 1:
-            # "The Who" is a name; of "the Ohio" only what follows the article is looked up.
-            return (
-                len(tokens) == 2 and text.istitle() and name in COMMON and name in self.graph.names
-            )
-        known = name in self.graph.names or identity(text) in self.graph.names
-        if not known and not (len(tokens) == 1 and alone and name in self.lexicon.surnames):
-            return False
-        if len(tokens) > 1:
-            return any(token.plain not in COMMON for token in tokens)
-        return tokens[0].proper
+        def is_name(first: int, last: int) -> bool:
+            if not covered.isdisjoint(range(first, last)):
+                return False
+            text, inside = _text(question, tokens, (first, last)), tokens[first:last]
+            name, names, alone = normalise(text), self.graph.names, len(inside) == 1
+            if inside[0].plain in ARTICLES and not alone:
+                # "The Who" is a name; of "the Ohio" only what follows the article is looked up.
+                return len(inside) == 2 and text.istitle() and name in STOPWORDS and name in names
+            # A surname counts only behind no other name.
+            surname = alone and name in self.lexicon.surnames
+            surname = surname and (first == 0 or not tokens[first - 1].proper)
+            if not (name in names or identity(text) in names or surname):
+                return False
+            return inside[0].proper if alone else any(t.plain not in STOPWORDS for t in inside)
 
-    def _links(self, mention: str, name: str, question: str, share: float = 1.0) -> list[Link]:
-        """The things that go by a name, told apart by the rest of the question."""
-        nodes = self.graph.find(name)
-        if not nodes:
-            person = self.lexicon.surnames.get(normalise(name))
-            nodes = () if person is None else (person,)
-        if len(nodes) > 1 and not all(self.wiring.values[node] for node in nodes):
-            nodes = tuple(node for node in nodes if not self.wiring.values[node])
-        shares = self._told_apart(nodes, mention, question)
-        return [self._as_link(mention, node, name, share * part)
-                for node, part in zip(nodes, shares, strict=True)]  # fmt: skip
+        return longest_matches(range(len(tokens)), len(tokens), is_name)
 
-    def _as_link(self, mention: str, node: int, name: str, share: float) -> Link:
-        shown = self.lexicon.shown[node]
-        own = {normalise(shown), normalise(split_qualifier(shown).base)}
-        how: How = "exact" if normalise(name) in own else "alias"
-        value = _VALUE if self.wiring.values[node] else 1.0
-        return Link(mention, node, shown, how, round(_SURENESS[how] * value * share, 4))
+    def _by_name(self, mention: str, question: str, share: float = 1.0) -> list[Link]:
+        """The entities that go by a name, weighed by the rest of the question."""
+        plain, values = normalise(mention), self.lexicon.wiring.values
+        nodes = self.graph.find(mention)
+        if not nodes and plain in self.lexicon.surnames:
+            nodes = (self.lexicon.surnames[plain],)
+        nodes = tuple(node for node in nodes if not values[node]) or nodes
+        links = []
+        for node, part in self._namesakes(nodes, mention, question):
+            shown = self.lexicon.shown[node]
+            own = (normalise(shown), normalise(split_qualifier(shown).base))
+            how: How = "exact" if plain in own else "alias"
+            score = _SURENESS[how] * (_VALUE if values[node] else 1.0) * (share * part)
+            links.append(Link(mention, node, shown, how, round(score, 4)))
+        return links
 
-    def _alike(self, mention: str, question: str) -> list[Link]:
-        """The things whose names are spelled almost like a mention."""
-        from rapidfuzz import fuzz, process
-
+    def _by_spelling(self, mention: str, question: str) -> list[Link]:
+        """The entities whose names are spelled almost like a mention."""
         wanted = normalise(mention)
         if len(wanted) < 5:
             return []
         found = process.extract(
-            wanted,
-            [*self.graph.names],
-            scorer=fuzz.ratio,
-            score_cutoff=SPELLING,
-            limit=_MOST_ALIKE,
-        )
-        names = [name for name, _, _ in found if _numbers(name) == _numbers(wanted)]
-        nodes = dict.fromkeys(node for name in names[:1] for node in self.graph.names[name])
-        shares = self._told_apart(tuple(nodes), mention, question)
+            wanted, [*self.graph.names],
+            scorer=fuzz.ratio, score_cutoff=SPELLING, limit=_MOST_ALIKE,
+        )  # fmt: skip
+        alike = [name for name, _, _ in found if _numbers(name) == _numbers(wanted)]
+        nodes = tuple(dict.fromkeys(node for name in alike[:1] for node in self.graph.names[name]))
         return [
             Link(mention, node, self.lexicon.shown[node], "spelling",
                  round(_SURENESS["spelling"] * part, 4))
-            for node, part in zip(nodes, shares, strict=True)
+            for node, part in self._namesakes(nodes, mention, question)
         ]  # fmt: skip
 
-    def _told_apart(self, nodes: Sequence[int], mention: str, question: str) -> list[float]:
-        """From 0.5 to 1 for each namesake: how much of the question its surroundings hold."""
+    def _namesakes(
+        self, nodes: Sequence[int], mention: str, question: str
+    ) -> Iterable[tuple[int, float]]:
+        """Each node, and from 0.5 to 1 how much of the question its surroundings hold."""
         if len(nodes) < 2:
-            return [1.0] * len(nodes)
-        asked = set(keys(question)) - set(keys(mention))
+            return [(node, 1.0) for node in nodes]
+        others = set(keys(mention))
+        asked = [word for word in dict.fromkeys(keys(question)) if word not in others]
         fits = [self._fit(node, asked) for node in nodes]
         best = max(fits)
-        return [0.5 + 0.5 * fit / best if best else 1.0 for fit in fits]
+        shares = [0.5 + 0.5 * fit / best if best else 1.0 for fit in fits]
+        return zip(nodes, shares, strict=True)
 
-    def _fit(self, node: int, asked: Collection[str]) -> float:
+    def _fit(self, node: int, asked: Iterable[str]) -> float:
         """The rarity of the question's words in type, attributes, relations and neighbours."""
-        import numpy as np
-
-        itself = np.array([node], dtype=np.int64)
-        nodes, edges = self.wiring.touching(itself)
-        near = self.wiring.across(nodes, edges)
-        wording = self.lexicon.wording_of[edges]
-        told = 0.0
-        for word in asked:
-            there = _holds(self.lexicon.told.rows(word), itself)
-            there = there or _holds(self.lexicon.relations.rows(word), wording)
-            there = there or _holds(self.lexicon.names.rows(word), near)
-            told += self.lexicon.rarity(word) if there else 0.0
-        return told
+        lexicon, itself = self.lexicon, np.array([node])
+        nodes, edges = lexicon.wiring.touching(itself)
+        there = (
+            (lexicon.described, itself),
+            (lexicon.relations, lexicon.wording_of[edges]),
+            (lexicon.names, lexicon.wiring.across(nodes, edges)),
+        )
+        held = (w for w in asked if any(np.isin(at, part.rows(w)).any() for part, at in there))
+        return sum(map(lexicon.rarity, held))
 
 
 def surest(links: Iterable[Link]) -> tuple[Link, ...]:
-    """Each thing once, under its surest link; surest first, equal ones in the given order."""
+    """Each entity once, under its surest link; surest first, equal ones in the given order."""
     best: dict[int, Link] = {}
     for link in links:
         if link.node not in best or link.score > best[link.node].score:
@@ -229,51 +335,34 @@ def surest(links: Iterable[Link]) -> tuple[Link, ...]:
     return tuple(sorted(best.values(), key=lambda link: -link.score))
 
 
-def _holds(rows: NDArray[np.int32], sought: NDArray[np.integer]) -> bool:
-    import numpy as np
-
-    return bool(np.isin(sought, rows).any())
-
-
 def _tokens(question: str) -> list[Token]:
     found = list(_TOKEN.finditer(question))
     plain = [normalise(match.group()) for match in found]
     capital = [any(c.isupper() or c.isdigit() for c in match.group()) for match in found]
     # People type queries without capitals, but for the first word.
-    relaxed = not any(capital[1:]) and (not capital[:1] or plain[0] in COMMON or not capital[0])
+    relaxed = not any(capital[1:]) and (not capital[:1] or plain[0] in STOPWORDS or not capital[0])
     return [
-        Token(*match.span(), word, word not in COMMON and (
-            big or (relaxed and len(word) > 3)
-        ))
+        Token(*match.span(), word, word not in STOPWORDS and (big or (relaxed and len(word) > 3)))
         for match, word, big in zip(found, plain, capital, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _place_of(mention: str, tokens: Sequence[Token]) -> Iterable[int]:
     """Where a mention stands in the question, as token numbers; none where it does not."""
     sought = [token.plain for token in _tokens(mention)]
-    for first in range(len(tokens) - len(sought) + 1):
-        if sought and [token.plain for token in tokens[first : first + len(sought)]] == sought:
-            return range(first, first + len(sought))
-    return ()
+    found = places(sought, [token.plain for token in tokens])
+    return range(found[0], found[0] + len(sought)) if found else ()
 
 
-def _runs(tokens: Sequence[Token], covered: Collection[int]) -> Iterator[tuple[int, int]]:
+def _capitalised_runs(tokens: Sequence[Token], covered: set[int]) -> Iterator[tuple[int, int]]:
     """The runs of capitalised words that are not covered, small words inside them included."""
-    capital = [token.proper and i not in covered for i, token in enumerate(tokens)]
-    first = 0
-    while first < len(tokens):
-        last = first
-        while last < len(tokens) and (capital[last] or _inside(tokens, capital, first, last)):
-            last += 1
-        if last > first and not all(t.plain.isdigit() for t in tokens[first:last]):
-            yield first, last
-        first = last + 1 if last == first else last
-
-
-def _inside(tokens: Sequence[Token], capital: Sequence[bool], first: int, here: int) -> bool:
-    small = tokens[here].plain in _CONNECTORS
-    return small and here > first and here + 1 < len(tokens) and capital[here + 1]
+    shape = "".join(
+        "C" if token.proper and i not in covered else "c" if token.plain in _CONNECTORS else "."
+        for i, token in enumerate(tokens)
+    )
+    for run in re.finditer("C(?:C|c(?=C))*", shape):
+        if not all(token.plain.isdigit() for token in tokens[slice(*run.span())]):
+            yield run.span()
 
 
 def _text(question: str, tokens: Sequence[Token], span: tuple[int, int]) -> str:
@@ -282,4 +371,72 @@ def _text(question: str, tokens: Sequence[Token], span: tuple[int, int]) -> str:
 
 
 def _numbers(plain: str) -> list[str]:
-    return sorted(word for word in words(plain) if any(c.isdigit() for c in word))
+    return sorted(word for word in words_in_digits(plain) if any(c.isdigit() for c in word))
+
+
+# --- Profiles of entities as vectors: what to link a text to where no name in it is known.
+
+PROFILE_EDGES: Final = 4
+"""A profile names so many relations, those of the rarest wording first."""
+
+
+class Profiles:
+    """The vectors of all entities of a graph but plain values, and FAISS over them.
+
+    The first time they are encoded; afterwards they are read from the folder.
+
+    Args:
+        graph: The graph, as its caller sees it.
+        lexicon: Its words.
+        encoder: The encoder of the index.
+        folder: Where to keep the vectors, in files named by all that they depend on.
+    """
+
+    def __init__(
+        self,
+        graph: CorpusGraph,
+        lexicon: Lexicon,
+        encoder: Encoder,
+        folder: Path | None = None,
+    ) -> None:
+        self._lexicon, self._encoder = lexicon, encoder
+        self._nodes = np.flatnonzero(~lexicon.wiring.values)
+        self._dense: DenseScores | None = None
+        texts = [profile(int(node), graph, lexicon) for node in self._nodes]
+        if texts:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            vectors = encode_texts(texts, encoder, work=folder)
+            self._dense = DenseScores.build(vectors)
+
+    def links(self, text: str, count: int, least: float) -> list[Link]:
+        """The entities whose profiles are nearest to a text, of at least a cosine."""
+        if self._dense is None:
+            return []
+        vector = self._encoder.encode_query(text)
+        rows = self._dense.nearest(vector, count)
+        cosines = self._dense.similarities(vector, rows).tolist()
+        return [
+            Link(text, node, self._lexicon.shown[node], "vector",
+                 round(_SURENESS["vector"] * cosine, 4))
+            for node, cosine in zip(self._nodes[rows].tolist(), cosines, strict=True)
+            if cosine >= least
+        ]  # fmt: skip
+
+
+def profile(node: int, graph: CorpusGraph, lexicon: Lexicon) -> str:
+    """An entity in words: name, type, attributes and a few of its relations.
+
+    >>> from ga_dspy.graph import GraphUpdate, Relation
+    >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
+    >>> graph = CorpusGraph.of({"p": stated})
+    >>> profile(0, graph, Lexicon(graph))
+    'Oslo. Oslo in Norway'
+    """
+    _, edges = lexicon.wiring.touching(np.array([node]))
+    common = lexicon.often[lexicon.wording_of[edges]]
+    chosen = edges[np.lexsort((edges, common))][:PROFILE_EDGES]
+    attributes = graph.tables.nodes["attributes"][node].as_py()
+    described = ", ".join(text for text in (lexicon.types[node], *attributes) if text)
+    parts = (lexicon.shown[node], described, *map(lexicon.sentence, chosen.tolist()))
+    return ". ".join(text for text in parts if text)

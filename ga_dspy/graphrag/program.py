@@ -3,47 +3,102 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+import json
+import re
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import dspy
+from pydantic import ValidationError
 
-from ga_dspy.graph import KnowledgeGraph, evidence_chain
-from ga_dspy.graphrag.access import Access
-from ga_dspy.graphrag.caller import caller, untraced
-from ga_dspy.graphrag.found import Found
-from ga_dspy.graphrag.gaps import GapLog
-from ga_dspy.graphrag.global_search import behind, is_global, nearest, stated_by, surveyed
-from ga_dspy.graphrag.graph_index import Find, GraphIndex, NoGraph, NoSummaries
-from ga_dspy.graphrag.inquiry import Inquiry
-from ga_dspy.graphrag.points import best_points
-from ga_dspy.graphrag.portion import chains_text, portion, portion_text
-from ga_dspy.graphrag.predictors import Entities, Mode, names_in, signatures
-from ga_dspy.graphrag.topics import Topic, about, at_level, ranked, summaries_text
-from ga_dspy.programs.answering import Conclusion
-from ga_dspy.programs.base import PROMPT_TOKENS, MultiHopProgram, one_of, whole
-from ga_dspy.programs.conversation import Conversation, Request
-from ga_dspy.programs.prediction import EvidenceLink, Step, chain_links
-from ga_dspy.programs.progress import Progress
-from ga_dspy.programs.reading import Shown
-from ga_dspy.programs.salvage import StepFailed, asked
-from ga_dspy.signatures.prompt import EMPTY, cited_labels, said
-from ga_dspy.tokens import TokenCounter, estimate_tokens
+from ga_dspy.errors import InputError
+from ga_dspy.graph import KnowledgeGraph, evidence_chain, linearise, prune
+from ga_dspy.graph.records import Value
+from ga_dspy.graphrag.communities import (
+    Topic,
+    passages_of_topic,
+    rank_topics,
+    summaries_text,
+    topics_at,
+    topics_with,
+)
+from ga_dspy.graphrag.records import Access, caller, untraced
+from ga_dspy.graphrag.search import Find, Found, GraphIndex
+from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import Ask, Conversation, Request, StepFailed, ask
+from ga_dspy.programs.program import (
+    PROMPT_TOKENS,
+    Conclusion,
+    EvidenceLink,
+    MultiHopProgram,
+    Signatures,
+    State,
+    Step,
+    chain_links,
+    fit_passages,
+    setting,
+)
+from ga_dspy.signatures import (
+    AnswerFromPoints,
+    AnswerQuestion,
+    CollectPoints,
+    QuestionEntities,
+    answer_signature,
+)
+from ga_dspy.signatures.graphrag import with_summaries
+from ga_dspy.signatures.prompt import EMPTY, cited_labels, free_text, render_passage
+from ga_dspy.text import TokenCounter, mentions, sentences, words
 
+# --- What a GraphRAG program knows about one question while it works on it.
+
+
+@dataclass
+class Inquiry(State):
+    """Everything known about one question, with what the graph has of it.
+
+    Attributes:
+        access: The caller's rights and wishes at the time of the question.
+        found: What graph and passages brought.
+        topics: The topics shown, or for a question about the whole corpus those cited.
+        links: Evidence beside the chain of the graph.
+        quoted: Passages that the chain quotes and that were not among those read.
+    """
+
+    access: Access = field(default_factory=Access)
+    found: Found | None = None
+    topics: tuple[Topic, ...] = ()
+    links: tuple[EvidenceLink, ...] = ()
+    quoted: tuple[Passage, ...] = ()
+
+
+def _inquiry(state: State) -> Inquiry:
+    if not isinstance(state, Inquiry):
+        raise TypeError(f"GraphRAG works on an Inquiry, not on {type(state).__name__}")
+    return state
+
+
+# --- The program.
+
+Mode = Literal["local", "global", "hybrid"]
+Entities = Literal["dictionary", "lm"]
 _LEADING: Final = 12
+"""How many facts lead to passages where the prompt shows none."""
 
 
 class GraphRAG(MultiHopProgram):
-    """Enter the graph at what the question names, read what stands around it; then answer.
+    """Enter the graph at what the question names, read what lies around it; then answer.
 
     `mode="local"` answers from facts, paths and passages around the question's names;
     `mode="global"` from the summaries of all communities, first points from each, then an answer
     from the points; `mode="hybrid"` is local with the summaries around its names, and global
     for a question about everything that names nothing of the graph.
 
-    Where the question names nothing that the graph knows, things like it are entered by meaning
-    and passages found as ever; such questions can be logged (`gaps`).
+    Where the question names nothing that the graph knows, the graph is entered by meaning
+    and passages are found as ever; such questions can be logged (`gaps`).
 
     What a caller may see is decided when a question is asked: by `for_caller`, or by a
     `called_by` block, and without either it is what everybody may see. A call with labels leaves
@@ -54,98 +109,76 @@ class GraphRAG(MultiHopProgram):
     expansion, ranking, passages and lm), `gap` (whether the graph knows nothing of what is
     named) and `communities` (the keys of the summaries used).
 
-    Args:
-        retriever: A `GraphIndex`.
-        mode: "local", "global" or "hybrid".
-        entities: Who finds the names in a question: the graph's "dictionary", or an "lm" besides.
-        k: Passages to read.
-        hops: How far from the linked things the graph is searched.
-        max_nodes: The most things looked at.
-        max_edges: The most relations looked at.
-        paths: How many paths between linked things are shown; 0 for none.
-        facts: How many facts are shown; 0 for none. With neither facts nor paths the graph only
-            ranks the passages.
-        vector_fallback: Enter the graph by meaning where nothing is named that it knows.
-        summaries: How many summaries the hybrid mode shows beside the facts.
-        level: Which division of the graph is read for an answer about everything, 0 for the
-            coarsest.
-        batches: The most LM calls that read summaries for one question; the topics that share
-            words with the question come first.
-        graph_tokens: Budget for facts and paths in a prompt, and for points.
-        summary_tokens: Budget for the summaries in an answer prompt.
-        passage_tokens: Budget for the passages in a prompt, and for the summaries in one call
-            that reads them.
-        token_budget: About as many tokens as a question may cost; None for no limit.
-        abstain: Give an empty answer where no passage supports one.
-        gaps: The folder in which questions that the graph knows nothing of are logged; None for
-            nowhere. Never saved with the program.
-        count: Counts the tokens of a text.
+    The retriever is a `GraphIndex`.
     """
 
-    _access: Access | None = None
+    mode: Mode = setting('"local", "global" or "hybrid".', default="local")
+    entities: Entities = setting(
+        'Who finds the names in a question: the graph\'s "dictionary", or an "lm" besides.',
+        default="dictionary",
+    )
+    hops: int = setting(
+        "How far from the linked entities the graph is searched.", default=2, least=1
+    )
+    max_nodes: int = setting("The most entities looked at.", default=200, least=1)
+    max_edges: int = setting("The most relations looked at.", default=400, least=1)
+    paths: int = setting(
+        "How many paths between linked entities are shown; 0 for none.", default=3, least=0
+    )
+    facts: int = setting(
+        "How many facts are shown; 0 for none. With neither facts nor paths the graph only "
+        "ranks the passages.",
+        default=12,
+        least=0,
+    )
+    vector_fallback: bool = setting(
+        "Enter the graph by meaning where nothing is named that it knows.", default=True
+    )
+    summaries: int = setting(
+        "How many summaries the hybrid mode shows beside the facts.", default=3, least=0
+    )
+    level: int = setting(
+        "Which division of the graph is read for an answer about everything, 0 for the coarsest.",
+        default=0,
+        least=0,
+    )
+    batches: int = setting(
+        "The most LM calls that read summaries for one question; the topics that share words "
+        "with the question come first.",
+        default=4,
+        least=1,
+    )
+    graph_tokens: int = setting(
+        "Budget for facts and paths in a prompt, and for points.", default=1500, least=50
+    )
+    summary_tokens: int = setting(
+        "Budget for the summaries in an answer prompt.", default=1000, least=50
+    )
+    gaps: Path | str | None = setting(
+        "The folder in which questions that the graph knows nothing of are logged; None for "
+        "nowhere. Never saved with the program.",
+        default=None,
+        saved=False,
+    )
+    _access: Access | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        retriever: Any,
-        *,
-        mode: Mode = "local",
-        entities: Entities = "dictionary",
-        k: int = 5,
-        hops: int = 2,
-        max_nodes: int = 200,
-        max_edges: int = 400,
-        paths: int = 3,
-        facts: int = 12,
-        vector_fallback: bool = True,
-        summaries: int = 3,
-        level: int = 0,
-        batches: int = 4,
-        graph_tokens: int = 1500,
-        summary_tokens: int = 1000,
-        passage_tokens: int = 6000,
-        token_budget: int | None = None,
-        abstain: bool = False,
-        gaps: Path | str | None = None,
-        count: TokenCounter = estimate_tokens,
-    ) -> None:
-        super().__init__(
-            retriever,
-            k=k,
-            passage_tokens=passage_tokens,
-            token_budget=token_budget,
-            abstain=abstain,
-            count=count,
-        )
-        self.mode: Mode = one_of("mode", mode, ("local", "global", "hybrid"))
-        self.entities: Entities = one_of("entities", entities, ("dictionary", "lm"))
-        self.hops = whole("hops", hops)
-        self.max_nodes = whole("max_nodes", max_nodes)
-        self.max_edges = whole("max_edges", max_edges)
-        self.paths = whole("paths", paths, 0)
-        self.facts = whole("facts", facts, 0)
-        self.vector_fallback = vector_fallback
-        self.summaries = whole("summaries", summaries, 0)
-        self.level = whole("level", level, 0)
-        self.batches = whole("batches", batches)
-        self.graph_tokens = whole("graph_tokens", graph_tokens, 50)
-        self.summary_tokens = whole("summary_tokens", summary_tokens, 50)
-        self.gaps = None if gaps is None else GapLog(gaps)
-        asked_for = signatures(
-            self.mode, self.entities, graph=bool(facts or paths), summaries=bool(summaries)
-        )
-        for name, signature in asked_for.items():
-            setattr(self, name, dspy.Predict(signature))
+    def __post_init__(self) -> None:
+        """Check the settings; make the predictors and the log."""
+        super().__post_init__()
+        self._gap_log = None if self.gaps is None else GapLog(self.gaps)
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make this program again.
-
-        All but the retriever, the counter and the folder for gaps.
-        """
-        names = (
-            "mode", "entities", "hops", "max_nodes", "max_edges", "paths", "facts",
-            "vector_fallback", "summaries", "level", "batches", "graph_tokens", "summary_tokens",
-        )  # fmt: skip
-        return {**{name: getattr(self, name) for name in names}, **super().settings()}
+    def signatures(self) -> Signatures:
+        """What the LM is asked under these settings."""
+        if self.mode == "global":
+            return {"collect": CollectPoints, "answer": AnswerFromPoints}
+        steps = {"name": QuestionEntities} if self.entities == "lm" else {}
+        answer = AnswerQuestion
+        if not (self.facts or self.paths):
+            answer = answer_signature(None).delete("candidate")
+        if self.mode == "hybrid":
+            steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
+            answer = with_summaries(answer) if self.summaries else answer
+        return {**steps, "answer": answer}
 
     def for_caller(self, access: Access) -> GraphRAG:
         """This program for one caller: the same predictors, with the caller's rights.
@@ -166,15 +199,20 @@ class GraphRAG(MultiHopProgram):
         """Passages and graph.
 
         Raises:
-            NoGraph: The program was made with passages alone.
+            InputError: The program was made with passages alone.
         """
-        source = getattr(self.retriever.search, "source", self.retriever.search)
+        source = getattr(self.retriever, "source", self.retriever)
         if not isinstance(source, GraphIndex):
-            raise NoGraph(source)
+            raise InputError(
+                f"GraphRAG was given {type(source).__name__} to retrieve from",
+                expected="a GraphIndex: an index together with the graph of its passages",
+                remedy="build the graph with `ga-dspy graph build` and name it with --graph, or "
+                "pass GraphIndex.open(index_folder, graph_folder)",
+            )
         return source
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes over: everything but the rights of a caller."""
+        """What is copied: everything but the rights of a caller."""
         state: dict[str, Any] = super().__getstate__()
         state.pop("_access", None)
         return state
@@ -194,54 +232,59 @@ class GraphRAG(MultiHopProgram):
         inquiry = Inquiry(question, access=self.access)
         if self.mode == "global":
             return (yield from self._overview(inquiry, self.answer))
-        names = yield from self._named(inquiry)
-        inquiry.found = (yield self._find(inquiry, names)).found
-        found = inquiry.found
-        if self.mode == "hybrid" and found.gap and is_global(question):
-            return (yield from self._overview(inquiry, self.combine))
-        if found.gap and self.gaps is not None:
-            self.gaps.note(question, found.unlinked, inquiry.access)
-        self._read(inquiry, found)
-        return (yield from self._conclude(inquiry))
-
-    def _named(self, inquiry: Inquiry) -> Generator[Request, Any, tuple[str, ...] | None]:
-        """The names that an LM finds in the question; None where it is not asked or finds none."""
-        if self.entities != "lm":
-            return None
-        inputs = {"question": inquiry.question}
-        try:
-            reply = yield from asked("name", self.name, inputs, inquiry.meter)
-        except StepFailed as failure:
-            inquiry.opening = f"{failure}: the names were looked up in the graph alone"
-            return None
-        return names_in(reply.entities, inquiry.question)
-
-    def _find(self, inquiry: Inquiry, names: tuple[str, ...] | None) -> Find:
+        names = yield from self._names(inquiry)
         index = self.graph_index
         search = index.search(
             hops=self.hops,
             max_nodes=self.max_nodes,
             max_edges=self.max_edges,
             paths=self.paths,
-            # Facts lead to passages even where the prompt shows none.
             keep=self.facts or _LEADING,
             vector_fallback=self.vector_fallback,
         )
-        return Find(index, inquiry.question, self.k, search, names, inquiry.access)
-
-    def _read(self, inquiry: Inquiry, found: Found) -> None:
-        """Take in what was found, as one step."""
-        inquiry.reading.take(inquiry.question, found.passages)
-        inquiry.graph = portion(found, facts=bool(self.facts), paths=bool(self.paths))
+        request = Find(index, question, self.k, search, names, inquiry.access)
+        found: Found = (yield request).found
+        inquiry.found = found
+        if self.mode == "hybrid" and found.gap and is_global(question):
+            return (yield from self._overview(inquiry, self.combine))
+        if found.gap and self._gap_log is not None:
+            self._gap_log.note(question, found.unlinked, inquiry.access)
+        inquiry.reading.add(question, found.passages)
+        inquiry.graph = self._used(found)
         unknown = "the graph knows nothing of what is named: what is like it was read"
         inquiry.steps = [self._step(inquiry, unknown if found.gap else "")]
         if self.mode == "hybrid" and self.summaries:
-            names = [link.name for link in found.linked]
             topics = self._topics(f"summaries={self.summaries}")
-            inquiry.topics = about(topics, self.graph_index.graph, names, self.summaries)
+            linked = [link.name for link in found.linked]
+            inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
+        return (yield from self._conclude(inquiry))
+
+    def _names(self, inquiry: Inquiry) -> Generator[Request, Any, tuple[str, ...] | None]:
+        """The names that an LM finds in the question; None where it is not asked or finds none."""
+        if self.entities != "lm":
+            return None
+        inputs = {"question": inquiry.question}
+        try:
+            reply = yield from ask("name", self.name, inputs, inquiry.meter)
+        except StepFailed as failure:
+            inquiry.opening = f"{failure}: the names were looked up in the graph alone"
+            return None
+        return names_in(reply.entities, inquiry.question)
+
+    def _used(self, found: Found) -> KnowledgeGraph:
+        """The facts and paths that are shown, as a graph; relations of a subject stand together."""
+        if not self.facts and not self.paths:
+            return KnowledgeGraph()
+        facts = [fact.edge for fact in found.facts] if self.facts else []
+        walked = [edge for path in found.paths for edge in path.edges] if self.paths else []
+        linked = [link.node for link in found.linked if link.how != "vector"] if self.facts else []
+        heads, by_subject = found.view.graph.heads, dict[int, list[int]]()
+        for edge in dict.fromkeys([*facts, *walked]):
+            by_subject.setdefault(int(heads[edge]), []).append(edge)
+        return found.view.subgraph(linked, (e for edges in by_subject.values() for e in edges))
 
     def _step(
-        self, inquiry: Inquiry, rule: str, failures: tuple[str, ...] = (), **said: str
+        self, inquiry: Inquiry, rule: str, failures: Iterable[str] = (), **stated: str
     ) -> Step:
         """The one round of a question: what was read, what of the graph was used."""
         read = tuple(passage.id for passage in inquiry.reading.passages.values())
@@ -255,32 +298,40 @@ class GraphRAG(MultiHopProgram):
             rule="; ".join(filter(None, (inquiry.opening, rule))),
             failure="; ".join(failures),
             graph=inquiry.graph,
-            **said,
+            **stated,
         )
 
-    def _topics(self, asked: str) -> tuple[Topic, ...]:
+    def _topics(self, setting: str) -> tuple[Topic, ...]:
         if not self.graph_index.topics:
-            raise NoSummaries(asked)
+            raise InputError(
+                f"{setting} needs summaries of the graph's communities, and the GraphIndex has "
+                "none",
+                expected="a graph that was built with summaries",
+                remedy='build it with summaries, or use mode="local", which needs none',
+            )
         return self.graph_index.topics
 
-    def _answer_inputs(self, progress: Progress) -> dict[str, str]:
-        found, inputs = _of(progress).found, dict[str, str]()
-        if found is not None and (self.facts or self.paths):
-            labels = progress.reading.labels
-            # A path of one relation stands among the facts already.
-            chains = chains_text(found, labels, least=2 if self.facts else 1) if self.paths else ""
-            listed = progress.graph if self.facts else KnowledgeGraph()
-            inputs["graph"] = portion_text(
-                listed, chains, progress.question, self.graph_tokens, self.count, labels
-            )
+    def _answer_inputs(self, state: State) -> dict[str, str]:
+        inquiry, inputs = _inquiry(state), dict[str, str]()
+        if inquiry.found is not None and (self.facts or self.paths):
+            inputs["graph"] = self._graph_text(inquiry, inquiry.found)
         if "summaries" in self.answer.signature.input_fields:
-            inputs["summaries"] = summaries_text(
-                _of(progress).topics, self.summary_tokens, self.count
-            )
+            inputs["summaries"] = summaries_text(inquiry.topics, self.summary_tokens, self.count)
         return inputs
 
-    def _chain(self, progress: Progress, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        inquiry = _of(progress)
+    def _graph_text(self, inquiry: Inquiry, found: Found) -> str:
+        """The graph in the compact form, pruned to what its budget leaves beside the paths."""
+        labels = inquiry.reading.labels
+        # A path of one relation stands among the facts already.
+        chains = chains_text(found, labels, least=2 if self.facts else 1) if self.paths else ""
+        left = max(self.graph_tokens - self.count(chains), 0) if chains else self.graph_tokens
+        listed = inquiry.graph if self.facts else KnowledgeGraph()
+        pruned = prune(listed, inquiry.question, left, self.count, labels=labels)
+        text = linearise(pruned.graph, labels=labels)
+        return "\n".join(part for part in (text, chains) if part and part != EMPTY) or EMPTY
+
+    def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
+        inquiry = _inquiry(state)
         if inquiry.links or inquiry.found is None:
             return inquiry.links
         chain = evidence_chain(inquiry.graph, inquiry.question, end.answer)
@@ -288,68 +339,353 @@ class GraphRAG(MultiHopProgram):
             # What was linked by another spelling, or by meaning, is not named in the question.
             linked = " ; ".join(link.name for link in inquiry.found.linked)
             chain = evidence_chain(inquiry.graph, f"{inquiry.question} ; {linked}", end.answer)
-        known = {passage.id: passage for passage in inquiry.reading.passages.values()}
+        read = {passage.id: passage for passage in inquiry.reading.passages.values()}
+        known = dict(read)
         for id in (e.passage for relation in chain for e in relation.evidence):
             if id not in known and (passage := self.graph_index.passage(id, inquiry.access)):
                 known[id] = passage
         links = chain_links(chain, known)
         quoted = dict.fromkeys(link.passage_id for link in links)
-        read = {passage.id for passage in inquiry.reading.passages.values()}
         inquiry.quoted = tuple(known[id] for id in quoted if id not in read)
         return links
 
     def _overview(
         self, inquiry: Inquiry, combine: dspy.Predict
     ) -> Generator[Request, Any, dspy.Prediction]:
-        """Map: points from the summaries of the whole corpus. Reduce: an answer from the points."""
-        topics = ranked(at_level(self._topics(f"mode={self.mode!r}"), self.level), inquiry.question)
-        survey = yield from surveyed(
-            self.collect, inquiry, topics, self._room(inquiry), self.count, self._affords(inquiry)
+        """Map: points from the summaries of the whole corpus. Reduce: an answer from the points.
+
+        After "From Local to Global: A Graph RAG Approach to Query-Focused Summarization" (Edge et
+        al., 2024).
+        """
+        topics = rank_topics(
+            topics_at(self._topics(f"mode={self.mode!r}"), self.level), inquiry.question
         )
-        notes = best_points(survey.points, self.graph_tokens, self.count)
+        points, read, failures = yield from self._survey(inquiry, topics)
+        notes = best_points(points, self.graph_tokens, self.count)
         inputs = {"question": inquiry.question, "notes": notes or EMPTY}
-        reply = yield from asked("answer", combine, inputs, inquiry.meter)
+        reply = yield from ask("answer", combine, inputs, inquiry.meter)
         answer, verdict = (reply.answer or "").strip(), str(reply.verdict)
-        labels = [n for n in cited_labels(said(reply.cited)) if 1 <= n <= survey.read]
+        labels = [n for n in cited_labels(free_text(reply.cited)) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
-        cited = self._cite(inquiry, answer)
-        supported = bool(answer and cited) and verdict != "not in passages"
-        rule = f"about the whole corpus: {survey.read} of {len(topics)} summaries were read"
-        inquiry.steps = [self._step(inquiry, rule, survey.failures, candidate=answer, notes=notes)]
-        end = Conclusion(answer, verdict, cited, supported)
-        return self._prediction(inquiry, Shown("", ()), end)
-
-    def _affords(self, inquiry: Inquiry) -> Callable[[int, str], bool]:
-        """Whether the number of calls and the token budget allow one more reading of summaries."""
-
-        def affords(calls: int, text: str) -> bool:
-            if calls >= self.batches or self.token_budget is None:
-                return calls < self.batches
-            coming = 2 * PROMPT_TOKENS + self.count(text) + self.graph_tokens
-            return inquiry.meter.tokens + coming <= self.token_budget
-
-        return affords
-
-    def _cite(self, inquiry: Inquiry, answer: str) -> tuple[int, ...]:
-        """Read the passages behind the summaries that were cited; the labels of these passages."""
+        # The answer cites summaries; what it is credited to are the passages behind them.
         index, access = self.graph_index, inquiry.access
-        passages = behind(answer, inquiry.topics, index, access, self.k)
-        inquiry.reading.take(inquiry.question, passages)
-        inquiry.graph = stated_by(inquiry.topics, passages, index, access)
-        inquiry.links = nearest(answer, passages)
-        return inquiry.reading.tried[-1].labels
+        passages = passages_behind(answer, inquiry.topics, index, access, self.k)
+        inquiry.reading.add(inquiry.question, passages)
+        inquiry.graph = stated_in(passages, inquiry.topics, index, access)
+        inquiry.links = tuple(
+            EvidenceLink(passage_id=p.id, title=p.title, quote=nearest_sentence(answer, p))
+            for p in passages
+        )
+        cited = inquiry.reading.tried[-1].labels
+        supported = bool(answer and cited) and verdict != "not in passages"
+        rule = f"about the whole corpus: {read} of {len(topics)} summaries were read"
+        inquiry.steps = [self._step(inquiry, rule, failures, candidate=answer, notes=notes)]
+        end = Conclusion(answer, verdict, cited, supported)
+        return self._prediction(inquiry, end)
 
-    def _prediction(self, progress: Progress, shown: Shown, end: Conclusion) -> dspy.Prediction:
-        inquiry = _of(progress)
-        prediction = super()._prediction(progress, shown, end)
-        prediction.seconds = inquiry.seconds
+    def _survey(
+        self, inquiry: Inquiry, topics: Sequence[Topic]
+    ) -> Generator[Ask, dspy.Prediction, tuple[list[Point], int, list[str]]]:
+        """Collect points from topics, numbered from 1, as many at a time as a prompt holds.
+
+        Ends where the number of calls or the token budget allows no more.
+
+        Returns:
+            What was collected, how many of the topics were read, from the first, and why some of
+            those gave nothing.
+        """
+        points: list[Point] = []
+        failures: list[str] = []
+        read, room = 0, self._room(inquiry)
+        for calls, batch in enumerate(_batches(topics, room, self.count)):
+            text = fit_passages(batch, room, self.count).text
+            coming = 2 * PROMPT_TOKENS + self.count(text) + self.graph_tokens
+            left = (self.token_budget or 0) - inquiry.meter.tokens
+            dear = self.token_budget is not None and coming > left
+            if calls and (calls >= self.batches or dear):
+                break
+            inputs = {"question": inquiry.question, "documents": text}
+            read = max(batch)
+            try:
+                reply = yield from ask("collect", self.collect, inputs, inquiry.meter)
+            except StepFailed as failure:
+                failures.append(str(failure))
+            else:
+                points += read_points(reply.points, batch)
+        return points, read, failures
+
+    def _prediction(self, state: State, end: Conclusion) -> dspy.Prediction:
+        inquiry = _inquiry(state)
+        prediction = super()._prediction(state, end)
+        searched = inquiry.found.seconds if inquiry.found else {}
+        prediction.seconds = {**searched, "lm": inquiry.meter.seconds}
         prediction.gap = inquiry.found is not None and inquiry.found.gap
         prediction.quoted = inquiry.quoted
         prediction.communities = tuple(topic.community.key for topic in inquiry.topics)
         return prediction
 
 
-def _of(progress: Progress) -> Inquiry:
-    if not isinstance(progress, Inquiry):
-        raise TypeError(f"GraphRAG works on an Inquiry, not on {type(progress).__name__}")
-    return progress
+# --- Gaps of a graph: questions whose names it does not know.
+
+GAPS: Final = "gaps.jsonl"
+
+
+class Gap(Value):
+    """A question that the graph could not be entered with.
+
+    Nothing in it comes from the graph or the corpus: it holds what was asked, not what is known.
+
+    Attributes:
+        question: The question as it was asked.
+        mentions: The names in it that no entity of the graph goes by.
+        labels: The labels of the caller, who may have named something that others may not see.
+    """
+
+    question: str
+    mentions: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+class GapLog:
+    """Gaps in `gaps.jsonl` of a folder, each once; safe to use from several threads.
+
+    Each gap is written as one line in one piece, so that several processes may share a file;
+    each of them leaves out what stood there when it first wrote.
+
+    Args:
+        folder: Where to write; made with the first gap.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.path = Path(folder) / GAPS
+        self._known: set[Gap] | None = None
+        self._lock = threading.Lock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GapLog:
+        """Return itself: copies of a program write to one log."""
+        return self
+
+    def note(self, question: str, mentions: tuple[str, ...], access: Access) -> None:
+        """Write a gap down, unless the same one was."""
+        gap = Gap(question=question, mentions=mentions, labels=tuple(sorted(access.labels)))
+        with self._lock:
+            if self._known is None:
+                self._known = set(read_gaps(self.path))
+            if gap in self._known:
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(gap.model_dump(mode="json"), ensure_ascii=False) + "\n")
+            self._known.add(gap)
+
+
+def read_gaps(path: Path) -> tuple[Gap, ...]:
+    """The gaps in a file, or in `gaps.jsonl` of a folder; none where there is no such file.
+
+    Raises:
+        InputError: A line is no gap.
+    """
+    file = path / GAPS if path.is_dir() else path
+    if not file.exists():
+        return ()
+    gaps = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            gaps.append(Gap.model_validate_json(line))
+        except ValidationError as error:
+            raise InputError(
+                f"line {number} of {file} is no gap",
+                expected="lines that a program with gaps=… wrote",
+                remedy="remove the line, or name another folder",
+            ) from error
+    return tuple(gaps)
+
+
+# --- Reading the question, and the paths as a prompt shows them.
+
+_BULLET: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s+")
+_MOST_NAMES: Final = 12
+_GLOBAL: Final = re.compile(
+    r"\b(?:overall|in general|as a whole|altogether|main(?:ly)?|major|key|themes?|topics?|trends?|"
+    r"summar(?:y|i[sz]e)|overview|most (?:common|important|frequent)|kinds? of|types? of|corpus|"
+    r"collection|documents|passages|data ?set|across (?:all|the))\b",
+    re.IGNORECASE,
+)
+
+
+def is_global(question: str) -> bool:
+    """Whether a question's words ask about everything rather than about something.
+
+    >>> is_global("What are the main themes?"), is_global("Who founded Tavira?")
+    (True, False)
+    """
+    return bool(_GLOBAL.search(question))
+
+
+def names_in(text: str, question: str) -> tuple[str, ...] | None:
+    r"""The names that an LM wrote, one a line; None for none. The whole question is no name.
+
+    >>> names_in("- Red Lodge\n- Montana", "Is Red Lodge in Montana?")
+    ('Red Lodge', 'Montana')
+    """
+    lines = (free_text(_BULLET.sub("", line)) for line in free_text(text).splitlines())
+    names = dict.fromkeys(line for line in lines if line and line != question)
+    return tuple(names)[:_MOST_NAMES] or None
+
+
+def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
+    """The paths between linked entities, one a line under a heading; "" where there are none.
+
+    Arrows are drawn as "→" and "←", unlike those of the relations listed before them: a chain is
+    a way to read them, not one more relation.
+
+    Args:
+        found: What was found.
+        labels: The number of each passage in the prompt.
+        least: The fewest relations of a path that is worth a line.
+    """
+    lines = []
+    for path in found.paths:
+        if len(path.edges) >= least:
+            arrows = path.text.replace(" -> ", " → ").replace(" <- ", " ← ")
+            stated = (p for edge in path.edges for p in found.view.graph.passages_of_edge(edge))
+            numbers = sorted({labels[p] for p in stated if p in labels})
+            lines.append(arrows + (f" [{','.join(map(str, numbers))}]" if numbers else ""))
+    return "\n".join(["Paths:", *dict.fromkeys(lines)]) if lines else ""
+
+
+# --- Points: what an LM collected from summaries, read from its lines.
+
+UNRATED: Final = 50
+"""The helpfulness of a point that the LM did not rate."""
+
+_RATED: Final = re.compile(r"\s*\((?:helpfulness:?\s*)?(\d{1,3})(?:\s*/\s*100|\s*%)?\)\s*[.;]?\s*$")
+_CITED: Final = re.compile(r"\s*\[((?:\s*\d+\s*[,;]?)+)\]\s*[.;]?\s*$")
+
+
+class Point(NamedTuple):
+    """Something that summaries state.
+
+    Attributes:
+        text: What they state.
+        labels: The numbers of the summaries; never empty.
+        rating: How much it helps to answer the question, from 0 to 100.
+    """
+
+    text: str
+    labels: tuple[int, ...]
+    rating: int
+
+    def __str__(self) -> str:
+        """One line of a prompt."""
+        return f"- {self.text} [{','.join(map(str, self.labels))}]"
+
+
+def read_points(text: str, shown: Mapping[int, Passage]) -> tuple[Point, ...]:
+    r"""The points that an LM wrote, whatever order their marks are in.
+
+    A point without a number, or with one that was not shown, belongs to the first summary that
+    mentions it; one that none mentions, or that is rated 0, is left out.
+
+    >>> shown = {3: Passage(id="c", title="Rivers", text="The Gilão is short.")}
+    >>> read_points("- The Gilão is short [3] (80)\n- It is deep [9] (70)", shown)
+    (Point(text='The Gilão is short', labels=(3,), rating=80),)
+    """
+    points = (_point(line, shown) for line in free_text(text).splitlines())
+    return tuple(point for point in points if point and point.labels and point.rating)
+
+
+def _point(line: str, shown: Mapping[int, Passage]) -> Point | None:
+    text, rating, labels = _BULLET.sub("", line).strip(), UNRATED, ""
+    while mark := _RATED.search(text) or _CITED.search(text):
+        text = text[: mark.start()]
+        if mark.re is _RATED:
+            rating = min(int(mark[1]), 100)
+        else:
+            labels = f"{labels} {mark[1]}"
+    text = free_text(text)
+    if not text:
+        return None
+    known = tuple(label for label in cited_labels(labels) if label in shown)
+    holding = (label for label, summary in shown.items() if mentions(text, summary.content))
+    return Point(text, known or tuple(holding)[:1], rating)
+
+
+def best_points(points: Iterable[Point], budget: int, count: TokenCounter) -> str:
+    """The points as notes, the most helpful first, as many as a budget holds; each text once."""
+    lines: dict[str, str] = {}
+    for point in sorted(points, key=lambda point: -point.rating):
+        line = str(point)
+        if count("\n".join([*lines.values(), line])) > budget and lines:
+            break
+        lines.setdefault(point.text, line)
+    return "\n".join(lines.values())
+
+
+def _batches(
+    topics: Sequence[Topic], budget: int, count: TokenCounter
+) -> Iterator[dict[int, Passage]]:
+    """Summaries by their numbers, which count from 1, as many at a time as a budget holds."""
+    batch: dict[int, Passage] = {}
+    held = 0
+    for label, topic in enumerate(topics, 1):
+        tokens = count(render_passage(label, topic.passage))
+        if batch and held + tokens > budget:
+            yield batch
+            batch, held = {}, 0
+        batch[label] = topic.passage
+        held += tokens
+    if batch:
+        yield batch
+
+
+# --- What an answer from summaries is credited to: the passages behind them.
+
+_CONSIDERED: Final = 20
+"""Passages of a community that are compared with the answer."""
+
+
+def passages_behind(
+    answer: str, topics: Iterable[Topic], index: GraphIndex, access: Access, most: int
+) -> tuple[Passage, ...]:
+    """The passages behind some topics that are nearest to an answer, if the caller may read them.
+
+    Each topic has its best passage before any has a second.
+    """
+    view = index.graph.visible(access)
+    ranked: list[list[Passage]] = []
+    for topic in topics:
+        ids = passages_of_topic(topic, index.graph, view)[:_CONSIDERED]
+        read = [passage for id in ids if (passage := index.passage(id, access))]
+        ranked.append(sorted(read, key=lambda p: -_shared(answer, p.content)))
+    turns = (passage for turn in zip_longest(*ranked) for passage in turn if passage)
+    return tuple({passage.id: passage for passage in turns}.values())[:most]
+
+
+def stated_in(
+    passages: Iterable[Passage], topics: Iterable[Topic], index: GraphIndex, access: Access
+) -> KnowledgeGraph:
+    """What passages state of the entities of some topics, as the caller sees the graph."""
+    public, view = index.graph.public, index.graph.visible(access)
+    names = {public.name(node) for topic in topics for node in topic.community.nodes}
+    members = {node for name in names for node in view.graph.find(name)}
+    edges = dict.fromkeys(
+        edge
+        for passage in passages
+        for edge in view.graph.edges_in(passage.id)
+        if {int(view.graph.heads[edge]), int(view.graph.tails[edge])} <= members
+    )
+    return view.subgraph((), edges)
+
+
+def nearest_sentence(answer: str, passage: Passage) -> str:
+    """The sentence that shares the most words with an answer of any length."""
+    text = passage.content
+    parts = [text[start:end] for start, end in sentences(text)]
+    body = parts[1:] if passage.title and len(parts) > 1 else parts
+    return max(body, key=lambda part: _shared(answer, part), default=text)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many words two texts share."""
+    return len({word.folded for word in words(one)} & {word.folded for word in words(other)})

@@ -1,39 +1,82 @@
-"""From records to a graph: who is who, which relations stand, which of them disagree."""
+"""From records to a graph: who is who, which relations stand, which of them disagree.
+
+The rules of `ga_dspy.graph` say which names are one entity, then Wikidata ids, then a person's
+word. Every decision can be undone: records never change, merges are listed with the rule that made
+them, and `Overrides` part or join names by hand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Final, Literal, NamedTuple
 
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
-from ga_dspy.graph.resolve import Mention, passages_of
-from ga_dspy.graph.view import View, worded
-from ga_dspy.graphrag.guards import LeftOut, check, contradictions, is_backed
-from ga_dspy.graphrag.identity import Merge, Things, gathered, merges, without_parted_aliases
-from ga_dspy.graphrag.sources import Rules, Sources, relation_key
+from ga_dspy.graph import Entity, GraphUpdate, Relation, normalise
+from ga_dspy.graph.identity import (
+    Cluster,
+    Match,
+    Reference,
+    attach,
+    gather,
+    identity,
+    kind_of,
+    matches,
+    passages_of,
+    references,
+    split_qualifier,
+    traits,
+)
+from ga_dspy.graph.knowledge_graph import view
+from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
+from ga_dspy.text import MONTHS
+
+
+class LeftOut(NamedTuple):
+    """A relation that a rule kept out of the graph."""
+
+    relation: Relation
+    cause: Literal["low confidence", "relation not allowed", "too little evidence"]
+
+
+class Merge(NamedTuple):
+    """A spelling of an entity that is shown under another name: the rule, and the passages."""
+
+    node: int
+    name: str
+    spelling: str
+    rule: str
+    passages: tuple[str, ...]
+
+
+class Flags(NamedTuple):
+    """What is noted of an edge: whether the rules call it critical, and what it contradicts."""
+
+    critical: bool
+    contradicts: tuple[int, ...]
 
 
 class Resolved(NamedTuple):
-    """Things, the relations between them, and what is noted of both.
+    """Entities, the relations between them, and what is noted of both.
 
     Attributes:
-        entities: The things, by node.
+        entities: The entities, by node.
         relations: The relations, by edge.
         ends: The nodes of head and tail of each edge.
         wikidata: The id of each node; "" where none is known.
-        critical: Whether the rules call each edge critical.
-        contradicts: The edges that cannot hold beside each edge.
-        merges: Spellings that were taken for another name of a thing.
-        left_out: Relations that a guard kept out.
-        unused: What of the overrides did not fit, in words.
+        flags: What is noted of each edge.
+        merges: Spellings that stand for another name of an entity.
+        left_out: Relations that a rule kept out.
+        unused: The overrides that did not fit, in words.
     """
 
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...]
     ends: tuple[tuple[int, int], ...]
     wikidata: tuple[str, ...]
-    critical: tuple[bool, ...]
-    contradicts: tuple[tuple[int, ...], ...]
+    flags: tuple[Flags, ...]
     merges: tuple[Merge, ...]
     left_out: tuple[LeftOut, ...]
     unused: tuple[str, ...]
@@ -42,86 +85,354 @@ class Resolved(NamedTuple):
 def resolve(sources: Sources) -> Resolved:
     """Resolve all records of a graph; the result is a function of the set of them."""
     rules = sources.rules
-    said, left_out = _admitted(sources)
-    things = gathered(said, sources)
-    said, things = _with_unclear_ends(said, things)
-    part_of = {(one.name, one.passages): i for i, part in enumerate(things.parts) for one in part}
-    shown = worded(_between_things(said, part_of), things.parts)
-    relations, thin = _backed(shown, rules)
+    ids = {(name, batch.passage): id for batch in sources.batches for name, id in batch.ids.items()}
+    records, left_out = _admit(sources)
+    named = references(records)
+    found = _matches_in_corpus(named, records, rules.overrides)
+    parts = gather(named, found)
+    if ids:
+        parts = _by_id(parts, ids)
+    parts, unused = _override(parts, rules.overrides)
+    records = _with_unclear_ends(records, parts)
+    part_of = {(one.name, one.passages): i for i, part in enumerate(parts) for one in part}
+    # A relation of an entity with itself names an alias, which the entity carries.
+    between = tuple(
+        r for r in records.relations
+        if part_of[r.head, passages_of(r)] != part_of[r.tail, passages_of(r)]
+    )  # fmt: skip
+    shown = view(GraphUpdate(entities=records.entities, relations=between), parts)
+
+    critical_keys = set(map(relation_key, rules.critical))
+    relations, critical = [], []
+    for relation in shown.relations:
+        is_critical = relation_key(relation.relation) in critical_keys
+        if is_critical and len(passages_of(relation)) < 2:
+            left_out.append(LeftOut(relation, "too little evidence"))
+        else:
+            relations.append(relation)
+            critical.append(is_critical)
     row = {entity.name: i for i, entity in enumerate(shown.entities)}
     ends = tuple((row[r.head], row[r.tail]) for r in relations)
-    parts = [part_of[records[0].name, passages_of(records[0])] for records in shown.entity_records]
-    names = [(entity.name, part) for entity, part in zip(shown.entities, parts, strict=True)]
+    firsts = (merged[0] for merged in shown.entity_records)
+    clusters = [parts[part_of[first.name, passages_of(first)]] for first in firsts]
+    known = [min(_ids(part, ids), default="") for part in clusters]
+    against = _contradictions(shown.entities, relations, ends, rules)
     return Resolved(
         entities=shown.entities,
         relations=tuple(relations),
         ends=ends,
-        wikidata=tuple(things.wikidata[part] for part in parts),
-        critical=tuple(_is_critical(relation, rules) for relation in relations),
-        contradicts=tuple(contradictions(shown.entities, relations, ends, rules)),
-        merges=tuple(merges(names, things, rules.overrides)),
-        left_out=(*left_out, *thin),
-        unused=things.unused,
+        wikidata=tuple(known),
+        flags=tuple(map(Flags, critical, against)),
+        merges=tuple(_merges(shown.entities, clusters, known, found, rules.overrides)),
+        left_out=tuple(left_out),
+        unused=unused,
     )
 
 
-def _admitted(sources: Sources) -> tuple[GraphUpdate, list[LeftOut]]:
-    """All records that the guards let in, each once."""
+# --- What the rules let in.
+
+
+def _admit(sources: Sources) -> tuple[GraphUpdate, list[LeftOut]]:
+    """All records that the rules let in, each once."""
     rules = sources.rules
     entities = dict.fromkeys(
-        without_parted_aliases(entity, rules.overrides)
+        _without_parted_aliases(entity, rules.overrides)
         for batch in sources.batches
         for entity in batch.update.entities
     )
-    stated = dict.fromkeys(r for batch in sources.batches for r in batch.update.relations)
-    checked = {relation: check(relation, rules) for relation in stated}
-    relations = tuple(relation for relation, fault in checked.items() if fault is None)
-    faults = [fault for fault in checked.values() if fault is not None]
-    return GraphUpdate(entities=tuple(entities), relations=relations), faults
+    allowed = None if rules.relations is None else set(map(relation_key, rules.relations))
+    relations, left_out = [], []
+    for relation in dict.fromkeys(r for batch in sources.batches for r in batch.update.relations):
+        stated = relation.confidence
+        if stated is not None and stated < rules.min_confidence:
+            left_out.append(LeftOut(relation, "low confidence"))
+        elif allowed is not None and relation_key(relation.relation) not in allowed:
+            left_out.append(LeftOut(relation, "relation not allowed"))
+        else:
+            relations.append(relation)
+    return GraphUpdate(entities=tuple(entities), relations=tuple(relations)), left_out
 
 
-def _with_unclear_ends(said: GraphUpdate, things: Things) -> tuple[GraphUpdate, Things]:
-    """Make a thing of every relation end that could be several namesakes, and so is none of them.
+def _without_parted_aliases(entity: Entity, overrides: Overrides) -> Entity:
+    """The record without aliases that, by hand, are somebody else's."""
+    others = {
+        normalise(other.name)
+        for pair in overrides.apart
+        for one, other in ((pair.one, pair.other), (pair.other, pair.one))
+        if normalise(one.name) == normalise(entity.name)
+    }
+    kept = tuple(alias for alias in entity.aliases if normalise(alias) not in others)
+    return entity if kept == entity.aliases else entity.model_copy(update={"aliases": kept})
 
-    It rests on the evidence of its relations.
+
+# --- Who is who.
+
+
+def _matches_in_corpus(
+    named: Sequence[Reference], records: GraphUpdate, overrides: Overrides
+) -> tuple[Match, ...]:
+    """The matches that hold in a corpus, where one wrong alias would join two much-named entities.
+
+    An acronym needs a passage that holds its long form too. Where each of two names also stands
+    in passages that do not say they are one, it needs two passages that say so.
     """
-    told: dict[tuple[str, frozenset[str]], tuple[Evidence, ...]] = {}
-    for relation in said.relations:
-        for end in (relation.head, relation.tail):
-            told.setdefault((end, passages_of(relation)), relation.evidence)
-    parts = [
-        part if any(one.entity for one in part) else [_stated(part[0], told), *part]
-        for part in things.parts
-    ]
-    bare = [
-        part[0].entity for part, old in zip(parts, things.parts, strict=True) if part is not old
-    ]
-    entities = tuple(dict.fromkeys((*said.entities, *(entity for entity in bare if entity))))
-    return said.model_copy(update={"entities": entities}), things._replace(parts=parts)
+    parted = {frozenset((_key(pair.one.name), _key(pair.other.name))) for pair in overrides.apart}
+    places: dict[str, set[str]] = defaultdict(set)
+    for one in named:
+        places[one.key] |= one.passages
+    found = list(matches(named, records.relations))
+    stated: dict[frozenset[str], set[str]] = defaultdict(set)
+    for match in found:
+        stated[frozenset((match.one, match.other))] |= match.passages
+
+    def holds(match: Match) -> bool:
+        keys = frozenset((match.one, match.other))
+        ours, theirs, stating = places[match.one], places[match.other], stated[keys]
+        if keys in parted:
+            return False
+        if match.rule == "acronym":
+            return not ours.isdisjoint(theirs)
+        elsewhere = ours - stating and theirs - stating
+        return match.rule == "spelling" or len(stating) != 1 or not elsewhere
+
+    return tuple(filter(holds, found))
 
 
-def _stated(
-    end: Mention, told: Mapping[tuple[str, frozenset[str]], tuple[Evidence, ...]]
-) -> Mention:
-    return end._replace(entity=Entity(name=end.name, evidence=told[end.name, end.passages]))
+def _key(name: str) -> str:
+    return identity(split_qualifier(name).base)
 
 
-def _between_things(
-    said: GraphUpdate, part_of: dict[tuple[str, frozenset[str]], int]
-) -> GraphUpdate:
-    """Without relations of a thing with itself: they name aliases, which the thing carries."""
-    kept = tuple(
-        r for r in said.relations
-        if part_of[r.head, passages_of(r)] != part_of[r.tail, passages_of(r)]
-    )  # fmt: skip
-    return said.model_copy(update={"relations": kept})
+Ids = Mapping[tuple[str, str], str]
+"""Wikidata ids by name and passage."""
 
 
-def _backed(shown: View, rules: Rules) -> tuple[Sequence[Relation], list[LeftOut]]:
-    thin = [r for r in shown.relations if _is_critical(r, rules) and not is_backed(r)]
-    kept = [r for r in shown.relations if not _is_critical(r, rules) or is_backed(r)]
-    return kept, [LeftOut(relation, "too little evidence") for relation in thin]
+def _ids(part: Iterable[Reference], ids: Ids) -> set[str]:
+    places = ((one.name, passage) for one in part for passage in one.passages or ("",))
+    return {ids[place] for place in places if place in ids}
 
 
-def _is_critical(relation: Relation, rules: Rules) -> bool:
-    return relation_key(relation.relation) in rules.critical_keys
+def _by_id(parts: Iterable[Cluster], ids: Ids) -> list[Cluster]:
+    """Split what has different ids, then join what has the same."""
+    joined: dict[str | int, Cluster] = defaultdict(list)
+    for whole in parts:
+        for part in _split(whole, lambda one: min(_ids([one], ids), default="")):
+            joined[min(_ids(part, ids), default="") or len(joined)] += part
+    return list(joined.values())
+
+
+def _split(part: Cluster, group_of: Callable[[Reference], str]) -> list[Cluster]:
+    """Split a cluster by groups; references of none go where passage, traits or name point."""
+    groups: dict[str, Cluster] = defaultdict(list)
+    for one in part:
+        groups[group_of(one)].append(one)
+    rest = groups.pop("", [])
+    if len(groups) < 2:
+        return [part]
+    return attach(rest, [groups[name] for name in sorted(groups)])
+
+
+def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], tuple[str, ...]]:
+    """The clusters parted and joined by hand, and the overrides that did not fit, in words."""
+    unused: list[str] = []
+    for pair in overrides.apart:
+        sides = {_side(pair, one) for part in parts for one in part}
+        if not {"one", "other"} <= sides:
+            unused.append(f"apart: {_in_words(pair)}: a name stands in no record")
+        parts = [p for part in parts for p in _split(part, partial(_side, pair))]
+    for pair in overrides.same:
+        at = [
+            [i for i, part in enumerate(parts) if any(_is_spelled(one, end) for one in part)]
+            for end in (pair.one, pair.other)
+        ]
+        if any(len(places) != 1 for places in at):
+            several = "stands for several entities: give its passage"
+            why = several if all(at) else "stands in no record"
+            unused.append(f"same: {_in_words(pair)}: a name {why}")
+        elif at[0] != at[1]:
+            (keep,), (lose,) = at
+            parts[keep] = parts[keep] + parts[lose]
+            del parts[lose]
+    return parts, tuple(unused)
+
+
+def _side(pair: Pair, one: Reference) -> str:
+    return next((side for side in ("one", "other") if _is_spelled(one, getattr(pair, side))), "")
+
+
+def _is_spelled(one: Reference, spelling: Spelling) -> bool:
+    spelt = normalise(one.name) == normalise(spelling.name)
+    return spelt and (not spelling.passage or spelling.passage in one.passages)
+
+
+def _in_words(pair: Pair) -> str:
+    return f"{pair.one.name!r} and {pair.other.name!r}"
+
+
+def _with_unclear_ends(records: GraphUpdate, parts: list[Cluster]) -> GraphUpdate:
+    """Make an entity of every relation end that could be several namesakes, and so is none of them.
+
+    It rests on the evidence of its relations. The cluster of the end gets it too.
+    """
+    evidence = {
+        (end, passages_of(relation)): relation.evidence
+        for relation in reversed(records.relations)
+        for end in (relation.head, relation.tail)
+    }
+    bare = []
+    for i, part in enumerate(parts):
+        if not any(one.entity for one in part):
+            first = part[0]
+            entity = Entity(name=first.name, evidence=evidence[first.name, first.passages])
+            parts[i] = [first._replace(entity=entity), *part]
+            bare.append(entity)
+    entities = tuple(dict.fromkeys((*records.entities, *bare)))
+    return records.model_copy(update={"entities": entities})
+
+
+def _merges(
+    entities: Sequence[Entity],
+    parts: Sequence[Cluster],
+    ids: Sequence[str],
+    found: Iterable[Match],
+    overrides: Overrides,
+) -> Iterator[Merge]:
+    """Each spelling that differs from the name that its entity is shown under.
+
+    Args:
+        entities: The entity of each node, under the name that is shown.
+        parts: The references to each node.
+        ids: The Wikidata id of each node.
+        found: What joined names, by key.
+        overrides: The overrides used.
+    """
+    near: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for match in found:
+        near[match.one].append((match.other, match.rule))
+        near[match.other].append((match.one, match.rule))
+    joined = {_key(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
+    for node, (entity, part, id) in enumerate(zip(entities, parts, ids, strict=True)):
+        others: dict[str, set[str]] = defaultdict(set)
+        for one in part:
+            if normalise(one.name) != normalise(entity.name):
+                others[one.name] |= one.passages
+        if not others:
+            continue
+        rules = _rules(identity(entity.name), {one.key for one in part}, near)
+        for spelling, passages in sorted(others.items()):
+            key = _key(spelling)
+            by_hand = "override" if key in joined else "wikidata" if id else "surname"
+            rule = rules.get(key) or by_hand
+            yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
+
+
+def _rules(
+    start: str, keys: set[str], near: Mapping[str, Sequence[tuple[str, str]]]
+) -> dict[str, str]:
+    """The rule that brought in each key of an entity, going out from the key of its name."""
+    reached = {start: "same name"}
+    queue = [start]
+    for key in queue:
+        for other, rule in near.get(key, ()):
+            if other in keys and other not in reached:
+                reached[other] = rule
+                queue.append(other)
+    return reached
+
+
+# --- Which relations contradict each other; both are kept.
+
+_YEAR: Final = re.compile(r"\b\d{4}\b")
+_NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
+_VALUE_WORD: Final = re.compile(
+    r"[\d.,:/%$€£°+×=-]+(?:st|nd|rd|th|s|m|km|kg|c)?|century|bc|ad|bce|ce|million|billion|thousand|"
+    r"hundred|percent|years?|days?|hours?|minutes?|km|miles?|metres?|meters?|feet|kg|tons?|"
+    r"one|two|three|four|five|six|seven|eight|nine|ten|early|late|mid|of|the|about|and|"
+    + "|".join(MONTHS)
+)
+
+
+def is_plain_value(name: str) -> bool:
+    """Whether a name is a date, a number or an amount, which many unrelated entities share.
+
+    >>> [is_plain_value(name) for name in ("October 25, 1984", "9.5 km", "Apollo 11")]
+    [True, True, False]
+    """
+    words = normalise(name).split()
+    return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
+
+
+def years_in(time: str | None) -> list[int]:
+    """The years that a relation's time states."""
+    return [int(year) for year in _YEAR.findall(time or "")]
+
+
+def _contradictions(
+    entities: Sequence[Entity],
+    relations: Sequence[Relation],
+    ends: Sequence[tuple[int, int]],
+    rules: Rules,
+) -> list[tuple[int, ...]]:
+    """For each relation those that cannot hold beside it.
+
+    Two relations contradict where one denies the other, or where an entity has two different
+    values of a relation that it can have once: years that differ, or places that
+    do not lie in one another as far as the graph knows. Relations of different times do not.
+    """
+    against: list[set[int]] = [set() for _ in relations]
+    linked = set(ends) | {(tail, head) for head, tail in ends}
+    for one, other in _candidates(relations, ends, rules):
+        tails = ends[one][1], ends[other][1]
+        denied = tails[0] == tails[1]
+        apart = tails not in linked and not agree(*(entities[tail] for tail in tails))
+        years = [set(years_in(relations[edge].time)) for edge in (one, other)]
+        at_other_times = all(years) and years[0].isdisjoint(years[1])
+        if (denied or apart) and not at_other_times:
+            against[one].add(other)
+            against[other].add(one)
+    return [tuple(sorted(edges)) for edges in against]
+
+
+def _candidates(
+    relations: Sequence[Relation], ends: Sequence[tuple[int, int]], rules: Rules
+) -> Iterator[tuple[int, int]]:
+    """Pairs of one head that say yes and no of one tail, or give a single value twice."""
+    asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    valued: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
+        key = relation_key(relation.relation)
+        plain = normalise(_NEGATED.sub("", key))
+        (asserted if plain == key else denied)[head, tail, plain].append(edge)
+        event = key.removesuffix(" in").removesuffix(" on")
+        if key in rules.single_valued:
+            valued[head, key].append(edge)
+        elif event in rules.single_dated and is_plain_value(relation.tail):
+            valued[head, event].append(edge)
+    for stated, edges in denied.items():
+        yield from ((one, other) for one in asserted.get(stated, ()) for other in edges)
+    for edges in valued.values():
+        yield from ((a, b) for a, b in combinations(edges, 2) if ends[a][1] != ends[b][1])
+
+
+def agree(one: Entity, other: Entity) -> bool:
+    """Whether two values of a single-valued relation may both be right.
+
+    They may where one says more of the same ("1984" and "October 25, 1984"), where they are of
+    different kinds, as a city and its country are, and where one place is known to lie in the
+    other.
+
+    >>> agree(Entity(name="Houston"), Entity(name="Houston, Texas"))
+    True
+    >>> agree(Entity(name="1984"), Entity(name="October 25, 1985"))
+    False
+    """
+    words, others = (set(normalise(value.name).split()) for value in (one, other))
+    if words <= others or others <= words:
+        return True
+    if is_plain_value(one.name) != is_plain_value(other.name):
+        return True
+    kinds = {kind_of(one.type), kind_of(other.type)}
+    if len(kinds) == 2 and "" not in kinds:
+        return True
+    places = [traits("", (f"located in {value.name}",), "").facts for value in (one, other)]
+    return not places[0].isdisjoint(places[1])

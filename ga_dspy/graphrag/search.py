@@ -2,39 +2,148 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from ga_dspy.errors import InputError
-from ga_dspy.graphrag.access import Access
+from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
-from ga_dspy.graphrag.expansion import Neighbourhood, expand
-from ga_dspy.graphrag.features import Asked, Fitting, Situation, describe
-from ga_dspy.graphrag.found import Found as Found
-from ga_dspy.graphrag.ground import Ground, ground_of
-from ga_dspy.graphrag.linking import Link, Linked, Linker, surest
-from ga_dspy.graphrag.pagerank import GRAPH_SHARE
-from ga_dspy.graphrag.passage_search import PassageSearch
-from ga_dspy.graphrag.pathfinding import GraphPath, path_of, shortest_paths
-from ga_dspy.graphrag.ranking import Boosted, Coarse, Linear, RankedFact, fine_stage, rank
-from ga_dspy.retrieval.index import Index
+from ga_dspy.graphrag.facts import FactVectors, Query, RankedFact, rank
+from ga_dspy.graphrag.linking import Lexicon, Link, Linked, Linker, Profiles, surest
+from ga_dspy.graphrag.records import Access, caller
+from ga_dspy.graphrag.store import SUMMARIES, open_graph
+from ga_dspy.graphrag.walk import (
+    GRAPH_SHARE,
+    GraphPath,
+    PassageWalk,
+    edge_costs,
+    expand,
+    fuse,
+    shortest_paths,
+)
+from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import Search
+from ga_dspy.programs.program import check_whole
+from ga_dspy.retrieval import Encoder
+from ga_dspy.retrieval.index import Hit, Index
 from ga_dspy.retrieval.protocol import Retriever, check_query
-from ga_dspy.retrieval.shards import Progress
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+# --- What was found for a question in a corpus graph and the index of its passages.
 
-    from ga_dspy.retrieval.encoder import Encoder
 
-_NAME_SHARE, _QUESTION_NEAREST, _QUESTION_LEAST = 0.6, 5, 0.25
+@dataclass(frozen=True)
+class Found:
+    """What was found for one question; numbers of nodes and edges are those of `view.graph`.
+
+    Attributes:
+        question: The question.
+        linked: The entities that the question is about, surest first.
+        unlinked: Names in the question that no entity of the graph goes by.
+        nodes: The entities in the neighbourhood of the linked ones, those first.
+        edges: The relations among them.
+        paths: How linked entities are connected, cheapest first.
+        facts: The relations that fit the question best, best first.
+        passages: What to read, best first; only passages that the caller may read.
+        absent: Passages that the graph puts forward and the index does not hold: one of the two
+            is out of date.
+        seconds: Time spent on "linking", "expansion", "ranking" and "passages".
+        view: The caller's view of the graph.
+    """
+
+    question: str
+    linked: tuple[Link, ...]
+    unlinked: tuple[str, ...]
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+    paths: tuple[GraphPath, ...]
+    facts: tuple[RankedFact, ...]
+    passages: list[Passage]
+    absent: tuple[str, ...]
+    seconds: Mapping[str, float]
+    view: View = field(repr=False, compare=False)
+
+    @property
+    def gap(self) -> bool:
+        """Whether the graph has nothing that the question names: a gap worth logging."""
+        return all(link.how == "vector" for link in self.linked)
+
+
+# --- What searches derive from a graph: made once for each caller's graph, kept as long as it.
+
+PROFILES: Final = "profiles"
+"""The folder, inside that of a search, that keeps the vectors of entities."""
+
+
+class Derived:
+    """Words, edges by node, passages by node and vectors of one caller's graph.
+
+    Everything in it comes from that graph alone: what one caller may not see cannot reach them
+    through what was derived for another. It does not hold the graph, which holds its life.
+
+    Attributes:
+        lexicon: Where each word stands, and which edges meet at each node.
+        costs: What each edge adds to a path.
+        walk: PageRank over entities and passages.
+    """
+
+    def __init__(self, graph: CorpusGraph) -> None:
+        self.lexicon = Lexicon(graph)
+        self.costs = edge_costs(self.lexicon.wiring, self.lexicon.often[self.lexicon.wording_of])
+        self.walk = PassageWalk(graph)
+        self._profiles: dict[tuple[str, Path | None], Profiles] = {}
+        self._lock = threading.Lock()
+
+    def profiles(self, graph: CorpusGraph, encoder: Encoder, folder: Path | None) -> Profiles:
+        """The vectors of the entities of the graph; encoded once, which lasts a while.
+
+        Args:
+            graph: The graph that this was made of.
+            encoder: What encodes them.
+            folder: Where to keep them; None for memory alone.
+        """
+        key = (encoder.fingerprint, folder)
+        with self._lock:
+            if key not in self._profiles:
+                kept = folder / PROFILES if folder else None
+                self._profiles[key] = Profiles(graph, self.lexicon, encoder, kept)
+            return self._profiles[key]
+
+
+_DERIVED: Final[WeakKeyDictionary[CorpusGraph, Derived]] = WeakKeyDictionary()
+_LOCK: Final = threading.Lock()
+
+
+def derive(graph: CorpusGraph) -> Derived:
+    """What searches need of a graph; some seconds for the first in a graph of 80,000 entities."""
+    with _LOCK:
+        if graph not in _DERIVED:
+            _DERIVED[graph] = Derived(graph)
+        return _DERIVED[graph]
+
+
+# --- The search: link the question, go out from there, rank facts, find passages.
+
+DEPTH: Final = 50
+"""How many passages the index and PageRank each put forward."""
+
+FIRST, START = 10, 0.5
+"""PageRank also starts from the index's first hits: how many, and with what share in all."""
+
+_RANK: Final = 10
+_QUESTION_NEAREST, _QUESTION_LEAST = 5, 0.25
 _MENTION_NEAREST, _MENTION_LEAST = 3, 0.5
 _PAIRS, _CANDIDATES = 8, 2
 _VIEWS: Final = 64
+_STAGES: Final = ("linking", "expansion", "ranking", "passages")
 
 
 class GraphSearch:
@@ -47,26 +156,21 @@ class GraphSearch:
         graph: The graph.
         index: The index of its passages, or any retriever; only an `Index` can hand out passages
             that the graph leads to and the retriever did not find, and has an encoder.
-        hops: How far to go from the things that a question names.
-        max_nodes: The most things in a neighbourhood.
+        hops: How far to go from the entities that a question names.
+        max_nodes: The most entities in a neighbourhood.
         max_edges: The most relations in a neighbourhood.
-        paths: The most paths between two things that a question names.
+        paths: The most paths between two entities that a question names.
         keep: How many facts to return.
-        coarse: How many facts the fine stage sees.
-        fine: "encoder" for the cosine under the index's encoder, the local folder of a
-            cross-encoder, or None. An index without an encoder has no stage "encoder".
-        ranker: Weights of the coarse stage (`ga_dspy.graphrag.ranker_fit`); a weighted sum by
-            default.
+        coarse: How many facts are ranked again by meaning.
+        fine: Whether they are, by their cosine under the index's encoder, where it has one.
         vector_fallback: Whether a given name that nothing goes by, and a question in which
-            nothing is named, are linked to the things whose profiles are nearest.
+            nothing is named, are linked to the entities whose profiles are nearest.
         graph_share: How much PageRank over the graph adds to the index's scores; 0 for nothing,
             about 1 for as much as the index has to say.
-        folder: The folder of the stored graph, where the vectors of the profiles are kept; in
-            memory alone without it.
+        folder: Where the vectors of the profiles are kept; in memory alone without it.
 
     Raises:
         InputError: A size is below 1.
-        NoCrossEncoder, RankerMismatch: See their messages.
     """
 
     def __init__(
@@ -80,23 +184,22 @@ class GraphSearch:
         paths: int = 3,
         keep: int = 12,
         coarse: int = 60,
-        fine: str | None = "encoder",
-        ranker: Path | None = None,
+        fine: bool = True,
         vector_fallback: bool = True,
         graph_share: float = GRAPH_SHARE,
         folder: Path | None = None,
     ) -> None:
-        _check_sizes(hops=hops, max_nodes=max_nodes, max_edges=max_edges, keep=keep, coarse=coarse)
         self.graph, self.index = graph, index
-        self.hops, self.max_nodes, self.max_edges = hops, max_nodes, max_edges
-        self.paths, self.keep, self.coarse = paths, keep, coarse
-        self.encoder: Encoder | None = getattr(index, "encoder", None)
-        self._coarse: Coarse = Boosted(ranker) if ranker else Linear()
-        self._fine = fine_stage(fine, self.encoder)
-        self._by_vector = vector_fallback
-        self._reading = PassageSearch(index, graph_share)
+        self.hops, self.max_nodes = check_whole("hops", hops), check_whole("max_nodes", max_nodes)
+        self.max_edges, self.paths = check_whole("max_edges", max_edges), paths
+        self.keep, self.coarse = check_whole("keep", keep), check_whole("coarse", coarse)
+        self.graph_share = graph_share
+        encoder: Encoder | None = getattr(index, "encoder", None)
+        self._vectors = FactVectors(encoder) if fine and encoder is not None else None
+        self._encoder = encoder if vector_fallback else None
         self._folder = folder
-        self._views: dict[Access, View] = {}
+        # Filters look at every edge, so the view of a caller is kept.
+        self._view = lru_cache(maxsize=_VIEWS)(graph.visible)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphSearch:
         """Return itself: copies of a program share the search."""
@@ -124,184 +227,277 @@ class GraphSearch:
         """
         check_query(question, k)
         view = self._view(access or Access())
-        ground = ground_of(view.graph)
-        clock = _Clock()
-        linked = self._linked(question, mentions or (), ground, view.graph)
-        clock.lap("linking")
-        area = self._area(question, linked.links, ground, view)
-        clock.lap("expansion")
-        facts = self._facts(question, linked.links, area, ground, view)
-        clock.lap("ranking")
-        passages, absent = self._reading.find(question, linked.links, ground.walk, view, k)
-        clock.lap("passages")
+        graph, derived = view.graph, derive(view.graph)
+        clock = [time.perf_counter()]
+        links, unlinked = self._linked(question, mentions or (), graph, derived)
+        clock.append(time.perf_counter())
+        named = [link.mention for link in links if link.how != "vector"]
+        query = Query(question, derived.lexicon, named)
+        near = expand(
+            query.lexicon.wiring, {link.node: link.score for link in links}, view.edges,
+            query.edges, hops=self.hops, max_nodes=self.max_nodes, max_edges=self.max_edges,
+        )  # fmt: skip
+        paths = self._between(links, derived, view)
+        clock.append(time.perf_counter())
+        facts = rank(
+            query, graph, near, paths, links,
+            vectors=self._vectors, pool=self.coarse, keep=self.keep,
+        )  # fmt: skip
+        clock.append(time.perf_counter())
+        passages, absent = self._passages(question, links, derived.walk, view, k)
+        clock.append(time.perf_counter())
         return Found(
             question=question,
-            linked=linked.links,
-            unlinked=linked.unlinked,
-            nodes=tuple(area.near.nodes.tolist()),
-            edges=tuple(area.near.edges.tolist()),
-            paths=area.paths,
+            linked=links,
+            unlinked=unlinked,
+            nodes=tuple(near.nodes.tolist()),
+            edges=tuple(near.edges.tolist()),
+            paths=paths,
             facts=facts,
             passages=passages,
-            ranked_by=tuple(s.name for s in (self._coarse, self._fine) if s is not None),
             absent=absent,
-            seconds=clock.seconds,
+            seconds=dict(zip(_STAGES, (b - a for a, b in pairwise(clock)), strict=True)),
             view=view,
         )
 
-    def warm(self, access: Access | None = None, progress: Progress | None = None) -> None:
-        """Make what a caller's questions need, the vectors of all things included.
-
-        Args:
-            access: The caller's rights.
-            progress: Called with stage, units done, units in all.
-        """
+    def warm(self, access: Access | None = None) -> None:
+        """Make what a caller's questions need, the vectors of all entities included."""
         graph = self._view(access or Access()).graph
-        ground = ground_of(graph)
-        if self._by_vector and self.encoder is not None:
-            ground.profiles(graph, self.encoder, self._folder, progress)
-
-    def _view(self, access: Access) -> View:
-        """The view of a caller; filters look at every edge, so it is kept."""
-        view = self._views.get(access)
-        if view is None:
-            view = self.graph.visible(access)
-            if len(self._views) >= _VIEWS:
-                self._views = {}
-            self._views[access] = view
-        return view
+        derived = derive(graph)
+        if self._encoder is not None:
+            derived.profiles(graph, self._encoder, self._folder)
 
     def _linked(
-        self, question: str, mentions: Sequence[str], ground: Ground, graph: CorpusGraph
+        self, question: str, mentions: Sequence[str], graph: CorpusGraph, derived: Derived
     ) -> Linked:
-        linked = Linker(graph, ground.lexicon, ground.wiring).link(question, mentions)
-        if not self._by_vector or self.encoder is None:
+        """What a question names; by meaning what nothing goes by."""
+        linked = Linker(graph, derived.lexicon).link(question, mentions)
+        unknown = [mention for mention in linked.unlinked if mention in mentions]
+        if self._encoder is None or (linked.links and not unknown):
             return linked
+        profiles = derived.profiles(graph, self._encoder, self._folder)
         more = [
             link
-            for mention in linked.unlinked
-            if mention in mentions
-            for link in self._near(mention, ground, graph, _MENTION_NEAREST, _MENTION_LEAST)
+            for mention in unknown
+            for link in profiles.links(mention, _MENTION_NEAREST, _MENTION_LEAST)
         ]
         if not linked.links and not more:
-            more = self._near(question, ground, graph, _QUESTION_NEAREST, _QUESTION_LEAST)
+            more = profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST)
         return Linked(surest((*linked.links, *more)), linked.unlinked)
 
-    def _near(
-        self, text: str, ground: Ground, graph: CorpusGraph, count: int, least: float
-    ) -> list[Link]:
-        """The things whose profiles are nearest to a text."""
-        if self.encoder is None:
-            return []
-        profiles = ground.profiles(graph, self.encoder, self._folder)
-        found = profiles.nearest(self.encoder.encode_query(text), count, least)
-        return [
-            Link(text, node, ground.lexicon.shown[node], "vector", round(_NAME_SHARE * cosine, 4))
-            for node, cosine in found
-        ]
-
-    def _area(self, question: str, links: Sequence[Link], ground: Ground, view: View) -> _Area:
-        named = [link.mention for link in links if link.how != "vector"]
-        asked = Asked.of(question, ground.lexicon, named)
-        fitting = Fitting.of(asked, ground.lexicon, ground.wiring)
-        near = expand(
-            ground.wiring, {link.node: link.score for link in links}, view.edges, fitting.edges,
-            hops=self.hops, max_nodes=self.max_nodes, max_edges=self.max_edges,
-        )  # fmt: skip
-        return _Area(asked, fitting, near, self._between(links, ground, view))
-
-    def _between(self, links: Sequence[Link], ground: Ground, view: View) -> tuple[GraphPath, ...]:
-        """The cheapest paths between things that different words of the question name."""
+    def _between(
+        self, links: Sequence[Link], derived: Derived, view: View
+    ) -> tuple[GraphPath, ...]:
+        """The cheapest paths between entities that different words of the question name."""
         if self.paths < 1:
             return ()
-        pairs = [(a.node, b.node) for a, b in combinations(_candidates(links), 2)
-                 if a.mention != b.mention][:_PAIRS]  # fmt: skip
+        seen: Counter[str] = Counter()
+        candidates = []
+        for link in links:
+            seen[link.mention] += 1
+            if seen[link.mention] <= _CANDIDATES:
+                candidates.append(link)
+        pairs = [(a, b) for a, b in combinations(candidates, 2) if a.mention != b.mention]
+        wiring, costs = derived.lexicon.wiring, derived.costs
         found = {
-            path[1]: path
-            for pair in pairs
-            for path in shortest_paths(ground.wiring, *pair, view.edges, ground.costs, k=self.paths)
+            path.edges: path
+            for a, b in pairs[:_PAIRS]
+            for path in shortest_paths(view, wiring, a.node, b.node, costs, self.paths)
         }
-        ranked = sorted(found.values(), key=lambda path: (path[2], path[1]))
-        return tuple(path_of(view.graph, *path) for path in ranked)
+        return tuple(sorted(found.values(), key=lambda path: (path.cost, path.edges)))
 
-    def described(
-        self, question: str, *, access: Access | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The edges among which a question's facts are chosen, and their features.
+    def _passages(
+        self, question: str, links: Sequence[Link], walk: PassageWalk, view: View, k: int
+    ) -> tuple[list[Passage], tuple[str, ...]]:
+        """At most `k` passages that the caller may read, and those that the index does not hold.
 
-        Returns:
-            Edges of the caller's graph, shape (edges,), and `features.describe` of them.
+        Ranked by the index's score and by PageRank from what the question names.
         """
-        view = self._view(access or Access())
-        ground = ground_of(view.graph)
-        linked = self._linked(question, (), ground, view.graph)
-        area = self._area(question, linked.links, ground, view)
-        edges, at = _situation(linked.links, area, ground)
-        return edges, describe(edges, at)
+        hits = self._hits(question, max(DEPTH, 4 * k), view)
+        total = sum(1 / rank for rank in range(1, len(hits[:FIRST]) + 1))
+        first = {hit.passage.id: START / n / total for n, hit in enumerate(hits[:FIRST], 1)}
+        visited = walk.rank(_start_shares(links), first, view.edges, DEPTH)
+        # Scores from 0 to 1, in the order of the hits.
+        best = max((hit.score for hit in hits), default=0.0)
+        scores = {h.passage.id: max(h.score, 0.0) / best if best > 0 else 0.0 for h in hits}
+        texts = {hit.passage.id: hit.passage for hit in hits}
+        chosen: list[Passage] = []
+        absent = []
+        for id in filter(view.readable, fuse(scores, visited, self.graph_share)):
+            if len(chosen) == k:
+                break
+            passage = texts.get(id) or _passage(self.index, id)
+            if passage is None:
+                absent.append(id)
+            else:
+                chosen.append(passage)
+        return chosen, tuple(absent)
 
-    def _facts(
-        self, question: str, links: Sequence[Link], area: _Area, ground: Ground, view: View
-    ) -> tuple[RankedFact, ...]:
-        edges, at = _situation(links, area, ground)
-        return rank(
-            edges, at, view.graph, question,
-            coarse=self._coarse, fine=self._fine, pool=self.coarse, keep=self.keep,
-        )  # fmt: skip
+    def _hits(self, question: str, depth: int, view: View) -> list[Hit]:
+        """What the index finds, without the passages that the caller may not read.
 
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(
-                f"{name} is {size}", expected="a whole number from 1", remedy="leave it out"
-            )
-
-
-class _Area(NamedTuple):
-    """The part of the graph that a question is about."""
-
-    asked: Asked
-    fitting: Fitting
-    near: Neighbourhood
-    paths: tuple[GraphPath, ...]
-
-
-def _situation(
-    links: Sequence[Link], area: _Area, ground: Ground
-) -> tuple[NDArray[np.int64], Situation]:
-    """The edges of a neighbourhood and of the paths, and what their features depend on."""
-    import numpy as np
-
-    on_path: dict[int, int] = {}
-    for path in area.paths:
-        for edge in path.edges:
-            on_path[edge] = min(len(path.edges), on_path.get(edge, len(path.edges)))
-    sureness = {link.node: link.score for link in links}
-    edges = np.union1d(area.near.edges, np.array([*on_path], dtype=np.int64))
-    return edges, Situation(
-        area.asked, area.fitting, ground.lexicon, ground.wiring, area.near, on_path, sureness
-    )
+        Hits of a retriever without scores count less by their rank.
+        """
+        while True:
+            if isinstance(self.index, Index):
+                found = self.index.search(question, depth)
+            else:
+                ranked = enumerate(self.index(question, depth))
+                found = [Hit(passage, _RANK / (_RANK + rank)) for rank, passage in ranked]
+            hits = [hit for hit in found if view.readable(hit.passage.id)]
+            if len(hits) == len(found) or len(hits) >= DEPTH or len(found) < depth:
+                return hits
+            depth *= 2
 
 
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Note the time since the last stage."""
-        now = time.perf_counter()
-        self.seconds[stage], self._began = now - self._began, now
-
-
-def _candidates(links: Sequence[Link]) -> list[Link]:
-    """The surest few things of each mention."""
-    seen: Counter[str] = Counter()
-    chosen = []
+def _start_shares(links: Sequence[Link]) -> dict[int, float]:
+    """Where PageRank starts: each mention's share is divided among the entities it may mean."""
+    by_mention: dict[str, list[float]] = {}
     for link in links:
-        seen[link.mention] += 1
-        if seen[link.mention] <= _CANDIDATES:
-            chosen.append(link)
-    return chosen
+        by_mention.setdefault(link.mention, []).append(link.score)
+    share = {mention: max(each) / sum(each) for mention, each in by_mention.items()}
+    return {link.node: share[link.mention] * link.score for link in links}
+
+
+def _passage(index: Index | Retriever, id: str) -> Passage | None:
+    return index.get(id) if isinstance(index, Index) and id in index else None
+
+
+# --- An index of passages together with the graph of what they state: what GraphRAG searches.
+
+VECTORS: Final = "vectors"
+"""The folder, in that of a stored graph, for what can be made again from it."""
+
+
+class GraphIndex:
+    """An index and the graph of the same passages; a `Retriever` that keeps to labels.
+
+    Safe to search from several threads. Copies of a program share it.
+
+    Args:
+        index: The passages.
+        graph: What they state.
+        topics: Communities of the graph's public part, summarised (`topics_of`).
+        search: Arguments of `GraphSearch` that depend on the machine rather than on a program,
+            such as `fine`.
+        folder: Where the vectors of the graph's entities are kept; in memory alone without one.
+
+    Attributes:
+        index: The passages; searching them here is searching past the labels.
+        graph: The whole graph, whoever asks.
+        topics: As given.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        graph: CorpusGraph,
+        *,
+        topics: Sequence[Topic] = (),
+        search: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.index, self.graph = index, graph
+        self.topics = tuple(topics)
+        settings: dict[str, Any] = {"folder": folder, **(search or {})}
+        self._search = lru_cache(maxsize=None)(partial(GraphSearch, graph, index, **settings))
+
+    @classmethod
+    def open(
+        cls,
+        index: Path | str,
+        graph: Path | str,
+        *,
+        encoder: Encoder | None = None,
+        summaries: bool = False,
+        lm: Any = None,
+        search: Mapping[str, Any] | None = None,
+    ) -> GraphIndex:
+        """Open a stored index and the stored graph of its passages.
+
+        Args:
+            index: The folder of the index.
+            graph: The folder of the graph.
+            encoder: As for `Index.open`.
+            summaries: Have the communities summarised, which the modes "global" and "hybrid"
+                need: those written before are read from the folder, for the others `lm` is asked.
+            lm: Writes summaries; by default the configured one.
+            search: As for the class.
+
+        Raises:
+            InputError: A summary must be made and there is no LM.
+            GaDspyError: A folder is not what it should be; see `Index.open` and `open_graph`.
+        """
+        opened = Index.open(index, encoder=encoder)
+        stored = open_graph(graph, opened)
+        topics: tuple[Topic, ...] = ()
+        if summaries:
+            kept = Summaries(stored.path / SUMMARIES)
+            topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
+        folder = stored.path / VECTORS
+        return cls(opened, stored.graph, topics=topics, search=search, folder=folder)
+
+    def __call__(self, query: str, k: int = 5) -> list[Passage]:
+        """Return at most `k` passages that the caller may read, best first.
+
+        Passages that need labels are passed over as if they were not there.
+        """
+        view, depth = self.graph.visible(caller()), k
+        while True:
+            found = self.index(query, depth)
+            readable = [passage for passage in found if view.readable(passage.id)][:k]
+            if len(readable) == k or len(found) < depth:
+                return readable
+            depth *= 4
+
+    def passage(self, id: str, access: Access) -> Passage | None:
+        """A passage by its id; None where there is none that the caller may read."""
+        return _passage(self.index, id) if self.graph.visible(access).readable(id) else None
+
+    def search(self, **settings: Any) -> GraphSearch:
+        """The search over graph and passages under some settings of `GraphSearch`, made once."""
+        return self._search(**settings)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over passages, graph and summaries; for the passages alone see `index`."""
+        digest = hashlib.sha256(self.index.fingerprint.encode())
+        tables = self.graph.tables
+        for table in (tables.nodes, tables.edges, tables.passages):
+            for batch in table.to_batches(max_chunksize=10_000):
+                digest.update(json.dumps(batch.to_pylist(), sort_keys=True).encode())
+        topics = [[topic.community.key, topic.title, topic.text] for topic in self.topics]
+        digest.update(json.dumps(topics).encode())
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"GraphIndex({self.index!r}, {self.graph!r}, {len(self.topics):,} summaries)"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphIndex:
+        """Return itself: copies of a program share the corpus."""
+        return self
+
+
+class Retrieved(list[Passage]):
+    """The passages found, with what was found of the graph."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__(found.passages)
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Find(Search):
+    """Graph and passages for a question, as a caller may see them."""
+
+    graph: GraphSearch
+    mentions: tuple[str, ...] | None
+    access: Access
+
+    def run(self) -> Retrieved:
+        """Search now."""
+        found = self.graph.find(self.query, mentions=self.mentions, access=self.access, k=self.k)
+        return Retrieved(found)

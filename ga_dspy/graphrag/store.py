@@ -7,29 +7,24 @@ summaries of communities. A process killed anywhere leaves a graph that opens, o
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from importlib.metadata import version as installed
+from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from ga_dspy.errors import GaDspyError
+from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graphrag.communities import Community
-from ga_dspy.graphrag.corpus_graph import CorpusGraph
-from ga_dspy.graphrag.sources import Batch, Labels, Rules, Sources
-from ga_dspy.graphrag.tables import Tables, pyarrow, read_table, write_table
+from ga_dspy.graphrag.corpus_graph import CorpusGraph, Tables, arrow_table, read_table, write_table
+from ga_dspy.graphrag.records import Batch, Labels, Rules, Sources
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.manifest import MANIFEST, StoredFile, describe_files, file_hash
+from ga_dspy.storage import MANIFEST, Generation, open_current
 
-FORMAT: Final = 1
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
 _SETTINGS: Final = "settings.json"
-_LABELS: Final = TypeAdapter(dict[str, Labels])
 
 
 class FailedPassage(BaseModel):
@@ -41,39 +36,36 @@ class FailedPassage(BaseModel):
     error: str
 
 
-class GraphManifest(BaseModel):
+class GraphManifest(Generation):
     """What a graph folder holds.
 
     Attributes:
         version: The version of ga-dspy that wrote it.
-        generation: Counts the changes; names the folder of the current contents.
         index: `Index.fingerprint` of the passages.
         extraction: Fingerprint of how passages are read: instructions, settings, LM.
         settings: Digest of rules, labels and what was brought along.
         lm: The LM that read them, by name.
         passages: Passages of the index.
-        things: Nodes, of the whole graph.
+        entities: Nodes, of the whole graph.
         relations: Edges, of the whole graph.
         communities: Communities, of the part that everybody may see.
         labels: The labels that hide something.
-        left_out: Relations that the guards kept out, by cause.
+        left_out: Relations that the rules kept out, by cause.
         dropped: What the LM proposed and passages did not support, by cause.
         failed: Passages that could not be read.
-        unused_overrides: What of the overrides did not fit, in words.
-        files: Size and hash of every file of the contents.
+        unused_overrides: The overrides that did not fit, in words.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(populate_by_name=True)
 
-    format: Literal[1] = FORMAT
-    version: str = installed("ga-dspy")
-    generation: int = 0
+    format: Literal[1] = 1
+    version: str = version("ga-dspy")
     index: str
     extraction: str
     settings: str
     lm: str = ""
     passages: int = 0
-    things: int = 0
+    entities: int = Field(default=0, alias="things")
     relations: int = 0
     communities: int = 0
     labels: tuple[str, ...] = ()
@@ -81,57 +73,15 @@ class GraphManifest(BaseModel):
     dropped: Mapping[str, int] = {}
     failed: tuple[FailedPassage, ...] = ()
     unused_overrides: tuple[str, ...] = ()
-    files: Mapping[str, StoredFile] = {}
-
-    @property
-    def contents(self) -> str:
-        """The folder, inside the graph's, of the current generation."""
-        return f"contents-{self.generation:06d}"
 
 
-class NotAGraph(GaDspyError):
-    """The folder holds no finished graph."""
-
-    def __init__(self, path: Path, unfinished: bool) -> None:
-        found = "a build that was not finished" if unfinished else f"no {MANIFEST}"
-        todo = "run the same build again: what was read is kept" if unfinished else "build it there"
-        super().__init__(
-            f"{path} holds {found}; expected a folder written by `ga-dspy graph build`; {todo}"
-        )
-        self.path = path
-
-
-class UnknownGraphFormat(GaDspyError):
-    """The graph was written by another version, or the manifest is no manifest."""
-
-    def __init__(self, path: Path, found: str) -> None:
-        super().__init__(
-            f"{path} does not read as graph format {FORMAT} ({found}); expected a graph of this "
-            "version of ga-dspy; build it again, or install the version that wrote it"
-        )
-        self.path = path
-
-
-class DamagedGraph(GaDspyError):
-    """A file of the graph is missing or is not what was written."""
-
-    def __init__(self, path: Path, found: str, expected: str) -> None:
-        super().__init__(
-            f"{path} {found}; expected {expected}; run `ga-dspy graph build` again (passages that "
-            "were read are not read again), or restore the folder from a copy"
-        )
-        self.path = path
+class _Settings(BaseModel):
+    rules: Rules
+    labels: dict[str, Labels]
 
 
 class GraphOutdated(GaDspyError):
-    """The index holds other passages than the graph was built from."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"the graph in {path} was built from other passages than the index holds; expected "
-            "the same; run `ga-dspy graph update`, which reads only what is new"
-        )
-        self.path = path
+    """The index holds other passages than the graph was built from: update the graph."""
 
 
 class StoredGraph:
@@ -146,12 +96,11 @@ class StoredGraph:
     def __init__(self, path: Path, manifest: GraphManifest) -> None:
         self.path, self.manifest = path, manifest
         self._contents = path / manifest.contents
-        labels = frozenset(manifest.labels)
         self.graph = CorpusGraph(
             Tables.open(self._contents / "whole"),
             self._sources,
-            labels_in_use=labels,
-            public=self._public if labels else None,
+            labels_in_use=frozenset(manifest.labels),
+            public=self._public if manifest.labels else None,
         )
 
     @cached_property
@@ -159,38 +108,26 @@ class StoredGraph:
         """The communities of `graph.public`, coarsest level first."""
         rows = read_table(self._contents, "communities").to_pylist()
         return tuple(
-            Community(r["key"], r["level"], r["parent"], tuple(r["nodes"]), tuple(r["edges"]))
-            for r in rows
+            Community(**row | {"nodes": tuple(row["nodes"]), "edges": tuple(row["edges"])})
+            for row in rows
         )
 
     def verify(self) -> None:
-        """Read all files and compare them with the hashes taken when they were written.
+        """Read all files and compare them with the hashes of when they were written.
 
         Raises:
-            DamagedGraph: A file differs.
+            DamagedFile: A file differs.
         """
-        for name, stored in self.manifest.files.items():
-            found = file_hash(self.path / name)
-            if found != stored.sha256:
-                raise DamagedGraph(self.path / name, f"has SHA-256 {found}", stored.sha256)
+        self.manifest.check(self.path, hashes=True)
 
     def _public(self) -> CorpusGraph:
-        return CorpusGraph(Tables.open(self._contents / "public"), self._no_records)
-
-    def _no_records(self) -> Sources:
-        return Sources(())
+        return CorpusGraph(Tables.open(self._contents / "public"), lambda: Sources(()))
 
     def _sources(self) -> Sources:
         settings = (self._contents / _SETTINGS).read_bytes()
         stored = _Settings.model_validate_json(settings)
         texts = read_table(self._contents, "records")["json"].to_pylist()
-        batches = tuple(Batch.model_validate_json(text) for text in texts)
-        return Sources(batches, stored.labels, stored.rules)
-
-
-class _Settings(BaseModel):
-    rules: Rules
-    labels: dict[str, Labels]
+        return Sources(tuple(map(Batch.model_validate_json, texts)), stored.labels, stored.rules)
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
@@ -201,38 +138,41 @@ def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
         index: The index that it will be used with, to see that it holds the same passages.
 
     Raises:
-        NotAGraph, UnknownGraphFormat, DamagedGraph, GraphOutdated: See their messages.
+        InputError: The folder holds no finished graph.
+        UnknownFormat: Another version wrote it.
+        DamagedFile: A file is missing or has another size.
+        GraphOutdated: The index holds other passages.
     """
     folder = Path(path)
-    while True:
+
+    def read(folder: Path) -> GraphManifest:
         manifest = read_manifest(folder)
         if index is not None and index.fingerprint != manifest.index:
-            raise GraphOutdated(folder)
-        try:
-            _check_sizes(folder, manifest)
-            return StoredGraph(folder, manifest)
-        except (DamagedGraph, FileNotFoundError):
-            # A writer may have put new contents in place since the manifest was read.
-            if read_manifest(folder) == manifest:
-                raise
+            raise GraphOutdated(
+                f"the graph in {folder} was built from other passages than the index holds",
+                expected="the same",
+                remedy="run `ga-dspy graph update`, which reads only what is new",
+            )
+        return manifest
+
+    return open_current(folder, read, partial(StoredGraph, folder))
 
 
 def read_manifest(folder: Path) -> GraphManifest:
     """Read the manifest of a graph folder.
 
     Raises:
-        NotAGraph: There is none.
-        UnknownGraphFormat: It was written by another version, or is no manifest.
+        InputError: There is none.
+        UnknownFormat: It was written by another version, or is no manifest.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise NotAGraph(folder, (folder / JOURNAL).is_file())
-    try:
-        return GraphManifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "file"
-        raise UnknownGraphFormat(path, f"{place}: {first['msg']}") from error
+    if not (folder / MANIFEST).is_file():
+        found, remedy = f"no {MANIFEST}", "build it there"
+        if (folder / JOURNAL).is_file():
+            found = "a build that was not finished"
+            remedy = "run the same build again: what was read is kept"
+        expected = "a folder written by `ga-dspy graph build`"
+        raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
+    return GraphManifest.read(folder, "a graph")
 
 
 def store(
@@ -240,65 +180,19 @@ def store(
     graph: CorpusGraph,
     communities: Sequence[Community],
     manifest: GraphManifest,
-) -> GraphManifest:
+) -> None:
     """Write a graph as the manifest's generation and make it the current one."""
-    target = folder / manifest.contents
-    if target.exists():
-        shutil.rmtree(target)
-    _write(target / "whole", graph.tables)
-    if graph.labels_in_use:
-        _write(target / "public", graph.public.tables)
     sources = graph.sources
-    settings = _Settings(rules=sources.rules, labels=dict(sources.labels))
-    (target / _SETTINGS).write_text(settings.model_dump_json(), encoding="utf-8")
-    write_table(target, "records", _records(sources.batches))
-    write_table(target, "communities", _community_table(communities))
-    manifest = manifest.model_copy(update={"files": describe_files(folder, target)})
-    _replace(folder / MANIFEST, manifest.model_dump_json(indent=2))
-    for old in folder.glob("contents-*"):
-        if old.name != manifest.contents:
-            shutil.rmtree(old)
-    return manifest
 
+    def save(target: Path) -> None:
+        graph.tables.save(target / "whole")
+        if graph.labels_in_use:
+            graph.public.tables.save(target / "public")
+        settings = _Settings(rules=sources.rules, labels=dict(sources.labels))
+        (target / _SETTINGS).write_text(settings.model_dump_json(), encoding="utf-8")
+        texts = (batch.model_dump_json(exclude_defaults=True) for batch in sources.batches)
+        write_table(target, "records", arrow_table("records", ({"json": text} for text in texts)))
+        rows = (community._asdict() for community in communities)
+        write_table(target, "communities", arrow_table("communities", rows))
 
-def _write(folder: Path, tables: Tables) -> None:
-    folder.mkdir(parents=True)
-    tables.save(folder)
-
-
-def _records(batches: Sequence[Batch]) -> Any:
-    texts = [batch.model_dump_json(exclude_defaults=True) for batch in batches]
-    return pyarrow().table({"json": pyarrow().array(texts, pyarrow().large_string())})
-
-
-def _community_table(communities: Sequence[Community]) -> Any:
-    pa = pyarrow()
-    ints = pa.list_(pa.int32())
-    return pa.table(
-        {
-            "key": pa.array([c.key for c in communities], pa.string()),
-            "level": pa.array([c.level for c in communities], pa.int32()),
-            "parent": pa.array([c.parent for c in communities], pa.int32()),
-            "nodes": pa.array([c.nodes for c in communities], ints),
-            "edges": pa.array([c.edges for c in communities], ints),
-        }
-    )
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put a file in place in one step: readers see the old one or the new one."""
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
-def _check_sizes(folder: Path, manifest: GraphManifest) -> None:
-    for name, stored in manifest.files.items():
-        path = folder / name
-        if not path.is_file():
-            raise DamagedGraph(path, "is missing", f"{stored.bytes} bytes")
-        if (found := path.stat().st_size) != stored.bytes:
-            raise DamagedGraph(path, f"has {found} bytes", f"{stored.bytes} bytes")
+    manifest.put(folder, save)

@@ -1,4 +1,4 @@
-"""Demonstrations: what one may teach, what is taken off a program, how they read."""
+"""Demonstrations: what one may teach, what is removed from a program, how they read."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ import pydantic
 
 from ga_dspy.eval import f1, normalise
 from ga_dspy.grounding import ground
-from ga_dspy.optimize.turns import aimless, searches
+from ga_dspy.optimize.metric import cited_in
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.programs.ircot import conclusion
+from ga_dspy.programs.baselines import conclusion
 from ga_dspy.signatures import GraphProposal
+from ga_dspy.signatures.prompt import free_text
+from ga_dspy.text import fold, mentions
 
 _BLOCK = re.compile(r"^\[(\d+)\] (.*)\n(.*)$", re.MULTILINE)
+_LABEL = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
+_TRIED = re.compile(r"^\d+\. (.*) => ", re.MULTILINE)
+_SEARCHED = re.compile(r"^Search: (.*)$", re.MULTILINE)
 _CUT = "<TRUNCATED FOR BREVITY>"  # what SIMBA leaves of a long input
 _MARK = "augmented"
 
 
 class Sanitised(NamedTuple):
-    """A program whose demos may be kept, and why each of the others was taken off."""
+    """A program whose demos may be kept, and why each of the others was removed."""
 
     program: MultiHopProgram
     dropped: tuple[str, ...]
@@ -34,11 +39,6 @@ def sanitise(
 ) -> Sanitised:
     """Take off every demo that would teach a fault, and from the others what is no field.
 
-    A demo is taken off where it shows feedback (so a second attempt), an item of the graph that
-    its passages do not support (so a rejected attempt, or one that leans on passages the demo
-    does not show), a guess from memory, a wrong candidate or answer, a turn that leads nowhere,
-    or a cut-off input.
-
     Args:
         program: The compiled program; left as it is.
         train: The questions the demos are from, with their answers.
@@ -47,14 +47,15 @@ def sanitise(
     answers = {normalise(e.question): tuple(e.get("answers") or (e.answer,)) for e in train}
     clean, dropped = program.deepcopy(), []
     for name, predictor in clean.named_predictors():
-        kept = []
+        kept, signature = [], predictor.signature
         for number, demo in enumerate(predictor.demos, 1):
             gold = answers.get(normalise(str(demo.get("question", ""))), ())
-            fault = next(faults(demo, predictor.signature, gold, threshold), "")
-            if fault:
+            if fault := next(faults(demo, signature, gold, threshold), ""):
                 dropped.append(f"{name}, demo {number}: {fault}")
-            else:
-                kept.append(_fields_only(demo, predictor.signature))
+                continue
+            shown = {k: v for k, v in demo.items() if k in signature.fields or k == _MARK}
+            inputs = [k for k in signature.input_fields if k in shown]
+            kept.append(dspy.Example(**shown).with_inputs(*inputs))
         predictor.demos = kept
     return Sanitised(clean, tuple(dropped))
 
@@ -65,7 +66,12 @@ def faults(
     gold: Sequence[str] = (),
     threshold: float = 1.0,
 ) -> Iterator[str]:
-    """What a demo would teach that it must not."""
+    """What a demo would teach that it must not.
+
+    Feedback (so a second attempt), an item of the graph that its passages do not support (so a
+    rejected attempt, or one that leans on passages the demo does not show), a guess from memory, a
+    wrong candidate or answer, a turn that leads nowhere, a cut-off input.
+    """
     if demo.get("feedback"):
         yield "it shows feedback on an earlier attempt"
     if any(_CUT in str(value) for value in demo.values()):
@@ -75,7 +81,7 @@ def faults(
         yield f"it lacks {', '.join(missing)}"
     if "additions" in demo:
         yield from _ungrounded(demo)
-    yield from aimless(demo, signature)
+    yield from _aimless(demo, signature)
     if demo.get("verdict") == "not in passages":
         yield "it answers what its passages do not hold"
     if gold:
@@ -92,15 +98,6 @@ def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
         yield f"its passages do not support {item}"
 
 
-def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> Iterator[str]:
-    given = demo.get("answer", conclusion(str(demo.get("thought", ""))))
-    if given is not None and not searches(demo) and f1(str(given), gold) < threshold:
-        yield f"its answer {str(given)!r} is not the right one"
-    candidate = str(demo.get("candidate") or "")
-    if demo.get("judgement") == "sufficient" and candidate and f1(candidate, gold) == 0.0:
-        yield f"it calls the wrong candidate {candidate!r} sufficient"
-
-
 def shown_passages(text: str) -> dict[int, Passage]:
     r"""The passages of a prompt, by label.
 
@@ -113,9 +110,50 @@ def shown_passages(text: str) -> dict[int, Passage]:
     }
 
 
-def _fields_only(demo: Any, signature: type[dspy.Signature]) -> dspy.Example:
-    kept = {k: v for k, v in demo.items() if k in signature.fields or k == _MARK}
-    return dspy.Example(**kept).with_inputs(*(k for k in signature.input_fields if k in kept))
+def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterator[str]:
+    """A turn of a search that leads nowhere, or leans on nothing.
+
+    Repeating a thought or a query, neither thinking nor searching nor answering, answering
+    without having read the answer, notes that cite what was not shown.
+    """
+    outputs = {name: free_text(str(demo.get(name) or "")) for name in signature.output_fields}
+    transcript = str(demo.get("transcript", ""))
+    query = outputs.get("next_query") or outputs.get("query")
+    earlier = [*_TRIED.findall(str(demo.get("tried", ""))), *_SEARCHED.findall(transcript)]
+    if query and fold(query) in map(fold, earlier):
+        yield f"it repeats the query {query!r}"
+    if "thoughts" in demo and "thought" in demo:
+        if not outputs["thought"]:
+            yield "it has no thought"
+        elif outputs["thought"] in str(demo["thoughts"]).splitlines():
+            yield "it repeats a thought"
+    if "transcript" in demo and "answer" in demo and not _searches(demo):
+        answer = outputs["answer"]
+        if not answer:
+            yield "it neither searches nor answers"
+        elif fold(answer) not in ("yes", "no") and not mentions(answer, transcript):
+            yield f"its transcript does not hold the answer {answer!r}"
+        elif not _LABEL.search(transcript):
+            yield "it answers without having read a passage"
+    if "notes" in outputs:
+        shown = {int(label) for label in _LABEL.findall(str(demo.get("passages", "")))}
+        shown |= {*cited_in(str(demo.get("notes_so_far", "")))}
+        if unknown := [str(label) for label in cited_in(outputs["notes"]) if label not in shown]:
+            yield f"its notes cite passages that it does not show: {', '.join(unknown)}"
+
+
+def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> Iterator[str]:
+    given = demo.get("answer", conclusion(str(demo.get("thought", ""))))
+    if given is not None and not _searches(demo) and f1(str(given), gold) < threshold:
+        yield f"its answer {str(given)!r} is not the right one"
+    candidate = str(demo.get("candidate") or "")
+    if demo.get("judgement") == "sufficient" and candidate and f1(candidate, gold) == 0.0:
+        yield f"it calls the wrong candidate {candidate!r} sufficient"
+
+
+def _searches(demo: Mapping[str, Any]) -> bool:
+    """Whether a turn that may search or answer searches."""
+    return "transcript" in demo and bool(demo.get("query")) and not demo.get("answer")
 
 
 def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHopProgram:
@@ -139,17 +177,11 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
 
 def prompts(program: MultiHopProgram) -> dict[str, str]:
     """Instruction and demos of each predictor, for a person to read."""
-    return {
-        name: "\n\n".join(
-            [
-                predictor.signature.instructions,
-                *(_readable(n, demo) for n, demo in enumerate(predictor.demos, 1)),
-            ]
-        )
-        for name, predictor in program.named_predictors()
-    }
-
-
-def _readable(number: int, demo: Any) -> str:
-    lines = [f"{name}: {value}" for name, value in demo.items() if name != _MARK]
-    return "\n".join([f"--- demo {number} ---", *lines])
+    read = {}
+    for name, predictor in program.named_predictors():
+        demos = [
+            "\n".join([f"--- demo {n} ---", *(f"{k}: {v}" for k, v in demo.items() if k != _MARK)])
+            for n, demo in enumerate(predictor.demos, 1)
+        ]
+        read[name] = "\n\n".join([predictor.signature.instructions, *demos])
+    return read

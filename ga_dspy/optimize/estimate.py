@@ -6,40 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dspy
+from dspy.clients.model_metadata import model_info, rate
 
-from ga_dspy.errors import GaDspyError
-from ga_dspy.optimize.budget import Caps
-from ga_dspy.optimize.ledgered import EMBEDDED
-from ga_dspy.optimize.recipes.base import Recipe, Work
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.optimize.recipes import Recipe
+from ga_dspy.optimize.spending import Caps
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.tokens import estimate_tokens
+from ga_dspy.text import estimate_tokens
 
-_LOOKED_AT = 3
+_SAMPLES = 3
 _FRAME = 400  # tokens of field names and descriptions, the graph, and the completion
 _COMPLETION = 150
 _PROPOSAL = 3_000
 
 
-class PriceUnknown(GaDspyError):
-    """A cap of money was set for an LM whose price is not known."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"{model} has no known price, so a cap of money could not be held; expected LMs in "
-            "DSPy's price list; cap calls or tokens instead (--max-calls, --max-tokens)"
-        )
-        self.model = model
-
-
-class Price(NamedTuple):
-    """US dollars a token."""
-
-    prompt: float
-    completion: float
-
-
 class Estimate(NamedTuple):
-    """About what a compilation costs; repeated calls, which are free, are not taken off.
+    """About what a compilation costs; repeated calls, which are free, are counted too.
 
     Attributes:
         questions: Runs of the program, before and after on the held-out questions among them.
@@ -62,6 +45,26 @@ class Estimate(NamedTuple):
         )
 
 
+class Declined(GaDspyError):
+    """The estimate was not agreed to."""
+
+    def __init__(self, cost: Estimate) -> None:
+        super().__init__(
+            f"compiling would take {cost}",
+            expected="a yes",
+            remedy="nothing was spent: agree, choose a smaller recipe or fewer questions, or set "
+            "a cap",
+        )
+        self.cost = cost
+
+
+class Price(NamedTuple):
+    """US dollars a token."""
+
+    prompt: float
+    completion: float
+
+
 def estimate(
     program: MultiHopProgram,
     recipe: Recipe,
@@ -78,40 +81,40 @@ def estimate(
         samples: Questions to look at; they are searched for, and no LM is called.
         lms: The LMs by role, "task" among them.
     """
-    predictors = len(program.predictors())
-    work = recipe.work(sizes["train"], sizes["validation"], predictors)
-    work = work._replace(questions=work.questions + sizes["validation"])
-    demos = 1 + getattr(recipe, "demos", 0) / 2
-    calls, prompt = calls_a_question(program), prompt_tokens(program, samples)
-    tried, held_out = work.questions * calls, 2 * sizes["held out"] * calls
-    tokens = int(tried * prompt * demos + held_out * prompt * (1 + demos) / 2)
-    return Estimate(
-        questions=work.questions + 2 * sizes["held out"],
-        calls=tried + held_out + work.proposals,
-        tokens=tokens + work.proposals * _PROPOSAL,
-        money=_money(work, tokens, tried + held_out, lms),
-    )
-
-
-def calls_a_question(program: MultiHopProgram) -> int:
-    """LM calls of a typical question: half of the steps it may take, then the answer."""
+    work = recipe.work(sizes["train"], sizes["validation"], len(program.predictors()))
+    # A typical question needs half of the steps it may have, then the answer.
     settings = program.settings()
     steps = (int(settings.get("max_steps", 0)) + 1) // 2
     each = 1 if settings.get("fused", True) or settings.get("index") is None else 2
-    return steps * each + 1
+    tried = (work.questions + sizes["validation"]) * (steps * each + 1)
+    held_out = 2 * sizes["held out"] * (steps * each + 1)
+    demos, prompt = 1 + getattr(recipe, "demos", 0) / 2, _prompt_tokens(program, samples)
+    tokens = int(tried * prompt * demos + held_out * prompt * (1 + demos) / 2)
+    task = price_of(lms["task"])
+    proposer = price_of(lms.get("reflection") or lms.get("prompt") or lms["task"])
+    money = None
+    if task is not None and proposer is not None:
+        completion = (tried + held_out) * _COMPLETION
+        money = task.prompt * (tokens - completion) + task.completion * completion
+        money += (proposer.prompt + proposer.completion) * work.proposals * _PROPOSAL / 2
+    return Estimate(
+        questions=work.questions + sizes["validation"] + 2 * sizes["held out"],
+        calls=tried + held_out + work.proposals,
+        tokens=tokens + work.proposals * _PROPOSAL,
+        money=money,
+    )
 
 
-def prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) -> int:
+def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) -> int:
     """Tokens of a typical call without demos."""
-    found = [
-        passage
-        for example in samples[:_LOOKED_AT]
-        for passage in program.retriever.search(example.question, program.k)
-    ]
-    passages = sum(estimate_tokens(passage.content) for passage in found)
-    instructions = sum(estimate_tokens(p.signature.instructions) for p in program.predictors())
-    looked_at = max(1, len(samples[:_LOOKED_AT]))
-    return passages // looked_at + instructions // len(program.predictors()) + _FRAME
+    asked, predictors = samples[:_SAMPLES], program.predictors()
+    passages = sum(
+        estimate_tokens(passage.content)
+        for example in asked
+        for passage in program.retriever(example.question, program.k)
+    )
+    instructions = sum(estimate_tokens(p.signature.instructions) for p in predictors)
+    return passages // max(1, len(asked)) + instructions // len(predictors) + _FRAME
 
 
 def price_of(lm: Any) -> Price | None:
@@ -122,38 +125,25 @@ def price_of(lm: Any) -> Price | None:
     """
     if lm.model == EMBEDDED:
         return Price(0.0, 0.0)
-    settings = getattr(lm, "kwargs", {})
-    if not isinstance(getattr(lm, "engine", None), str) or settings.get("api_base"):
+    if not isinstance(getattr(lm, "engine", None), str) or lm.kwargs.get("api_base"):
         return None
-    from dspy.clients.model_metadata import model_info, rate
-
     provider, _, model = lm.model.partition("/")
     info = model_info(provider, model)
-    prompt, said = rate(info, "input_cost_per_token"), rate(info, "output_cost_per_token")
-    return None if prompt is None or said is None else Price(prompt, said)
+    prompt, completion = rate(info, "input_cost_per_token"), rate(info, "output_cost_per_token")
+    return None if prompt is None or completion is None else Price(prompt, completion)
 
 
 def check_prices(lms: Mapping[str, dspy.BaseLM], caps: Caps) -> None:
     """Check that a cap of money can be held.
 
     Raises:
-        PriceUnknown: It is set, and an LM has no known price.
+        InputError: It is set, and an LM has no known price.
     """
-    if caps.money is not None:
-        for lm in lms.values():
-            if price_of(lm) is None:
-                raise PriceUnknown(lm.model)
-
-
-def _money(work: Work, tokens: int, calls: int, lms: Mapping[str, dspy.BaseLM]) -> float | None:
-    task = price_of(lms["task"])
-    proposer = price_of(lms.get("reflection") or lms.get("prompt") or lms["task"])
-    if task is None or proposer is None:
-        return None
-    said = calls * _COMPLETION
-    proposals = work.proposals * _PROPOSAL / 2
-    return (
-        task.prompt * (tokens - said)
-        + task.completion * said
-        + (proposer.prompt + proposer.completion) * proposals
-    )
+    if caps.money is None:
+        return
+    if unknown := [lm.model for lm in lms.values() if price_of(lm) is None]:
+        raise InputError(
+            f"{unknown[0]} has no known price, so a cap of money could not be held",
+            expected="LMs in DSPy's price list",
+            remedy="cap calls or tokens instead (--max-calls, --max-tokens)",
+        )

@@ -18,7 +18,7 @@ from ga_dspy.drawing import (
     whole_numbers,
 )
 from ga_dspy.eval import Report
-from ga_dspy.optimize.record import Candidate, Outcome
+from ga_dspy.optimize.trials import Candidate, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,9 +73,9 @@ def _cost_of_a_question(axes: Axes, before: Report, after: Report) -> None:
     axes.plot(spent, [before.f1, after.f1], color=GREY, lw=1, ls="--")
     # The labels on either side, since the points may lie close to one another.
     sides = (1, -1) if spent[0] > spent[1] else (-1, 1)
-    named = (("before", before, _BEFORE), ("after", after, _AFTER))
+    points = (("before", before, _BEFORE), ("after", after, _AFTER))
     for (when, report, colour), x, interval, side in zip(
-        named, spent, intervals, sides, strict=True
+        points, spent, intervals, sides, strict=True
     ):
         away = reach(report.f1, interval)
         axes.errorbar([x], [report.f1], away, fmt="o", ms=8, lw=1.6, capsize=4, color=colour)

@@ -1,4 +1,4 @@
-"""Every program that was scored while compiling: for the live line, and to keep the best."""
+"""Trials: what a compilation tried, and what it came to."""
 
 from __future__ import annotations
 
@@ -7,22 +7,145 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import dspy
 from dspy.utils.callback import BaseCallback
 
-from ga_dspy.optimize.budget import Account
-from ga_dspy.optimize.record import Candidate
+from ga_dspy.eval import Report
+from ga_dspy.optimize.spending import Ledger
 from ga_dspy.programs import MultiHopProgram
 
-_FEWEST = 5
+_FEWEST = 5  # questions of a partial score that is worth noting
+
+
+class Candidate(NamedTuple):
+    """A program that the recipe tried, at the moment its score was known.
+
+    Attributes:
+        number: From 1, in the order they were tried.
+        score: Mean score on the questions it was tried on, in percent.
+        best: The best score of a candidate up to now, in percent.
+        calls: LM calls of the whole compilation up to now, replayed ones among them.
+        tokens: Tokens of those calls.
+        seconds: Since the compilation began.
+        description: What it is, in a few words ("3 demos; 50 questions").
+    """
+
+    number: int
+    score: float
+    best: float
+    calls: int
+    tokens: int
+    seconds: float
+    description: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a compilation bought and what it cost.
+
+    Attributes:
+        recipe: Its name on the command line.
+        parameters: Its settings, as JSON values.
+        before: The program as it was given, on the held-out questions.
+        after: The compiled program, on the same questions.
+        held_out: Which questions those are: "test", or "validation", which the recipe has seen.
+        p_value: Of the paired permutation test on F1, two-sided.
+        better: F1 is higher and the p-value under 0.05.
+        calls: LM calls, replayed ones among them, both held-out runs too.
+        tokens: Prompt and completion tokens of those calls.
+        money: What they cost in US dollars; None where an LM has no known price.
+        replayed: How many of the calls were finished in an earlier run and not made again.
+        seconds: From start to end, of this run.
+        candidates: Every program tried, in order.
+        stopped: Which cap ended the recipe early; empty where it came to its end.
+        prompts_before: Instruction and demos by predictor, readable.
+        prompts_after: The same of the compiled program.
+        dropped_demos: Demos that were removed since they would teach a fault, and why.
+        data: Fingerprints and sizes of the question sets, by role.
+        lms: Model name by role ("task", "reflection", "prompt", "teacher").
+        artifact: The folder it was saved into.
+    """
+
+    recipe: str
+    parameters: dict[str, Any]
+    before: Report
+    after: Report
+    held_out: str
+    p_value: float
+    better: bool
+    calls: int
+    tokens: int
+    money: float | None
+    replayed: int
+    seconds: float
+    candidates: tuple[Candidate, ...]
+    stopped: str
+    prompts_before: dict[str, str]
+    prompts_after: dict[str, str]
+    dropped_demos: tuple[str, ...]
+    data: dict[str, dict[str, Any]]
+    lms: dict[str, str]
+    artifact: Path
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return "better" if self.better else "no better than before"
+
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json: scores in percent, intervals of 95 %."""
+        reports = {"before": self.before.summary(), "after": self.after.summary()}
+        scores = {
+            f"{score}_{when}": report[score]
+            for score in ("f1", "ci95", "em")
+            for when, report in reports.items()
+        }
+        return {
+            "recipe": self.recipe,
+            "parameters": self.parameters,
+            "held_out": self.held_out,
+            "n": reports["after"]["n"],
+            **scores,
+            "p_value": round(self.p_value, 5),
+            "verdict": self.verdict,
+            "calls": self.calls,
+            "replayed": self.replayed,
+            "tokens": self.tokens,
+            "money": self.money,
+            "seconds": round(self.seconds, 1),
+            "stopped": self.stopped,
+            "candidates": [candidate._asdict() for candidate in self.candidates],
+            "dropped_demos": list(self.dropped_demos),
+            "data": self.data,
+            "lms": self.lms,
+        }
+
+
+class Tracker(Protocol):
+    """Follows a compilation; `ga_dspy.optimize.tracking` has the one for MLflow."""
+
+    def start(self, name: str, parameters: dict[str, Any], data: dict[str, dict[str, Any]]) -> None:
+        """The compilation called `name` begins."""
+
+    def candidate(self, c: Candidate) -> None:
+        """A program was tried."""
+
+    def finish(self, outcome: Outcome) -> None:
+        """It came to its end, by itself or by a cap; the artifact is written."""
+
+    def fail(self, error: BaseException) -> None:
+        """It ended without an outcome."""
 
 
 class Trial(NamedTuple):
     """A program with its mean score in percent; `whole` if on all validation questions."""
 
     program: MultiHopProgram
+    mark: str
     score: float
     whole: bool
 
@@ -33,7 +156,7 @@ class Trials(BaseCallback):
     Args:
         given: The program that is compiled.
         validation: The questions whose mean score decides.
-        account: What has been spent.
+        ledger: Of what has been spent.
         tell: Called with each new candidate.
         model: Name of the task LM; a predictor that has it as its own is as one that has none.
     """
@@ -42,13 +165,13 @@ class Trials(BaseCallback):
         self,
         given: MultiHopProgram,
         validation: Sequence[dspy.Example],
-        account: Account,
+        ledger: Ledger,
         tell: Callable[[Candidate], None],
         model: str = "",
     ) -> None:
-        self._given, self._account, self._tell, self._model = given, account, tell, model
+        self._given, self._ledger, self._tell, self._model = given, ledger, tell, model
         self._validation = frozenset(example.question for example in validation)
-        self._running: dict[str, tuple[Any, list[str]]] = {}
+        self._running: dict[str, tuple[Any, set[str]]] = {}
         self._known: set[str] = set()
         self._singles: dict[str, tuple[MultiHopProgram, dict[str, float]]] = {}
         self._lock = threading.Lock()
@@ -59,84 +182,69 @@ class Trials(BaseCallback):
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note which program is tried on which questions."""
         devset = inputs.get("devset") or instance.devset
-        self._running[call_id] = inputs["program"], [example.question for example in devset]
+        self._running[call_id] = inputs["program"], {example.question for example in devset}
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
-        """Take the score, unless the evaluation broke off or was not on validation questions."""
+        """Keep the score, unless the evaluation broke off or was not on validation questions."""
         program, questions = self._running.pop(call_id)
-        if exception is None and set(questions) <= self._validation:
-            self.note(program, float(outputs.score), len(set(questions)))
-
-    def note(self, program: Any, score: float, questions: int) -> None:
-        """A program has a mean score (percent) on so many of the validation questions."""
-        whole = questions == len(self._validation)
-        if whole or questions >= _FEWEST:
+        whole = questions == self._validation
+        enough = whole or (questions < self._validation and len(questions) >= _FEWEST)
+        if exception is None and enough:
             kept = transplanted(self._given, program, self._model)
-            self._add(Trial(kept, score, whole), "" if whole else f"{questions} questions")
+            on = "" if whole else f"; on {len(questions)} questions"
+            self._add(Trial(kept, fingerprint(kept), float(outputs.score), whole), on)
 
-    def note_one(self, program: Any, question: str, score: float, batch: int) -> None:
+    def note(self, program: Any, question: str, score: float, batch: int) -> None:
         """A program has a score (percent) on one train question; after a batch, it is a trial."""
         kept = transplanted(self._given, program, self._model)
-        if fingerprint(kept) == fingerprint(self._given):
+        mark = fingerprint(kept)
+        if mark == fingerprint(self._given):
             return
         with self._lock:
-            first, scores = self._singles.setdefault(fingerprint(kept), (kept, {}))
+            first, scores = self._singles.setdefault(mark, (kept, {}))
             scores[question] = score
             mean = sum(scores.values()) / len(scores)
             complete = len(scores) == batch
         if complete:
-            self._add(Trial(first, mean, whole=False), f"{batch} train questions")
+            self._add(Trial(first, mark, mean, whole=False), f"; on {batch} train questions")
 
     def _add(self, trial: Trial, on: str) -> None:
-        mark = f"{fingerprint(trial.program)} {on}"
         with self._lock:
-            if mark in self._known:
+            if trial.mark + on in self._known:
                 return
-            self._known.add(mark)
+            self._known.add(trial.mark + on)
             self.trials.append(trial)
-            changes = described(trial.program, self._given)
-            candidate = self._candidate(trial.score, f"{changes}; on {on}" if on else changes)
+            best, spent = self.best(), self._ledger.spent
+            candidate = Candidate(
+                number=len(self.candidates) + 1,
+                score=round(trial.score, 2),
+                best=round(best.score if best else trial.score, 2),
+                calls=spent.calls,
+                tokens=spent.tokens,
+                seconds=round(time.monotonic() - self._begun, 1),
+                description=_changes(trial.program, self._given) + on,
+            )
             self.candidates.append(candidate)
         self._tell(candidate)
-
-    def promising(self) -> MultiHopProgram | None:
-        """Of the programs not scored on all validation questions, the one that looks best."""
-        part = [t for t in self.trials if not t.whole and self.scored(t.program) is None]
-        best = max(part, key=lambda trial: trial.score, default=None)
-        return best.program if best else None
-
-    def discard(self, program: MultiHopProgram) -> None:
-        """Leave a program out of the choice: it may not be kept."""
-        mark = fingerprint(program)
-        with self._lock:
-            self.trials = [t for t in self.trials if fingerprint(t.program) != mark]
 
     def best(self) -> Trial | None:
         """The program with the highest score on all validation questions; of equals the first."""
         whole = [trial for trial in self.trials if trial.whole]
         return max(whole, key=lambda trial: trial.score, default=None)
 
-    def scored(self, program: MultiHopProgram) -> float | None:
-        """The score of a program on all validation questions, where it is known."""
-        mark = fingerprint(program)
-        return next(
-            (t.score for t in self.trials if t.whole and fingerprint(t.program) == mark), None
-        )
+    def promising(self) -> MultiHopProgram | None:
+        """Of the programs not scored on all validation questions, the one that looks best."""
+        scored = {trial.mark for trial in self.trials if trial.whole}
+        part = [trial for trial in self.trials if trial.mark not in scored]
+        best = max(part, key=lambda trial: trial.score, default=None)
+        return best.program if best else None
 
-    def _candidate(self, score: float, description: str) -> Candidate:
-        whole = [trial.score for trial in self.trials if trial.whole]
-        spent = self._account.spent
-        return Candidate(
-            number=len(self.candidates) + 1,
-            score=round(score, 2),
-            best=round(max(whole, default=score), 2),
-            calls=spent.calls,
-            tokens=spent.tokens,
-            seconds=round(time.monotonic() - self._begun, 1),
-            description=description,
-        )
+    def discard(self, rejected: Trial) -> None:
+        """Leave a program out of the choice: it may not be kept."""
+        with self._lock:
+            self.trials = [trial for trial in self.trials if trial.mark != rejected.mark]
 
 
 def transplanted(given: MultiHopProgram, candidate: Any, model: str = "") -> MultiHopProgram:
@@ -148,10 +256,9 @@ def transplanted(given: MultiHopProgram, candidate: Any, model: str = "") -> Mul
     copied: MultiHopProgram = given.deepcopy()
     prompts = dict(candidate.named_predictors())
     for name, predictor in copied.named_predictors():
-        signature = prompts[name].signature
+        signature, own = prompts[name].signature, prompts[name].lm
         predictor.signature = signature.with_instructions(signature.instructions)
         predictor.demos = list(prompts[name].demos)
-        own = prompts[name].lm
         predictor.lm = None if own is None or own.model == model else own
     return copied
 
@@ -171,7 +278,7 @@ def fingerprint(program: MultiHopProgram) -> str:
     return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
 
 
-def described(program: MultiHopProgram, given: MultiHopProgram) -> str:
+def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
     """What a program has that the given one has not, in a few words."""
     before = dict(given.named_predictors())
     changes = []

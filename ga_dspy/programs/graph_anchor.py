@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import dspy
 
+from ga_dspy.errors import InputError
 from ga_dspy.graph import (
     KnowledgeGraph,
     connects,
+    distances,
     evidence_chain,
     linearise,
+    named_in,
     prune,
 )
-from ga_dspy.grounding import Dropped, Grounding, ground
 from ga_dspy.passage import Passage
-from ga_dspy.programs.answering import Conclusion
-from ga_dspy.programs.base import one_of, whole
-from ga_dspy.programs.conversation import Ask, Request
-from ga_dspy.programs.iterative import IterativeProgram
-from ga_dspy.programs.prediction import EvidenceLink, Step, chain_links
-from ga_dspy.programs.predictors import (
-    AnswerFrom,
-    IndexKind,
-    Stop,
-    check_combination,
-    signatures,
+from ga_dspy.programs.calls import Conversation, Labelled, ask, ask_grounded
+from ga_dspy.programs.program import (
+    Conclusion,
+    EvidenceLink,
+    IterativeProgram,
+    Reading,
+    Signatures,
+    State,
+    Step,
+    chain_links,
+    fit_passages,
+    setting,
 )
-from ga_dspy.programs.progress import Judged, Progress
-from ga_dspy.programs.reading import Reading, fit
-from ga_dspy.programs.reformulate import reformulated
-from ga_dspy.programs.salvage import StepFailed, asked, retrace
-from ga_dspy.signatures import GraphProposal
-from ga_dspy.signatures.prompt import EMPTY, said
-from ga_dspy.tokens import TokenCounter, estimate_tokens
+from ga_dspy.signatures import (
+    IndexKind,
+    ReadAndJudge,
+    ReadNotesAndJudge,
+    UpdateGraph,
+    UpdateNotes,
+    answer_signature,
+    judge_signature,
+)
+from ga_dspy.signatures.prompt import EMPTY, free_text
+from ga_dspy.text import fold, mentions
 
 
 class GraphAnchor(IterativeProgram):
@@ -49,218 +57,189 @@ class GraphAnchor(IterativeProgram):
 
     - "sufficient" with a next query: the query is ignored.
     - "insufficient" without a next query, or with one already tried: a query is made from the
-      graph (`reformulate.py`); if that was tried too, the search ends.
+      graph (`query_from_graph`); if that was tried too, the search ends.
     - a query that brings nothing new: a query is made from the graph, once; if that brings
       nothing new either, the search ends.
     - a read step whose output is unusable twice: the step carries the failure, the search ends,
       and the answer rests on what was read until then.
 
+    Where not all passages fit in the answer's prompt, those that carry the graph's facts are
+    served first.
+
     Args:
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
-        max_steps: The most rounds of retrieval (the paper's T).
-        k: Passages a round.
-        fused: Index and judge in one LM call (n + 1 calls for n steps) or in two (2n + 1).
-        index: What is kept while reading: "graph", "text" (running notes) or None.
-        answer_from: What the final answer sees: "both", "passages" or "graph" (the index).
-        stop: "judge", or "judge+path": accept "sufficient" only where the graph connects an
-            entity of the question to the candidate.
-        feedback_rounds: How often a step's ungrounded items are sent back before they are dropped.
-        graph_tokens: Budget for the graph in a prompt; farthest entities are left out first.
-        passage_tokens: Budget for the passages in a prompt; those that carry the graph's facts
-            are served first.
-        token_budget: About as many tokens as a question may cost; None for no limit.
-        abstain: Give an empty answer where no passage supports one.
-        count: Counts the tokens of a text.
     """
 
-    def __init__(
-        self,
-        retriever: Any,
-        *,
-        max_steps: int = 4,
-        k: int = 5,
-        fused: bool = True,
-        index: IndexKind = "graph",
-        answer_from: AnswerFrom = "both",
-        stop: Stop = "judge",
-        feedback_rounds: int = 1,
-        graph_tokens: int = 1500,
-        passage_tokens: int = 6000,
-        token_budget: int | None = None,
-        abstain: bool = False,
-        count: TokenCounter = estimate_tokens,
-    ) -> None:
-        super().__init__(
-            retriever,
-            max_steps=max_steps,
-            k=k,
-            passage_tokens=passage_tokens,
-            token_budget=token_budget,
-            abstain=abstain,
-            count=count,
-        )
-        self.fused = fused
-        self.index: IndexKind = one_of("index", index, ("graph", "text", None))
-        self.answer_from = one_of("answer_from", answer_from, ("both", "passages", "graph"))
-        self.stop = one_of("stop", stop, ("judge", "judge+path"))
-        self.feedback_rounds = whole("feedback_rounds", feedback_rounds, 0)
-        self.graph_tokens = whole("graph_tokens", graph_tokens, 50)
-        check_combination(self.index, self.answer_from, self.stop)
-        for name, signature in signatures(fused, self.index, self.answer_from).items():
-            setattr(self, name, dspy.Predict(signature))
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make this program again, but for the retriever and the counter."""
-        names = ("fused", "index", "answer_from", "stop", "feedback_rounds", "graph_tokens")
-        return {**{name: getattr(self, name) for name in names}, **super().settings()}
-
-    def _retrieve(
-        self, progress: Progress, step: Step
-    ) -> Generator[Request, Any, tuple[Step, dict[int, Passage]]]:
-        """Search; where that brings nothing new, once more with a query made from the graph."""
-        step, fresh = yield from self._search(progress, step, step.query)
-        if fresh:
-            return step, fresh
-        other = reformulated(progress.question, progress.graph, progress.reading)
-        if not other:
-            return step, {}
-        step = step.model_copy(update={"reformulated": other})
-        return (yield from self._search(progress, step, other))
-
-    def _read(
-        self, progress: Progress, step: Step, fresh: dict[int, Passage]
-    ) -> Generator[Ask, dspy.Prediction, Step]:
-        """Index the new passages, then judge: one LM call where fused, two where not."""
-        if not fresh:
-            return step.model_copy(update={"rule": "nothing new was found: the search ends"})
-        inputs = self._inputs(progress, step.query, fresh)
-        reply: dspy.Prediction | None = None
-        name = "read" if self.fused else "update"
-        if self.index == "graph":
-            step, reply = yield from self._index(name, progress, step, inputs)
-        elif self.index == "text":
-            reply = yield from asked(name, getattr(self, name), inputs, progress.meter)
-            progress.notes = said(reply.notes) or progress.notes
-            progress.reading.note_gain("notes rewritten")
-        if reply is None or not self.fused:
-            inputs = self._inputs(progress, step.query, fresh)
-            reply = yield from asked("judge", self.judge, inputs, progress.meter)
-        judged = Judged.of(reply)
-        step = step.model_copy(
-            update={**judged._asdict(), "graph": progress.graph, "notes": progress.notes}
-        )
-        return self._decide(progress, step)
-
-    def _index(
-        self,
-        name: str,
-        progress: Progress,
-        step: Step,
-        inputs: dict[str, Any],
-    ) -> Generator[Ask, dspy.Prediction, tuple[Step, dspy.Prediction]]:
-        """Ask what the passages add; send back what they do not support; keep what they do."""
-        predictor: dspy.Predict = getattr(self, name)
-        attempts: list[tuple[dspy.Prediction, Grounding]] = []
-        unusable: tuple[Dropped, ...] = ()
-        for _ in range(1 + self.feedback_rounds):
-            told = {**inputs, "feedback": attempts[-1][1].feedback if attempts else ""}
-            try:
-                reply = yield from asked(name, predictor, told, progress.meter)
-            except StepFailed as failure:
-                if not attempts:
-                    raise
-                # What the attempt before got right is kept, and this is reported beside it.
-                unusable = (_unusable(failure),)
-                break
-            known = {entity.name for entity in progress.graph.entities}
-            found = ground(reply.additions.draft, progress.reading.passages, known)
-            attempts.append((reply, found))
-            if not found.feedback:
-                break
-        before = progress.graph
-        for _, grounding in attempts:
-            progress.graph = progress.graph.merge(grounding.update)
-        gain = progress.graph.difference(before)
-        added = f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
-        progress.reading.note_gain(added)
-        reply, last = attempts[-1]
-        clean = _sanitised(reply, last, progress.reading)
-        retrace(predictor, [attempt for attempt, _ in attempts], {**inputs, "feedback": ""}, clean)
-        dropped: tuple[Dropped, ...] = sum((g.dropped for _, g in attempts), unusable)
-        return step.model_copy(
-            update={
-                **gain._asdict(),
-                "dropped": tuple(dict.fromkeys(dropped)),
-                "attempts": len(attempts),
-            }
-        ), clean
-
-    def _decide(self, progress: Progress, step: Step) -> Step:
-        """Apply the rules for a verdict that contradicts itself, the graph or the past."""
-        query, rule = step.next_query, ""
-        if step.judgement == "sufficient":
-            if self.stop == "judge" or connects(progress.graph, progress.question, step.candidate):
-                return step
-            rule = "the graph does not connect the question to the candidate: not accepted"
-        if step.number == self.max_steps:
-            return step.model_copy(update={"rule": rule})
-        if not query or progress.reading.was_tried(query):
-            fault = "no next query" if not query else "the next query was tried before"
-            query = reformulated(progress.question, progress.graph, progress.reading)
-            made = "one was made from the graph" if query else "the search ends"
-            rule = "; ".join(filter(None, (rule, f"{fault}: {made}")))
-        judgement = "insufficient" if rule.startswith("the graph does not") else step.judgement
-        return step.model_copy(update={"judgement": judgement, "next_query": query, "rule": rule})
-
-    def _answer_inputs(self, progress: Progress) -> dict[str, str]:
-        return {"graph": self._graph_text(progress), "notes": progress.notes or EMPTY}
-
-    def _served_first(self, progress: Progress) -> Sequence[int]:
-        """The passages that carry the graph's facts."""
-        return tuple(
-            dict.fromkeys(
-                progress.reading.labels[e.passage]
-                for relation in progress.graph.relations
-                for e in relation.evidence
-            )
-        )
-
-    def _chain(self, progress: Progress, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        by_id = {passage.id: passage for passage in progress.reading.passages.values()}
-        return chain_links(evidence_chain(progress.graph, progress.question, end.answer), by_id)
-
-    def _inputs(self, progress: Progress, query: str, fresh: dict[int, Passage]) -> dict[str, Any]:
-        kept = self._answer_inputs(progress)
-        return {
-            "question": progress.question,
-            "query": query,
-            "tried": progress.reading.render_tried(),
-            **kept,
-            "notes_so_far": kept["notes"],
-            "previous_reasoning": progress.reasoning,
-            "passages": fit(fresh, self._room(progress, *kept.values()), self.count).text,
-        }
-
-    def _graph_text(self, progress: Progress) -> str:
-        labels = progress.reading.labels
-        pruned = prune(
-            progress.graph, progress.question, self.graph_tokens, self.count, labels=labels
-        )
-        return linearise(pruned.graph, labels=labels)
-
-
-def _unusable(failure: StepFailed) -> Dropped:
-    reply = failure.reply[:80]
-    return Dropped(
-        kind="line",
-        item=reply,
-        cause="unreadable",
-        reason=f"the reply to feedback: {failure.cause}",
+    fused: bool = setting(
+        "Index and judge in one LM call (n + 1 calls for n steps) or in two (2n + 1).",
+        default=True,
+    )
+    index: IndexKind = setting(
+        'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
+    )
+    answer_from: Literal["both", "passages", "graph"] = setting(
+        'What the final answer sees: "both", "passages" or "graph" (the index).', default="both"
+    )
+    stop: Literal["judge", "judge+path"] = setting(
+        '"judge", or "judge+path": accept "sufficient" only where the graph connects an entity of '
+        "the question to the candidate.",
+        default="judge",
+    )
+    feedback_rounds: int = setting(
+        "How often a step's ungrounded items are sent back before they are dropped.",
+        default=1,
+        least=0,
+    )
+    graph_tokens: int = setting(
+        "Budget for the graph in a prompt; farthest entities are left out first.",
+        default=1500,
+        least=50,
     )
 
+    def signatures(self) -> Signatures:
+        """What the LM is asked under these settings.
 
-def _sanitised(reply: dspy.Prediction, grounding: Grounding, reading: Reading) -> dspy.Prediction:
-    """The reply as a demonstration may show it: its proposal holds grounded items only."""
-    text = linearise(KnowledgeGraph().merge(grounding.update), labels=reading.labels)
-    values = {**dict(reply.items()), "additions": GraphProposal.model_validate(text)}
-    return dspy.Prediction(**values)
+        Raises:
+            InputError: An answer, or a stop, needs an index that is not kept.
+        """
+        if self.index is None and self.answer_from == "graph":
+            remedy = 'pass answer_from="passages", or index="graph"'
+            raise InputError(
+                "answer_from='graph' and no index", expected="one to answer from", remedy=remedy
+            )
+        if self.index != "graph" and self.stop == "judge+path":
+            remedy = 'pass stop="judge", or index="graph"'
+            raise InputError(
+                "stop='judge+path' and no graph", expected="one to find paths in", remedy=remedy
+            )
+        shown = None if self.answer_from == "passages" else self.index
+        answer = {"answer": answer_signature(shown, passages=self.answer_from != "graph")}
+        if self.index is None:
+            return {"judge": judge_signature(None), **answer}
+        if self.fused:
+            return {"read": ReadAndJudge if self.index == "graph" else ReadNotesAndJudge, **answer}
+        update = UpdateGraph if self.index == "graph" else UpdateNotes
+        return {"update": update, "judge": judge_signature(self.index), **answer}
+
+    def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
+        """Search; where that brings nothing new, once more with a query made from the graph."""
+        step, fresh = yield from super()._retrieve(state, step)
+        other = "" if fresh else query_from_graph(state.question, state.graph, state.reading)
+        if not other:
+            return step, fresh
+        return (yield from super()._retrieve(state, step.replace(reformulated=other)))
+
+    def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
+        """Index the new passages, then judge: one LM call where fused, two where not."""
+        if not fresh:
+            return step.add_rule("nothing new was found: the search ends")
+        reply: dspy.Prediction | None = None
+        if self.index is not None:
+            step, reply = yield from self._index(state, step, fresh)
+        if reply is None or not self.fused:
+            inputs = self._inputs(state, step, fresh)
+            reply = yield from ask("judge", self.judge, inputs, state.meter)
+        step = step.replace(
+            reasoning=free_text(reply.reasoning),
+            judgement=reply.judgement,
+            candidate=free_text(reply.candidate),
+            next_query=free_text(reply.next_query),
+            graph=state.graph,
+            notes=state.notes,
+        )
+        return self._decide(state, step)
+
+    def _index(
+        self, state: State, step: Step, fresh: Labelled
+    ) -> Conversation[tuple[Step, dspy.Prediction]]:
+        """Add what the new passages state to the graph, or to the notes."""
+        name, inputs = "read" if self.fused else "update", self._inputs(state, step, fresh)
+        predictor: dspy.Predict = getattr(self, name)
+        if self.index == "text":
+            reply = yield from ask(name, predictor, inputs, state.meter)
+            state.notes = free_text(reply.notes) or state.notes
+            state.reading.note_gain("notes rewritten")
+            return step, reply
+        before = state.graph
+        found = yield from ask_grounded(
+            name,
+            predictor,
+            inputs,
+            state.meter,
+            state.reading.passages,
+            rounds=self.feedback_rounds,
+            known={entity.name for entity in before.entities},
+        )
+        for update in found.updates:
+            state.graph = state.graph.merge(update)
+        gain = state.graph.difference(before)
+        state.reading.note_gain(
+            f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
+        )
+        attempts = len(found.updates)
+        return step.replace(**gain._asdict(), dropped=found.dropped, attempts=attempts), found.reply
+
+    def _decide(self, state: State, step: Step) -> Step:
+        """Apply the rules for a verdict that contradicts itself, the graph or the past."""
+        if step.judgement == "sufficient":
+            if self.stop == "judge" or connects(state.graph, state.question, step.candidate):
+                return step
+            rule = "the graph does not connect the question to the candidate: not accepted"
+            step = step.add_rule(rule)
+            if step.number < self.max_steps:
+                step = step.replace(judgement="insufficient")
+        query = step.next_query
+        if step.number == self.max_steps or (query and not state.reading.was_tried(query)):
+            return step
+        fault = "the next query was tried before" if query else "no next query"
+        query = query_from_graph(state.question, state.graph, state.reading)
+        made = "one was made from the graph" if query else "the search ends"
+        return step.add_rule(f"{fault}: {made}", next_query=query)
+
+    def _inputs(self, state: State, step: Step, fresh: Labelled) -> dict[str, Any]:
+        kept = self._answer_inputs(state)
+        return {
+            "question": state.question,
+            "query": step.query,
+            "tried": state.reading.render_tried(),
+            **kept,
+            "notes_so_far": kept["notes"],
+            "previous_reasoning": state.reasoning,
+            "passages": fit_passages(fresh, self._room(state, *kept.values()), self.count).text,
+        }
+
+    def _answer_inputs(self, state: State) -> dict[str, str]:
+        labels = state.reading.labels
+        pruned = prune(state.graph, state.question, self.graph_tokens, self.count, labels=labels)
+        return {"graph": linearise(pruned.graph, labels=labels), "notes": state.notes or EMPTY}
+
+    def _served_first(self, state: State) -> Sequence[int]:
+        """The passages that carry the graph's facts."""
+        evidence = (e for relation in state.graph.relations for e in relation.evidence)
+        return tuple(dict.fromkeys(state.reading.labels[e.passage] for e in evidence))
+
+    def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
+        by_id = {passage.id: passage for passage in state.reading.passages.values()}
+        return chain_links(evidence_chain(state.graph, state.question, end.answer), by_id)
+
+
+def query_from_graph(question: str, graph: KnowledgeGraph, reading: Reading) -> str:
+    """Name an entity at the edge of what was read, with its attributes, beside the question.
+
+    The edge: entities near the question's entities in the graph that no passage read so far is
+    about (none has them as its title). Nearest first, then those with most relations.
+
+    Returns:
+        A query that was not tried yet; empty where the graph has no such entity left.
+    """
+    titles = {fold(passage.title) for passage in reading.passages.values()}
+    hops = distances(graph, named_in(graph, question))
+    degree = Counter(end for r in graph.relations for end in (r.head, r.tail))
+    edge = [e for e in graph.entities if fold(e.name) not in titles and e.name[:1].isupper()]
+    edge.sort(key=lambda e: (hops.get(e.name, len(hops) + 1), -degree[e.name], e.name))
+    for entity in edge:
+        about = "" if mentions(entity.name, question) else question
+        query = " ".join(filter(None, (entity.name, *entity.attributes[:1], about)))
+        if not reading.was_tried(query):
+            return query
+    return ""

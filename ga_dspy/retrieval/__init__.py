@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ga_dspy.retrieval.encoder import Encoder as Encoder
-    from ga_dspy.retrieval.encoder import load_encoder as load_encoder
+    from ga_dspy.retrieval.encoders import Encoder as Encoder
+    from ga_dspy.retrieval.encoders import load_encoder as load_encoder
     from ga_dspy.retrieval.index import Hit as Hit
     from ga_dspy.retrieval.index import Index as Index
     from ga_dspy.retrieval.protocol import Retriever as Retriever
     from ga_dspy.retrieval.protocol import as_retriever as as_retriever
-    from ga_dspy.retrieval.reading import read_passages as read_passages
+    from ga_dspy.retrieval.read import read_passages as read_passages
 
 _HOME = {
-    "Encoder": "ga_dspy.retrieval.encoder",
+    "Encoder": "ga_dspy.retrieval.encoders",
     "Hit": "ga_dspy.retrieval.index",
     "Index": "ga_dspy.retrieval.index",
     "Retriever": "ga_dspy.retrieval.protocol",
     "as_retriever": "ga_dspy.retrieval.protocol",
-    "load_encoder": "ga_dspy.retrieval.encoder",
-    "read_passages": "ga_dspy.retrieval.reading",
+    "load_encoder": "ga_dspy.retrieval.encoders",
+    "read_passages": "ga_dspy.retrieval.read",
 }
 
 __all__ = list(_HOME)

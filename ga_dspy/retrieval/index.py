@@ -8,26 +8,160 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.binding import EncoderByName, bind
-from ga_dspy.retrieval.contents import FLAT, Contents, MissingPart, check_kind
-from ga_dspy.retrieval.dense import dense_text
-from ga_dspy.retrieval.encoder import Encoder
-from ga_dspy.retrieval.manifest import WORK, Manifest, check_hashes, read_manifest
-from ga_dspy.retrieval.passages import EmptyCorpus, distinct
-from ga_dspy.retrieval.plan import Plan, derive
-from ga_dspy.retrieval.protocol import check_query
-from ga_dspy.retrieval.shards import SHARD, Progress, encode_texts
-from ga_dspy.retrieval.store import check_unchanged, finished, open_contents, store, writing
+from ga_dspy.retrieval.encoders import (
+    SHARD,
+    Encoder,
+    HashEncoder,
+    Progress,
+    SentenceEncoder,
+    encode_texts,
+    load_encoder,
+)
+from ga_dspy.retrieval.protocol import PassageRetriever, check_query
+from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
+from ga_dspy.retrieval.store import (
+    FLAT,
+    WORK,
+    Contents,
+    Manifest,
+    StoredEncoder,
+    check_kind,
+    check_unchanged,
+    distinct,
+    finished,
+    read_manifest,
+    source_hash,
+    store,
+    writing,
+)
+from ga_dspy.storage import open_current
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+# --- The encoder: always the one that made the vectors of the index.
 
-    from ga_dspy.retrieval.ranking import Kind, Ranking
+
+def _wrong_encoder(found: Encoder, stored: StoredEncoder) -> InputError:
+    return InputError(
+        f"encoder {found.name!r} has fingerprint {found.fingerprint[:12]}",
+        expected=f"{stored.name!r} with {stored.fingerprint[:12]}",
+        remedy="open the index with the encoder it was built with, or build it again with this one",
+    )
+
+
+class EncoderByName:
+    """The encoder that a manifest names, loaded and checked when first needed."""
+
+    def __init__(self, stored: StoredEncoder) -> None:
+        self.name, self.fingerprint = stored.name, stored.fingerprint
+        self.dimension = stored.dimension
+        self._stored = stored
+        self._loaded: Encoder | None = None
+        self._lock = threading.Lock()
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode passages, shape (texts, dimension)."""
+        return self.load().encode(texts)
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (dimension,)."""
+        return self.load().encode_query(text)
+
+    def load(self) -> Encoder:
+        """Load the encoder now.
+
+        Raises:
+            InputError: What the name loads today did not make the vectors of the index.
+        """
+        with self._lock:
+            if self._loaded is None:
+                encoder = load_encoder(self.name)
+                if encoder.fingerprint != self.fingerprint:
+                    raise _wrong_encoder(encoder, self._stored)
+                self._loaded = encoder
+            return self._loaded
+
+
+def bind(stored: StoredEncoder | None, given: Encoder | None) -> Encoder | None:
+    """Return the encoder to search with: the given one, checked, or the one stored by name.
+
+    Raises:
+        InputError: The given encoder did not make the vectors, or none is given and the stored
+            one cannot be loaded by name.
+    """
+    if stored is None:
+        return None
+    if given is None:
+        if not stored.loadable:
+            raise InputError(
+                f"the index was built with {stored.name!r}, an encoder of your own",
+                expected="that encoder",
+                remedy="open it with Index.open(path, encoder=…)",
+            )
+        return EncoderByName(stored)
+    if given.fingerprint != stored.fingerprint:
+        raise _wrong_encoder(given, stored)
+    return given
+
+
+# --- The plan of a build, checked before any work is done.
+
+
+class Plan:
+    """Distinct passages, the encoder, and the manifest of the index to be made of them.
+
+    Raises:
+        InputError: There are no passages, an id stands for two texts, or the kind is unknown.
+    """
+
+    def __init__(
+        self, passages: Iterable[Passage], kind: str, encoder: Encoder | str, factory: str
+    ) -> None:
+        checked = check_kind(kind)
+        self.passages = distinct(passages)
+        if not self.passages:
+            raise _empty_corpus()
+        self.encoder = stored = None
+        if checked != "sparse":
+            made = load_encoder(encoder) if isinstance(encoder, str) else encoder
+            stored = StoredEncoder(
+                name=made.name,
+                fingerprint=made.fingerprint,
+                dimension=made.dimension,
+                loadable=isinstance(made, (SentenceEncoder, HashEncoder, EncoderByName)),
+            )
+            self.encoder = made
+        self.manifest = Manifest(
+            kind=checked,
+            factory=factory,
+            encoder=stored,
+            passages=len(self.passages),
+            source=source_hash(self.passages),
+        )
+
+    def contents(self, work: Path | None, progress: Progress | None, shard_size: int) -> Contents:
+        """Do the work: encode the passages and derive what ranks them."""
+        vectors = None
+        if self.encoder is not None:
+            texts = [dense_text(passage) for passage in self.passages]
+            vectors = encode_texts(
+                texts, self.encoder, work=work, progress=progress, shard_size=shard_size
+            )
+        plan = self.manifest
+        return Contents.derive(plan.kind, self.passages, vectors, plan.factory, progress)
+
+
+def _empty_corpus() -> InputError:
+    return InputError(
+        "the corpus holds no passages",
+        expected="at least one",
+        remedy="check the files that the passages are read from",
+    )
 
 
 class Hit(NamedTuple):
@@ -35,17 +169,6 @@ class Hit(NamedTuple):
 
     passage: Passage
     score: float
-
-
-class UnknownPassage(InputError):
-    """The index holds no passage with this id."""
-
-    def __init__(self, id: str) -> None:
-        super().__init__(
-            f"the index holds no passage with id {id!r}",
-            expected="the id of an indexed passage",
-            remedy="look up ids with search",
-        )
 
 
 class _State(NamedTuple):
@@ -56,7 +179,7 @@ class _State(NamedTuple):
     ranking: Ranking
 
 
-class Index:
+class Index(PassageRetriever):
     """Passages and what ranks them; a `Retriever`, safe to search from several threads.
 
     Make one with `build` (a folder), `open` (that folder again) or `from_passages` (memory).
@@ -97,7 +220,8 @@ class Index:
             progress: Called with stage, units done, units in all.
 
         Raises:
-            EmptyCorpus, DuplicateId, UnknownKind, BadFactory: See their messages.
+            InputError: There are no passages, an id stands for two texts, or the kind or the
+                factory is unknown.
         """
         plan = Plan(passages, kind, encoder, factory)
         return cls(plan.contents(None, progress, SHARD), plan.manifest, plan.encoder)
@@ -129,9 +253,8 @@ class Index:
             batch_size: Passages in a shard of vectors.
 
         Raises:
-            EmptyCorpus, DuplicateId, UnknownKind, BadFactory: See their messages.
-            ForeignFolder: The folder holds something else.
-            FolderInUse: Another process builds there.
+            InputError: As `from_passages`, or the folder holds something else.
+            InUse: Another process builds there.
         """
         folder = Path(out)
         plan = Plan(passages, kind, encoder, factory)
@@ -152,13 +275,17 @@ class Index:
                 other is loaded by name at the first search that needs it.
 
         Raises:
-            NotAnIndex, UnfinishedBuild, UnknownFormat, DamagedIndex: See their messages.
-            WrongEncoder: The encoder did not make these vectors.
-            EncoderNeeded: The encoder cannot be loaded by name and is not given.
+            InputError: There is no finished index, the encoder did not make these vectors, or it
+                cannot be loaded by name and is not given.
+            UnknownFormat: Another version wrote the index.
+            DamagedFile: A file is missing or has another size.
         """
         folder = Path(path)
-        manifest, contents = open_contents(folder)
-        return cls(contents, manifest, encoder, folder)
+
+        def load(manifest: Manifest) -> tuple[Contents, Manifest]:
+            return Contents.load(folder / manifest.contents, manifest.factory), manifest
+
+        return cls(*open_current(folder, read_manifest, load), encoder, folder)
 
     def __call__(self, query: str, k: int = 5) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
@@ -179,8 +306,7 @@ class Index:
         """Return a view of the same passages that ranks in another way, in memory.
 
         Raises:
-            UnknownKind: There is no such kind.
-            MissingPart: This index was built for a kind with fewer parts.
+            InputError: There is no such kind, or the index was built for one with fewer parts.
         """
         changed = self.manifest.model_copy(update={"kind": check_kind(kind)})
         return Index(self._state.contents, changed, self.encoder)
@@ -189,59 +315,59 @@ class Index:
         """Return the passage with an id.
 
         Raises:
-            UnknownPassage: There is none.
+            InputError: There is none.
         """
-        passages = self._state.contents.passages
-        row = passages.rows.get(id)
-        if row is None:
-            raise UnknownPassage(id)
-        return passages[row]
+        return self._state.contents.passages[self._row(id)]
 
     def add(self, passages: Iterable[Passage], *, progress: Progress | None = None) -> int:
         """Add passages; return how many were new (identical ones already here are not).
 
         Raises:
-            DuplicateId: An id is already here with another text; delete it first.
-            IndexChanged, FolderInUse: Another writer was or is at work on the folder.
+            InputError: An id is already here with another text; delete it first.
+            IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             contents = self._state.contents
             old = list(contents.passages)
             new = distinct(passages, known=old)
             if new:
-                vectors = self._vectors_with(new, progress)
-                self._change(old + new, vectors, progress, added=len(new))
+                vectors = None
+                if contents.dense and self.encoder:
+                    texts = [dense_text(passage) for passage in new]
+                    more = encode_texts(texts, self.encoder, progress=progress)
+                    vectors = np.concatenate([contents.dense.vectors, more])
+                self._change(old + new, vectors, progress)
         return len(new)
 
     def delete(self, ids: Iterable[str], *, progress: Progress | None = None) -> int:
         """Delete passages by id; return how many.
 
         Raises:
-            UnknownPassage: There is no passage with one of the ids; nothing is deleted.
-            EmptyCorpus: None would be left; nothing is deleted.
-            IndexChanged, FolderInUse: Another writer was or is at work on the folder.
+            InputError: There is no passage with one of the ids, or none would be left; nothing
+                is deleted.
+            IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             contents = self._state.contents
             gone = {self._row(id) for id in ids}
             kept = [row for row in range(len(contents.passages)) if row not in gone]
             if not kept:
-                raise EmptyCorpus
+                raise _empty_corpus()
             if gone:
                 vectors = contents.dense.vectors[kept] if contents.dense else None
                 left = [contents.passages[row] for row in kept]
-                self._change(left, vectors, progress, deleted=len(gone))
+                self._change(left, vectors, progress)
         return len(gone)
 
     def verify(self) -> None:
-        """Read the whole stored index and compare it with the hashes taken when it was written.
+        """Read the whole stored index and compare it with the hashes in its manifest.
 
         Raises:
-            DamagedIndex: A file differs.
-            WrongEncoder: The encoder that its name loads did not make these vectors.
+            DamagedFile: A file differs.
+            InputError: The encoder that its name loads did not make these vectors.
         """
         if self.path is not None:
-            check_hashes(self.path, read_manifest(self.path))
+            read_manifest(self.path).check(self.path, hashes=True)
         if isinstance(self.encoder, EncoderByName):
             self.encoder.load()
 
@@ -272,23 +398,17 @@ class Index:
     def __len__(self) -> int:
         return len(self._state.contents.passages)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._state.contents.passages.rows
+
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._state.contents.passages)
 
     def __repr__(self) -> str:
         return f"Index({self.description})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Index:
-        """Return itself: copies of a program share the index."""
-        return self
-
-    def _encode_query(self, query: str) -> NDArray[np.float32]:
-        if self.encoder is None:
-            raise MissingPart(self.kind, "vectors")
-        return self.encoder.encode_query(query)
-
     def _made(self, contents: Contents, manifest: Manifest) -> _State:
-        return _State(manifest, contents, contents.ranking(manifest.kind, self._encode_query))
+        return _State(manifest, contents, contents.ranking(manifest.kind, self.encoder))
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
@@ -302,31 +422,21 @@ class Index:
     def _row(self, id: str) -> int:
         row = self._state.contents.passages.rows.get(id)
         if row is None:
-            raise UnknownPassage(id)
+            raise InputError(
+                f"the index holds no passage with id {id!r}",
+                expected="the id of an indexed passage",
+                remedy="look up ids with search",
+            )
         return row
-
-    def _vectors_with(
-        self, new: Sequence[Passage], progress: Progress | None
-    ) -> NDArray[np.float32] | None:
-        import numpy as np
-
-        dense = self._state.contents.dense
-        if dense is None or self.encoder is None:
-            return None
-        more = encode_texts([dense_text(p) for p in new], self.encoder, progress=progress)
-        return np.concatenate([dense.vectors, more])
 
     def _change(
         self,
         passages: Sequence[Passage],
         vectors: NDArray[np.float32] | None,
         progress: Progress | None,
-        *,
-        added: int = 0,
-        deleted: int = 0,
     ) -> None:
-        manifest = self.manifest.changed(len(passages), added=added, deleted=deleted)
-        contents = derive(manifest, passages, vectors, progress)
+        manifest = self.manifest.changed(len(passages))
+        contents = Contents.derive(manifest.kind, passages, vectors, manifest.factory, progress)
         if self.path is not None:
             manifest = store(self.path, contents, manifest)
         self._state = self._made(contents, manifest)

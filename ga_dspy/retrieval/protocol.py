@@ -2,14 +2,105 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.results import content_hash, read_results
+
+_TEXT_KEYS = ("text", "long_text", "page_content", "content", "contents", "passage")
+_ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id")
+_LONGEST_TITLE = 150
+
+
+def _unreadable(found: object, where: str) -> InputError:
+    return InputError(
+        f"{where} is {type(found).__name__} {found!r:.120}",
+        expected="passages: strings, mappings with 'text' (and 'title'), LangChain documents, "
+        "Passages, or a prediction with .passages",
+        remedy="wrap the retriever in a function that returns one of these",
+    )
+
+
+def content_hash(title: str, text: str) -> str:
+    """A stable id for a passage that has none: 16 hex digits of the SHA-256 of its content.
+
+    >>> content_hash("Red Lodge", "A city.")
+    'edf0505b5f920980'
+    """
+    return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
+
+
+def sound(text: str) -> str:
+    r"""Replace lone surrogates, which JSON can hold and no file can be written with.
+
+    >>> sound("caf\ud800")
+    'caf?'
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def read_results(result: Any) -> list[Passage]:
+    """Read a retriever's whole result.
+
+    Raises:
+        InputError: It is no collection of passages, or one item holds no text.
+    """
+    if isinstance(result, Mapping):
+        result = result.get("passages", result)
+    elif not isinstance(result, (str, bytes, Passage)):
+        result = getattr(result, "passages", result)
+    if isinstance(result, (str, bytes, Mapping, Passage)) or not isinstance(result, Iterable):
+        raise _unreadable(result, "the retriever's result")
+    return [_passage(item, f"result {number}") for number, item in enumerate(result, start=1)]
+
+
+def _passage(item: Any, where: str) -> Passage:
+    if isinstance(item, Passage):
+        return item
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], (int, float)):
+        return _passage(item[0], where)
+    if isinstance(item, str):
+        fields: Mapping[str, Any] = {"text": item}
+    elif isinstance(item, Mapping):
+        fields = item
+    elif isinstance(getattr(item, "page_content", None), str):
+        fields = {
+            "page_content": item.page_content,
+            "metadata": getattr(item, "metadata", None),
+            "id": getattr(item, "id", None),
+        }
+    else:
+        raise _unreadable(item, where)
+    return _from_fields(fields, item, where)
+
+
+def _from_fields(fields: Mapping[str, Any], item: Any, where: str) -> Passage:
+    texts = (fields.get(key) for key in _TEXT_KEYS)
+    text = next((text for text in texts if isinstance(text, str) and text.strip()), None)
+    if text is None:
+        raise _unreadable(item, where)
+    metadata = fields.get("metadata")
+    more = metadata if isinstance(metadata, Mapping) else {}
+    title = fields.get("title") or more.get("title") or ""
+    if not title:
+        title, text = _split_title(text)
+    title, text = sound(str(title)).strip(), sound(text).strip()
+    ids = (source.get(key) for source in (fields, more) for key in _ID_KEYS)
+    id = next((sound(str(v)) for v in ids if v is not None and str(v) != ""), "")
+    return Passage(id=id or content_hash(title, text), title=title, text=text)
+
+
+def _split_title(text: str) -> tuple[str, str]:
+    """Split DSPy's `Title | text`; a bar far into the text belongs to the text."""
+    title, bar, rest = text.partition(" | ")
+    if bar and rest.strip() and len(title) <= _LONGEST_TITLE and "\n" not in title:
+        return title, rest
+    return "", text
+
 
 _DEPTH_NAMES = (
     "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
@@ -21,31 +112,6 @@ class Retriever(Protocol):
 
     def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
-        ...
-
-
-class NotARetriever(GaDspyError):
-    """The object has no way of retrieving that is known here."""
-
-    def __init__(self, found: object) -> None:
-        super().__init__(
-            f"{type(found).__name__} is no retriever; expected a ga_dspy Index, a callable "
-            "(query, k) -> passages, a DSPy retriever or a LangChain retriever; "
-            "wrap it in a function that takes a query and returns passages"
-        )
-        self.found = found
-
-
-class ConflictingId(GaDspyError):
-    """A retriever used one passage id for two texts, so a citation would be ambiguous."""
-
-    def __init__(self, id: str, passage: Passage) -> None:
-        super().__init__(
-            f"the retriever returned passage id {id!r} with a text that differs from the one it "
-            f"had before (now it begins {passage.content[:60]!r}); expected ids that are unique "
-            "in the corpus; return the corpus id, or no id at all (then the text makes the id)"
-        )
-        self.id, self.passage = id, passage
 
 
 def as_retriever(obj: Any) -> Retriever:
@@ -61,20 +127,30 @@ def as_retriever(obj: Any) -> Retriever:
             otherwise the depth it was configured with is the upper bound.
 
     Raises:
-        NotARetriever: The object cannot be called and has no retrieval method.
+        InputError: The object cannot be called and has no retrieval method.
 
     >>> search = as_retriever(lambda query: ["Red Lodge | A city in Montana.", "Untitled text."])
     >>> [(passage.title, passage.text) for passage in search("montana", k=5)]
     [('Red Lodge', 'A city in Montana.'), ('', 'Untitled text.')]
     """
-    from ga_dspy.retrieval.index import Index
-
-    if isinstance(obj, (Index, AdaptedRetriever)):
+    if isinstance(obj, PassageRetriever):
         return obj
     return AdaptedRetriever(obj)
 
 
-class AdaptedRetriever:
+class PassageRetriever:
+    """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
+
+    def __call__(self, query: str, k: int) -> list[Passage]:
+        """Return at most `k` passages, best first."""
+        raise NotImplementedError
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return itself: copies of a program share the retriever, for corpora are large."""
+        return self
+
+
+class AdaptedRetriever(PassageRetriever):
     """A foreign retriever behind the `Retriever` protocol; safe to call from several threads."""
 
     def __init__(self, source: Any) -> None:
@@ -88,9 +164,8 @@ class AdaptedRetriever:
         """Return at most `k` distinct passages for the query, in the order of the source.
 
         Raises:
-            InputError: The query is blank or `k` is below 1.
-            UnreadableResult: The source returned something that holds no passage.
-            ConflictingId: The source used an id for two texts.
+            InputError: The query is blank, `k` is below 1, or the source returned something
+                that holds no passage, or used an id for two texts.
         """
         check_query(query, k)
         result = self._call(query, k)
@@ -98,10 +173,6 @@ class AdaptedRetriever:
             result.close()
         passages = read_results(result)
         return self._distinct(passages)[:k]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AdaptedRetriever:
-        """Return itself: copies of a program share the retriever."""
-        return self
 
     def _call(self, query: str, k: int) -> Any:
         if self._depth is None:
@@ -117,7 +188,12 @@ class AdaptedRetriever:
             with self._lock:
                 known = self._seen.setdefault(passage.id, digest)
             if known != digest:
-                raise ConflictingId(passage.id, passage)
+                raise InputError(
+                    f"the retriever returned passage id {passage.id!r} with a text that differs "
+                    f"from the one it had before (now it begins {passage.content[:60]!r})",
+                    expected="ids that are unique in the corpus",
+                    remedy="return the corpus id, or no id at all (then the text makes the id)",
+                )
             kept.setdefault(passage.id, passage)
         return list(kept.values())
 
@@ -135,15 +211,17 @@ def check_query(query: str, k: int) -> None:
 
 
 def _search_function(source: Any) -> Callable[..., Any]:
-    if isinstance(source, (str, bytes, Mapping, type)):
-        raise NotARetriever(source)
-    for name in ("invoke", "get_relevant_documents"):
-        method = getattr(source, name, None)
-        if callable(method):
-            return method  # type: ignore[no-any-return]  # a foreign object: Any by nature
-    if callable(source):
-        return source  # type: ignore[no-any-return]  # a foreign object: Any by nature
-    raise NotARetriever(source)
+    if not isinstance(source, (str, bytes, Mapping, type)):
+        methods = (getattr(source, name, None) for name in ("invoke", "get_relevant_documents"))
+        for search in (*methods, source):
+            if callable(search):
+                return search  # type: ignore[no-any-return]  # a foreign object: Any by nature
+    raise InputError(
+        f"{type(source).__name__} is no retriever",
+        expected="a ga_dspy Index, a callable (query, k) -> passages, a DSPy retriever or a "
+        "LangChain retriever",
+        remedy="wrap it in a function that takes a query and returns passages",
+    )
 
 
 def _depth_parameter(source: Any, search: Callable[..., Any]) -> str | None:

@@ -32,10 +32,10 @@ def render_passages(labelled: Iterable[tuple[int, Passage]]) -> str:
     return "\n\n".join(render_passage(label, passage) for label, passage in labelled) or EMPTY
 
 
-def said(text: str | None) -> str:
-    """What a model said in a free-text field; empty where it said nothing, in whichever words.
+def free_text(text: str | None) -> str:
+    """What a model wrote in a free-text field; empty where it wrote that there is nothing.
 
-    >>> said(" None. "), said("N/A"), said("None of the Above (film)")
+    >>> free_text(" None. "), free_text("N/A"), free_text("None of the Above (film)")
     ('', '', 'None of the Above (film)')
     """
     stripped = (text or "").strip()

@@ -9,26 +9,22 @@ survive: father and son keep sharing a surname, "University of Kansas" and "Kans
 What stays: yes and no, numbers and dates, common words, months, weekdays, faiths, directions,
 parties, roman numerals, generic acronyms (TV, DNA), disambiguators in parentheses as far as they
 hold no name, and every id. Demonyms and languages ("French") are renamed with their country.
-Wikidata ids, which would tell who is meant, are emptied. Names made of nothing but structure
+Wikidata ids, which would show who is meant, are emptied. Names made of nothing but structure
 words ("Supreme Court", "World War II") stay, and so do common words used as a name without a
 paragraph or a quotation to show it.
 
-The files in the order of the ideas: `words` (what is never a name), `text` (tokens), `fields`
-(where a row holds text), `lexicon` (which words are proper), `kinds` and `names` (of what kind
-is what), `invent` and `vocabulary` (new words), `plan` (what to replace), `replace` (doing it),
-`checks` (answers lost, names leaked), `rename` (rows), `copies` (files).
+The files in the order of the ideas: `words` (what is never a name, tokens, invented words),
+`names` (where a row holds text, which words are proper, the names and their kinds), `plan` (what
+to replace, and doing it), `rename` (rows: replace, check and repair; files).
 """
 
 from __future__ import annotations
 
-from ga_dspy.eval.renaming.copies import CopyChanged as CopyChanged
-from ga_dspy.eval.renaming.copies import Provenance as Provenance
-from ga_dspy.eval.renaming.copies import provenance as provenance
-from ga_dspy.eval.renaming.copies import record_path as record_path
-from ga_dspy.eval.renaming.copies import rename_file as rename_file
-from ga_dspy.eval.renaming.rename import AnswersLost as AnswersLost
-from ga_dspy.eval.renaming.rename import NothingToRead as NothingToRead
+from ga_dspy.eval.renaming.rename import Provenance as Provenance
 from ga_dspy.eval.renaming.rename import Renamed as Renamed
 from ga_dspy.eval.renaming.rename import RenameReport as RenameReport
 from ga_dspy.eval.renaming.rename import Renaming as Renaming
+from ga_dspy.eval.renaming.rename import provenance as provenance
+from ga_dspy.eval.renaming.rename import record_path as record_path
+from ga_dspy.eval.renaming.rename import rename_file as rename_file
 from ga_dspy.eval.renaming.rename import rename_rows as rename_rows

@@ -1,29 +1,305 @@
-"""The names of a file with their kinds: titles and their aliases, answers, evidences, works."""
+"""The names of a file with their kinds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from ga_dspy.eval.files import DatasetName
-from ga_dspy.eval.renaming.fields import Row, accepted, paragraphs, texts
-from ga_dspy.eval.renaming.kinds import kind_of, kind_of_words
-from ga_dspy.eval.renaming.lexicon import Lexicon
-from ga_dspy.eval.renaming.text import key, runs, tokens
-from ga_dspy.eval.renaming.words import CALENDAR, FUNCTION, NUMBERS, STAYING, Kind
-from ga_dspy.graph.wording import stated_aliases
+from ga_dspy.eval.datasets import DatasetName, as_list, from_hub_row
+from ga_dspy.eval.renaming.words import (
+    CALENDAR,
+    FUNCTION,
+    GENERIC_ACRONYMS,
+    NOUNS,
+    NUMBERS,
+    STAYING,
+    Kind,
+    Token,
+    following,
+    is_foreign,
+    is_quoted_or_owner,
+    key,
+    runs,
+    tokens,
+)
+from ga_dspy.graph.identity import split_qualifier, stated_aliases
 
-_PARENTHESES = re.compile(r"\s*\([^()]*\)\s*\Z")
+# --- Where a row holds text, and in which role; everything else of a row is left alone.
+
+Role = Literal["title", "text", "question", "answer"]
+Row = Mapping[str, Any]
+
+# Wikidata ids name the entities that were renamed; they are emptied.
+_EMPTIED: dict[str, Any] = {"entity_ids": "", "evidences_id": [], "answer_id": ""}
+
+# The roles of a field's texts by their key (in a record, or a column of the hub) or their place
+# in an entry (of the official lists); None stands for the others.
+_Roles = Mapping[str | int | None, Role | None]
+_RECORD: _Roles = {
+    "title": "title",
+    "paragraph_text": "text",
+    "question": "question",
+    "answer": "answer",
+}
+_ROLES: dict[str, _Roles] = {
+    "question": {None: "question"},
+    "Question": {None: "question"},
+    "answer": {None: "answer"},
+    "Answer": {None: "answer"},
+    "answer_aliases": {None: "answer"},
+    "context": {"title": "title", 0: "title", None: "text"},
+    "supporting_facts": {None: "title"},
+    "evidences": {"relation": None, 1: None, None: "answer"},
+    "paragraphs": _RECORD,
+    "question_decomposition": _RECORD,
+}
+
+
+def rewrite_texts(row: Row, rewrite: Callable[[Role, str], str]) -> dict[str, Any]:
+    """The row with every text replaced by `rewrite(role, text)`, fields and order kept."""
+
+    def walk(value: Any, roles: _Roles, at: str | int | None = None, depth: int = 0) -> Any:
+        if isinstance(value, str):
+            role = roles.get(at, roles.get(None))
+            return rewrite(role, value) if role else value
+        if isinstance(value, Mapping):
+            return {name: walk(part, roles, name) for name, part in value.items()}
+        if isinstance(value, list):
+            in_entry = at is None and depth == 1
+            return [
+                walk(part, roles, place if in_entry else at, depth + 1)
+                for place, part in enumerate(value)
+            ]
+        return value
+
+    return {
+        name: _EMPTIED[name] if name in _EMPTIED else walk(value, _ROLES.get(name, {}))
+        for name, value in row.items()
+    }
+
+
+def texts(row: Row) -> list[tuple[Role, str]]:
+    """Every text of the row with its role, in file order."""
+    found: list[tuple[Role, str]] = []
+
+    def collect(role: Role, text: str) -> str:
+        found.append((role, text))
+        return text
+
+    rewrite_texts(row, collect)
+    return found
+
+
+class Paragraph(NamedTuple):
+    """A paragraph of a row's context; `gold` where the row says that it supports the answer."""
+
+    title: str
+    text: str
+    gold: bool
+
+
+def paragraphs(row: Row, dataset: DatasetName) -> tuple[Paragraph, ...]:
+    """The row's context; malformed entries, which the loaders count, are passed over."""
+    if dataset == "musique":
+        return tuple(
+            Paragraph(entry["title"], entry["paragraph_text"], entry.get("is_supporting") is True)
+            for entry in as_list(row.get("paragraphs"))
+            if isinstance(entry, Mapping)
+            and isinstance(entry.get("title"), str)
+            and isinstance(entry.get("paragraph_text"), str)
+        )
+    gold = gold_titles(row, dataset)
+    return tuple(
+        Paragraph(title, "".join(_strings(sentences)), title in gold)
+        for title, sentences in _pairs(row, "context")
+    )
+
+
+def gold_titles(row: Row, dataset: DatasetName) -> frozenset[str]:
+    """Titles that the row names as its support, in its context or not."""
+    if dataset == "musique":
+        return frozenset(part.title for part in paragraphs(row, dataset) if part.gold)
+    return frozenset(title for title, _ in _pairs(row, "supporting_facts"))
+
+
+def accepted_answers(row: Row) -> tuple[str, ...]:
+    """The row's gold answer and its aliases."""
+    values = (row.get(name) for name in ("answer", "Answer", "answer_aliases"))
+    given = (answer for value in values for answer in _strings(value))
+    return tuple(dict.fromkeys(answer for answer in given if answer.strip()))
+
+
+def _pairs(row: Row, name: str) -> list[tuple[str, Any]]:
+    entries = (as_list(entry) for entry in as_list(from_hub_row(row).get(name)))
+    return [(pair[0], pair[1]) for pair in entries if len(pair) == 2 and isinstance(pair[0], str)]
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (str(value),)
+    return tuple(part for part in as_list(value) if isinstance(part, str))
+
+
+# --- The words of a file, and which of them are proper: the file's own lower case shows it.
+
+_MOSTLY = 8  # capitals for one lower case, from which a word counts as proper
+
+
+@dataclass
+class Lexicon:
+    """Counts over all texts of a file; words are folded.
+
+    Attributes:
+        every: All words, in whatever field.
+        lower: How often a context has the word in lower case.
+        inner: How often it has it capitalised where no sentence begins.
+        named: Capitalised words of titles, answers and evidences.
+        acronyms: Acronyms, as capitals without dots.
+        hints: Kinds that the surroundings of a word suggest.
+    """
+
+    every: set[str] = field(default_factory=set)
+    lower: Counter[str] = field(default_factory=Counter)
+    inner: Counter[str] = field(default_factory=Counter)
+    named: set[str] = field(default_factory=set)
+    acronyms: set[str] = field(default_factory=set)
+    hints: dict[str, Counter[Kind]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def is_proper(self, word: str) -> bool:
+        """Whether a word is a name's wherever it is capitalised."""
+        if word in STAYING or len(word) < 2 or any(c.isdigit() for c in word):
+            return False
+        inner = self.inner[word] or (word in self.named)
+        return is_foreign(word) or (bool(inner) and self.lower[word] * _MOSTLY <= inner)
+
+
+def read_lexicon(rows: Iterable[Row]) -> Lexicon:
+    """Count the words of all rows."""
+    lexicon = Lexicon()
+    for row in rows:
+        for role, text in texts(row):
+            line = tokens(text)
+            lexicon.every.update(token.folded for token in line)
+            shouted = sum(token.text.isupper() for token in line) * 2 > len(line) > 3
+            if role != "text" or not shouted:  # a line in capitals says nothing of its words
+                _count(lexicon, role, line)
+            if role == "text":
+                _count_hints(lexicon, line)
+    lexicon.acronyms = {name for name in lexicon.acronyms if not _is_shouted(name, lexicon)}
+    return lexicon
+
+
+def _count(lexicon: Lexicon, role: Role, line: Sequence[Token]) -> None:
+    for place, token in enumerate(line):
+        if token.acronym:
+            lexicon.acronyms |= {token.acronym} - GENERIC_ACRONYMS
+        elif role in ("title", "answer") and token.capitalised:
+            lexicon.named.add(token.folded)
+        elif role == "text" and not token.capitalised and not token.gap.endswith("-"):
+            lexicon.lower[token.folded] += 1
+        elif role == "text" and token.capitalised and _is_own_capital(line, place):
+            lexicon.inner[token.folded] += 1
+
+
+def _is_own_capital(line: Sequence[Token], place: int) -> bool:
+    """Whether the capital is the word's own, wherever a sentence begins.
+
+    So it is within a sentence, behind an initial ("J. Smith"), before another capital or "'s",
+    and where a single word is quoted.
+    """
+    token, after = line[place], following(line, place)
+    initial = place > 0 and len(line[place - 1].text) == 1 and token.gap == ". "
+    followed = after is not None and after.gap == " " and after.text[0].isupper()
+    leads = followed and not token.folded.endswith(("ly", "ing", "ed"))
+    own = token.inner or initial or leads or is_foreign(token.text)
+    return own or is_quoted_or_owner(line, place)
+
+
+def _count_hints(lexicon: Lexicon, line: Sequence[Token]) -> None:
+    for run in runs(line):
+        words = [token.folded for token in run]
+        if len(run) == 1 and run[0].gap == " ":
+            if line[line.index(run[0]) - 1].folded in ("in", "at", "near", "from"):
+                lexicon.hints[words[0]]["place"] += 1
+        elif 2 <= len(run) <= 3 and STAYING.isdisjoint(words):
+            for word in words:
+                lexicon.hints[word]["person"] += 1
+
+
+def _is_shouted(acronym: str, lexicon: Lexicon) -> bool:
+    """Whether the capitals are a common or known word in capitals ("THE", "TITANIC")."""
+    word = acronym.casefold()
+    if word in FUNCTION:
+        return acronym != "US"
+    return len(acronym) > 2 and (lexicon.inner[word] > 0 or lexicon.lower[word] > 0)
+
+
+# --- Of what kind a name is, by cheap evidence: its first sentence, its own words.
+
+_BORN = re.compile(
+    r"\A[^.]{0,120}?\((?:[^()]*\W)?(?:born|b\.|né?e|died|d\.)\W|\A[^.(]*\([^()]*\d{3,4}\s?[–-]\s"
+)
+_IS = re.compile(
+    r"\b(?:is|was|are|were|refers to)\s+(?:(?:also|both|now)\s+)?(?:an?|the|one of|\w+)\b"
+)
+_PHRASE_ENDS = re.compile(
+    r"\b(?:who|which|that|in|by|from|of|for|with|on|at|and|directed|written|located|situated|based|"
+    r"born|starring|released|created|produced|published|known|to|as)\b|[,.;(]"
+)
+
+
+def kind_of(title: str, text: str) -> Kind:
+    """The kind of what a paragraph is about.
+
+    >>> kind_of("Titanic (1997 film)", "")
+    'work'
+    >>> kind_of("Ada Brook", "Ada Brook (born 1950) is an American film director from Ohio.")
+    'person'
+    """
+    hint = _last_kind(key(split_qualifier(title.strip()).qualifier))
+    if hint:
+        return hint
+    if _BORN.match(text):
+        return "person"
+    own = _last_kind(key(title))
+    return _kind_by_sentence(text) or (own if own in ("place", "organisation") else None) or "other"
+
+
+def _kind_by_sentence(text: str) -> Kind | None:
+    verb = _IS.search(text[:400])
+    if not verb:
+        return None
+    predicate = text[verb.start() : verb.end() + 120]
+    start = verb.end() - verb.start()
+    end = _PHRASE_ENDS.search(predicate, start)
+    kind = _last_kind(key(predicate[: end.start()] if end else predicate))
+    return kind or _last_kind(reversed(key(predicate[: start + 60])))
+
+
+def _last_kind(words: Iterable[str]) -> Kind | None:
+    for word in reversed(tuple(words)):
+        for kind, nouns in NOUNS.items():
+            if word in nouns:
+                return kind
+    return None
+
+
+# --- The names of a file with their kinds: titles and their aliases, answers, evidences, works.
+
 _SUBJECT = re.compile(r"\A((?:[^\s(,]+ ?){1,8}?)\s*(?:\(|, |is |was |are |were )")
 _QUOTED = re.compile(r"[\"“]\s?([A-Z][^\"“”]{2,70}?),?\s?[\"”]|``\s?([A-Z][^`]{2,70}?),?\s?''")
-_USED = 4  # times in lower case, from which a word is taken for one of the language
+_COMMON = 4  # times in lower case, from which a word counts as one of the language
 _LONGEST = 9  # words; what is longer is a sentence, not a name
 _PERSONS_LONGEST = 3
 
 
 class Name(NamedTuple):
-    """A name as written, its kind, and whether it has a paragraph of its own."""
+    """A name as it is spelled, its kind, and whether it has a paragraph of its own."""
 
     text: str
     kind: Kind
@@ -35,59 +311,70 @@ class Name(NamedTuple):
         return key(self.text)
 
 
-def find_names(rows: Iterable[Row], dataset: DatasetName, lexicon: Lexicon) -> tuple[Name, ...]:
-    """All names, one for each key; the kind is of the first that told it, titles before others."""
-    rows = list(rows)
+def find_names(rows: Sequence[Row], dataset: DatasetName, lexicon: Lexicon) -> tuple[Name, ...]:
+    """All names, one for each key; the kind is the first that is known, titles before others."""
     found: dict[tuple[str, ...], Name] = {}
-    for name in [
-        *_titled(rows, dataset, lexicon),
-        *_answers(rows, lexicon),
-        *_others(rows, lexicon),
-    ]:
-        known = found.get(name.key)
-        if name.key and (known is None or (known.kind == "other" != name.kind)):
-            found[name.key] = name
+    for source in (
+        _titles(rows, dataset, lexicon),
+        _answers(rows, lexicon),
+        _works_and_people(rows, lexicon),
+    ):
+        for name in source:
+            known = found.get(name.key)
+            if name.key and (known is None or (known.kind == "other" != name.kind)):
+                found[name.key] = name
     return tuple(found[words] for words in sorted(found))
 
 
-def bare(title: str) -> str:
+def without_qualifier(title: str) -> str:
     """A title without its disambiguator in parentheses.
 
-    >>> bare("Titanic (1997 film)")
+    >>> without_qualifier("Titanic (1997 film)")
     'Titanic'
     """
-    return _PARENTHESES.sub("", title) or title
+    return split_qualifier(title.strip()).base
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is written like a name: words that matter are capitalised, no date.
+    """Whether a text is spelled like a name: words that matter are capitalised, no date.
 
     >>> [is_name(text) for text in ("Gold for the Caesars", "beer and whisky", "4 May 1990", "No")]
     [True, False, False, False]
     """
-    there = tokens(text)
-    content = [token for token in there if token.folded not in FUNCTION | NUMBERS]
+    line = tokens(text)
+    content = [t for t in line if t.folded not in FUNCTION and t.folded not in NUMBERS]
     letters = [token for token in content if not any(c.isdigit() for c in token.text)]
     return (
-        0 < len(there) <= _LONGEST
+        0 < len(line) <= _LONGEST
         and any(token.folded not in CALENDAR for token in letters)
         and all(token.capitalised or token.gap.endswith("-") for token in letters)
     )
 
 
-def _titled(rows: Sequence[Row], dataset: DatasetName, lexicon: Lexicon) -> Iterator[Name]:
+def _titles(rows: Sequence[Row], dataset: DatasetName, lexicon: Lexicon) -> Iterator[Name]:
     for row in rows:
         for paragraph in paragraphs(row, dataset):
             kind = kind_of(paragraph.title, paragraph.text)
-            title = bare(paragraph.title)
+            title = without_qualifier(paragraph.title)
             if _is_common_noun(title, paragraph.text, lexicon):
                 continue
-            plain = title.split(",")[0] if kind in ("person", "place") else title
-            yield Name(plain, kind, titled=True)
-            yield from _aliases(title, paragraph.text, kind)
+            short = title.split(",")[0] if kind in ("person", "place") else title
+            yield Name(short, kind, titled=True)
+            subject = _SUBJECT.match(paragraph.text)
+            words = set(key(subject.group(1) if subject else "")) - FUNCTION
+            if (
+                subject
+                and kind != "other"
+                and is_name(subject.group(1))
+                and words & set(key(title))
+            ):
+                yield Name(subject.group(1).strip(), kind)
+            for _, alias in stated_aliases(paragraph.text[:400]):
+                if is_name(alias):
+                    yield Name(alias, kind)
         for role, text in texts(row):
-            if role == "title" and is_name(bare(text)):
-                yield Name(bare(text), kind_of(text, ""))
+            if role == "title" and is_name(without_qualifier(text)):
+                yield Name(without_qualifier(text), kind_of(text, ""))
 
 
 def _is_common_noun(title: str, text: str, lexicon: Lexicon) -> bool:
@@ -96,94 +383,61 @@ def _is_common_noun(title: str, text: str, lexicon: Lexicon) -> bool:
     A title of one word then stands in its own paragraph in lower case, too; one of several has
     a word in lower case that the file uses elsewhere (foreign titles have lower case of their own).
     """
-    there = tokens(title)
-    small = [token.folded for token in there if not token.capitalised]
-    if any(lexicon.lower[word] >= _USED for word in small if word not in FUNCTION):
+    line = tokens(title)
+    small = {token.folded for token in line if not token.capitalised} - FUNCTION
+    if any(lexicon.lower[word] >= _COMMON for word in small):
         return True
-    if len(there) != 1:
-        return False
-    word = there[0].folded
-    return any(t.folded in (word, f"{word}s") and not t.capitalised for t in tokens(text))
-
-
-def _aliases(title: str, text: str, kind: Kind) -> Iterator[Name]:
-    subject = _SUBJECT.match(text)
-    if (
-        subject
-        and kind != "other"
-        and is_name(subject.group(1))
-        and _share(title, subject.group(1))
-    ):
-        yield Name(subject.group(1).strip(), kind)
-    for _, alias in stated_aliases(text[:400]):
-        if is_name(alias):
-            yield Name(alias, kind)
-
-
-def _share(title: str, subject: str) -> bool:
-    return bool((set(key(title)) & set(key(subject))) - FUNCTION)
+    forms = (line[0].folded, f"{line[0].folded}s") if len(line) == 1 else ()
+    return any(token.folded in forms and not token.capitalised for token in tokens(text))
 
 
 def _answers(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
     for row in rows:
-        own = accepted(row)
-        given = [text for role, text in texts(row) if role == "answer"]
-        for text in dict.fromkeys([*own, *given]):
-            stripped = bare(text.strip(" \"'“”.,"))
-            if is_name(stripped):
-                kind = kind_of_words(key(stripped)) or _guessed(stripped, lexicon)
-                lone = text in own and _names_in(key(stripped), row)
-                yield Name(stripped, kind, titled=lone)
+        accepted = accepted_answers(row)
+        others = (text for role, text in texts(row) if role == "answer")
+        for text in dict.fromkeys([*accepted, *others]):
+            name = without_qualifier(text.strip(" \"'“”.,"))
+            if is_name(name):
+                words = key(name)
+                kind = _last_kind(words[-1:]) or _last_kind(words[:1]) or _guess(name, lexicon)
+                yield Name(name, kind, titled=text in accepted and _is_name_in(row, words))
 
 
-def _names_in(words: tuple[str, ...], row: Row) -> bool:
+def _is_name_in(row: Row, words: tuple[str, ...]) -> bool:
     """Whether an answer of one common word is a name in its row ("the rock band Rush")."""
     if len(words) != 1:
         return False
-    there = [t for role, text in texts(row) if role == "text" for t in tokens(text)]
-    found = [token for token in there if token.folded == words[0]]
+    lines = [tokens(text) for role, text in texts(row) if role == "text"]
+    found = [token for line in lines for token in line if token.folded == words[0]]
     return all(token.capitalised for token in found) and any(token.inner for token in found)
 
 
-def _guessed(text: str, lexicon: Lexicon) -> Kind:
-    there = tokens(text)
-    proper = [lexicon.proper(token.folded) for token in there]
-    plain = all(len(t.folded) == 1 or t.folded not in STAYING for t in there)
-    if 2 <= len(there) <= _PERSONS_LONGEST and plain and any(proper):
+def _guess(name: str, lexicon: Lexicon) -> Kind:
+    words = key(name)
+    free = all(len(word) == 1 or word not in STAYING for word in words)
+    if 2 <= len(words) <= _PERSONS_LONGEST and free and any(map(lexicon.is_proper, words)):
         return "person"
-    return "place" if len(there) == 1 and _leading_hint(there[0].folded, lexicon) else "other"
+    hints = lexicon.hints.get(words[0]) if len(words) == 1 else None
+    return "place" if hints and hints.most_common(1)[0][0] == "place" else "other"
 
 
-def _leading_hint(word: str, lexicon: Lexicon) -> bool:
-    votes = lexicon.hints.get(word)
-    return bool(votes) and votes is not None and votes.most_common(1)[0][0] == "place"
+def _works_and_people(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
+    """Names in contexts without a paragraph: quoted works, and people with a common word.
 
-
-def _others(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
-    """Names in contexts without a paragraph: quoted works, and people with a common word."""
-    answers = {key(answer) for row in rows for answer in accepted(row)}
-    for row in rows:
-        for role, text in texts(row):
-            if role == "text":
-                yield from _quoted(text, answers)
-                yield from _people(text, lexicon)
-
-
-def _quoted(text: str, answers: Container[tuple[str, ...]]) -> Iterator[Name]:
-    """Quotations of several capitalised words; of one word where it is an answer."""
-    for match in _QUOTED.finditer(text):
-        quoted = match.group(1) or match.group(2)
-        words = key(quoted)
-        if is_name(quoted) and (len(words) >= 2 or words in answers):
-            yield Name(quoted, "work")
-
-
-def _people(text: str, lexicon: Lexicon) -> Iterator[Name]:
-    """Runs of two or three capitalised words, some proper and some common ("Win Butler")."""
-    for run in runs(tokens(text)):
-        proper = [lexicon.proper(token.folded) for token in run]
-        plain = all(
-            p or (t.inner and t.folded not in STAYING) for p, t in zip(proper, run, strict=True)
-        )
-        if 2 <= len(run) <= _PERSONS_LONGEST and plain and any(proper) and not all(proper):
-            yield Name(text[run[0].start : run[-1].end], "person")
+    A quotation of one word is a work where it is an answer; people are runs of two or three
+    capitalised words, some proper and some common ("Win Butler").
+    """
+    answers = {key(answer) for row in rows for answer in accepted_answers(row)}
+    for text in (text for row in rows for role, text in texts(row) if role == "text"):
+        for match in _QUOTED.finditer(text):
+            quoted = match.group(1) or match.group(2)
+            words = key(quoted)
+            if is_name(quoted) and (len(words) >= 2 or words in answers):
+                yield Name(quoted, "work")
+        for run in runs(tokens(text)):
+            proper = [lexicon.is_proper(token.folded) for token in run]
+            free = all(
+                p or (t.inner and t.folded not in STAYING) for p, t in zip(proper, run, strict=True)
+            )
+            if 2 <= len(run) <= _PERSONS_LONGEST and free and any(proper) and not all(proper):
+                yield Name(text[run[0].start : run[-1].end], "person")

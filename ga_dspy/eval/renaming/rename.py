@@ -1,27 +1,43 @@
-"""Renaming the rows of a dataset: plan, replace, check, and keep what would get lost."""
+"""Renaming the rows of a dataset: plan, replace, check, and write the copy."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.eval.files import DatasetName
-from ga_dspy.eval.renaming.checks import (
-    lost_answers,
-    rows_with_leaks,
-    share_derivable,
-    unchanged_answers,
-)
-from ga_dspy.eval.renaming.fields import Row, paragraphs
-from ga_dspy.eval.renaming.lexicon import read_lexicon
-from ga_dspy.eval.renaming.names import Name, find_names
-from ga_dspy.eval.renaming.plan import Plan, make_plan
-from ga_dspy.eval.renaming.replace import Scope, rename_row, rename_text
-from ga_dspy.eval.renaming.text import key
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-_REPAIRS = 4
+from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.eval.datasets import (
+    DatasetName,
+    dataset_name,
+    detect_rows,
+    read_rows,
+)
+from ga_dspy.eval.protocol import file_digest
+from ga_dspy.eval.renaming.names import (
+    Name,
+    Row,
+    accepted_answers,
+    find_names,
+    gold_titles,
+    paragraphs,
+    read_lexicon,
+    texts,
+)
+from ga_dspy.eval.renaming.plan import Plan, Scope, make_plan, rename_row, rename_text
+from ga_dspy.eval.renaming.words import CALENDAR, FUNCTION, NUMBERS, Token, key, tokens
+from ga_dspy.eval.scores import normalise
+from ga_dspy.storage import write_whole
+from ga_dspy.text import stands_in
+
+_REPAIRS = 4  # plans that are made before lost answers are an error
 
 
 class Renaming(NamedTuple):
@@ -73,30 +89,7 @@ class Renamed(NamedTuple):
     report: RenameReport
 
 
-class AnswersLost(GaDspyError):
-    """In the copy, answers can no longer be read that could be read in the source."""
-
-    def __init__(self, lost: Mapping[str, tuple[str, ...]]) -> None:
-        shown = ", ".join(list(lost)[:10])
-        more = f" and {len(lost) - 10} more" if len(lost) > 10 else ""
-        super().__init__(
-            f"the answers of {len(lost)} questions cannot be read from their paragraphs any more "
-            f"({shown}{more}); expected every answer that the source holds to be held by the "
-            "copy; leave these questions out, or use another seed"
-        )
-        self.lost = dict(lost)
-
-
-class NothingToRead(InputError):
-    """The rows have no paragraphs, so that invented names could be known to nobody."""
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"no row of this {dataset} file has a context",
-            expected="questions with paragraphs from which the new names can be read",
-            remedy="rename a file of hotpotqa, musique or 2wikimultihopqa; Bamboogle has no "
-            "paragraphs of its own",
-        )
+# --- Renaming rows: plan, replace, check, and keep what would get lost.
 
 
 def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed:
@@ -108,72 +101,136 @@ def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed
         seed: Decides the invented names; the same rows and seed give the same copy.
 
     Raises:
-        NothingToRead: no row has a context.
-        AnswersLost: an answer that the source holds is not held by the copy.
+        InputError: no row has a context, or an answer that the source holds is not held by the
+            copy.
     """
     if not any(paragraphs(row, dataset) for row in rows):
-        raise NothingToRead(dataset)
+        raise InputError(
+            f"no row of this {dataset} file has a context",
+            expected="questions with paragraphs from which the new names can be read",
+            remedy="rename a file of hotpotqa, musique or 2wikimultihopqa; Bamboogle has no "
+            "paragraphs of its own",
+        )
     lexicon = read_lexicon(rows)
     names = find_names(rows, dataset, lexicon)
+    before = [_derivable(row, dataset) for row in rows]
     kept: frozenset[str] = frozenset()
     for _ in range(_REPAIRS):
         plan = make_plan(names, lexicon, seed, kept)
         copies = [rename_row(row, plan) for row in rows]
-        lost = lost_answers(rows, copies, dataset)
+        after = [_derivable(copy, dataset) for copy in copies]
+        lost = _lost_answers(rows, before, after)
         if not lost:
-            return _renamed(rows, copies, dataset, plan, names, len(kept))
-        kept |= _needed(lost, plan, kept)
-    raise AnswersLost(lost)
-
-
-def _needed(
-    lost: Mapping[str, tuple[str, ...]], plan: Plan, kept: frozenset[str]
-) -> frozenset[str]:
-    """Words to leave alone: common ones ("tails", in "Lost Tails"); all where these are kept."""
-    words = {word for answers in lost.values() for answer in answers for word in key(answer)}
-    return frozenset((words - plan.everywhere - kept) or words)
-
-
-def _renamed(
-    rows: Sequence[Row],
-    copies: list[dict[str, Any]],
-    dataset: DatasetName,
-    plan: Plan,
-    names: Sequence[Name],
-    kept: int,
-) -> Renamed:
-    changed = _changed(names, plan)
-    mapping = _mapping(changed, plan)
-    keys = [name.key for name, _ in changed if len(name.key) > 1]
-    surnames = {
-        n.key[-1] for n, _ in changed if n.kind == "person" and n.key[-1] in plan.everywhere
-    }
+            break
+        # Common words are left alone ("tails", in "Lost Tails"); all where these are already.
+        words = {word for answers in lost.values() for answer in answers for word in key(answer)}
+        kept |= (words - plan.everywhere - kept) or words
+    else:
+        more = f" and {len(lost) - 10} more" if len(lost) > 10 else ""
+        raise InputError(
+            f"the answers of {len(lost)} questions cannot be read from their paragraphs any more "
+            f"({', '.join(list(lost)[:10])}{more})",
+            expected="every answer that the source holds to be held by the copy",
+            remedy="leave these questions out, or use another seed",
+        )
+    changed = [(name, new) for name in names if (new := _new_name(name, plan)) != name.text]
     kinds = Counter(name.kind for name, _ in changed)
     within = {word for name, _ in changed for word in name.key}
-    counts = dict(sorted(kinds.items())) | {"further words": len(plan.new.keys() - within)}
     report = RenameReport(
         dataset,
-        plan.alphabet.seed,
+        seed,
         len(rows),
-        counts,
-        share_derivable(rows, dataset),
-        share_derivable(copies, dataset),
-        unchanged_answers(rows, copies),
-        len(rows_with_leaks(copies, keys, frozenset(surnames))),
-        kept,
+        dict(sorted(kinds.items())) | {"further words": len(plan.new.keys() - within)},
+        sum(map(any, before)) / len(rows),
+        sum(map(any, after)) / len(rows),
+        _unchanged_answers(rows, copies),
+        _count_leaks(copies, [name for name, _ in changed], plan.everywhere),
+        len(kept),
     )
-    return Renamed(copies, mapping, report)
+    return Renamed(copies, _mapping(changed, plan), report)
 
 
-def _changed(names: Sequence[Name], plan: Plan) -> list[tuple[Name, str]]:
-    pairs = ((name, rename_text(name.text, plan, _own_scope(name, plan))) for name in names)
-    return [(name, new) for name, new in pairs if new != name.text]
+def _derivable(row: Row, dataset: DatasetName) -> tuple[bool, ...]:
+    """For each accepted answer: is it yes or no, or do the paragraphs to read hold it?
+
+    To read are the gold paragraphs where the context has all of them, else all paragraphs.
+    Answers and paragraphs are normalised as the official scores do, and whole words count.
+    """
+    context = paragraphs(row, dataset)
+    gold = [part for part in context if part.gold]
+    complete = gold_titles(row, dataset) <= {part.title for part in gold}
+    read = [normalise(f"{p.title}\n{p.text}") for p in (gold if gold and complete else context)]
+    answers = map(normalise, accepted_answers(row))
+    return tuple(
+        answer in ("yes", "no") or bool(answer and any(stands_in(answer, text) for text in read))
+        for answer in answers
+    )
 
 
-def _own_scope(name: Name, plan: Plan) -> Scope:
-    whole = name.key
-    single = len(whole) == 1 and whole[0] in plan.single
-    return Scope("title", frozenset(whole if single else ()))
+def _lost_answers(
+    rows: Iterable[Row], before: Iterable[Sequence[bool]], after: Iterable[Sequence[bool]]
+) -> dict[str, list[str]]:
+    """By row id, the accepted answers that were derivable and are not any more."""
+    lost: dict[str, list[str]] = {}
+    for position, (row, was, still) in enumerate(zip(rows, before, after, strict=True), start=1):
+        answers = zip(accepted_answers(row), was, still, strict=True)
+        gone = [answer for answer, held, holds in answers if held and not holds]
+        if gone:
+            lost[str(row.get("_id") or row.get("id") or f"row {position}")] = gone
+    return lost
+
+
+def _unchanged_answers(rows: Sequence[Row], copies: Sequence[Row]) -> dict[str, int]:
+    """How many gold answers stay as they are, by reason."""
+    reasons: Counter[str] = Counter()
+    for row, copy in zip(rows, copies, strict=True):
+        answer, *_ = accepted_answers(row) or ("",)
+        if not answer or accepted_answers(copy)[:1] != (answer,):
+            continue
+        if normalise(answer) in ("yes", "no"):
+            reasons["yes/no"] += 1
+        elif any(map(str.isdigit, answer)) or not (NUMBERS | CALENDAR).isdisjoint(key(answer)):
+            reasons["date or number"] += 1
+        else:
+            reasons["common words"] += 1
+    return dict(sorted(reasons.items()))
+
+
+def _count_leaks(copies: Iterable[Row], renamed: Iterable[Name], everywhere: frozenset[str]) -> int:
+    """How many rows have a question or context that still holds a renamed name.
+
+    Names of several words count, and surnames that were renamed wherever they are capitalised.
+    """
+    whole: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for name in renamed:
+        if len(name.key) > 1:
+            whole[name.key[0]].add(name.key)
+        if name.kind == "person" and name.key[-1] in everywhere:
+            whole[name.key[-1]].add(name.key[-1:])
+    return sum(
+        any(
+            _shows(tokens(text), whole)
+            for role, text in texts(copy)
+            if role in ("question", "text")
+        )
+        for copy in copies
+    )
+
+
+def _shows(line: Sequence[Token], names: Mapping[str, Collection[tuple[str, ...]]]) -> bool:
+    folded = tuple(token.folded for token in line)
+    return any(
+        folded[place : place + len(name)] == name
+        and all(t.capitalised or t.folded in FUNCTION for t in line[place : place + len(name)])
+        for place, token in enumerate(line)
+        if token.capitalised
+        for name in names.get(token.folded, ())
+    )
+
+
+def _new_name(name: Name, plan: Plan) -> str:
+    is_single = len(name.key) == 1 and name.key[0] in plan.single
+    return rename_text(name.text, plan, Scope("title", frozenset(name.key if is_single else ())))
 
 
 def _mapping(changed: Sequence[tuple[Name, str]], plan: Plan) -> tuple[Renaming, ...]:
@@ -186,3 +243,145 @@ def _mapping(changed: Sequence[tuple[Name, str]], plan: Plan) -> tuple[Renaming,
     ]
     acronyms = [Renaming(old, new, "acronym") for old, new in plan.acronyms.items()]
     return tuple(sorted([*names, *words, *acronyms]))
+
+
+# --- Renamed copies on disk: the copy in its source's format, and what is known about it.
+
+
+class Provenance(BaseModel):
+    """Where a renamed copy comes from: stored beside it, without text of any row.
+
+    Attributes:
+        source: File name of the source.
+        source_sha256: Digest of the source's bytes.
+        sha256: Digest of the copy's bytes.
+        dataset: Whose layout both have.
+        seed: What the invented names were drawn with.
+        questions: Number of questions in both.
+        renamed: Number of names renamed, by kind.
+        derivable_in_source: Share of questions whose answer can be read in the source, 0 to 1.
+        derivable_in_copy: The same in the copy.
+        unchanged_answers: Gold answers that stayed as they are, by reason.
+        leaks: Rows that still show an old name.
+        kept_words: Words left alone because an answer would have got lost.
+        version: Version of this library.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    source_sha256: str
+    sha256: str
+    dataset: str
+    seed: int
+    questions: int
+    renamed: dict[str, int]
+    derivable_in_source: float
+    derivable_in_copy: float
+    unchanged_answers: dict[str, int]
+    leaks: int
+    kept_words: int
+    version: str
+
+
+def rename_file(
+    path: Path | str,
+    out: Path | str,
+    seed: int,
+    dataset: str | None = None,
+    mapping: Path | str | None = None,
+) -> RenameReport:
+    """Write a renamed copy of a dataset file, and its record beside it (`OUT.rename.json`).
+
+    The copy has the source's format (JSON array or JSON lines), fields, ids and order, so that
+    results on both pair by id; only 2WikiMultiHopQA's Wikidata ids are emptied.
+
+    Args:
+        path: An official question file.
+        out: Where the copy goes; a file there is replaced.
+        seed: Decides the invented names.
+        dataset: Whose layout the file has; by default the one that its fields show.
+        mapping: Where to write old and new names as CSV (old, new, kind), to look at.
+
+    Raises:
+        InputError: the file cannot be read, is another dataset's, has no context (Bamboogle) or
+            would lose an answer; or `out` or `mapping` is the source itself. Nothing is written.
+    """
+    path, out = Path(path), Path(out)
+    for target in (out, Path(mapping) if mapping else out):
+        if target.resolve() == path.resolve():
+            raise InputError(
+                f"{target} is the source itself",
+                expected="another file to write to",
+                remedy="pass another path; the source is never written to",
+            )
+    rows = read_rows(path)
+    records = [row for row in rows if isinstance(row, Mapping)]
+    if len(records) < len(rows):
+        raise InputError(
+            f"{path}: {len(rows) - len(records)} of {len(rows)} rows are no objects",
+            expected="one JSON object a question",
+            remedy="mend the file, so that the copy can hold the same rows",
+        )
+    name = detect_rows(records, path, dataset_name(dataset) if dataset else None)
+    copies, renamings, report = rename_rows(records, name, seed)
+    lines = [json.dumps(row, ensure_ascii=False) for row in copies]
+    if path.read_text(encoding="utf-8-sig").lstrip().startswith("["):
+        write_whole(out, "[\n" + ",\n".join(lines) + "\n]\n")
+    else:
+        write_whole(out, "\n".join(lines) + "\n")
+    shared = report._asdict()
+    known = Provenance(
+        source=path.name,
+        source_sha256=file_digest(path),
+        sha256=file_digest(out),
+        unchanged_answers=shared.pop("unchanged"),
+        kept_words=shared.pop("kept"),
+        version=version("ga-dspy"),
+        **shared,
+    )
+    write_whole(record_path(out), known.model_dump_json(indent=2) + "\n")
+    if mapping:
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([Renaming._fields, *renamings])
+        write_whole(Path(mapping), table.getvalue())
+    return report
+
+
+def provenance(path: Path | str) -> Provenance | None:
+    """The record of a renamed copy; None for a file without one.
+
+    Raises:
+        DamagedFile: the file is not as it was when it was recorded.
+        InputError: the record cannot be read.
+    """
+    path, record = Path(path), record_path(path)
+    if not record.exists():
+        return None
+    try:
+        known = Provenance.model_validate_json(record.read_bytes())
+    except (ValidationError, OSError) as error:
+        raise InputError(
+            f"{record} cannot be read as the record of a renamed copy",
+            expected="the file that was written with the copy",
+            remedy="make the copy again",
+        ) from error
+    found = file_digest(path)
+    if found != known.sha256:
+        raise DamagedFile(
+            f"{path} has the digest {found[:12]}…",
+            expected=f"{known.sha256[:12]}…, as recorded beside it in {record.name}",
+            remedy="make the copy again, or delete the record if the file is no renamed copy any "
+            "more",
+        )
+    return known
+
+
+def record_path(path: Path | str) -> Path:
+    """Where the record of a copy lies: beside it.
+
+    >>> record_path("copies/dev.json").name
+    'dev.json.rename.json'
+    """
+    path = Path(path)
+    return path.with_name(path.name + ".rename.json")

@@ -1,244 +1,325 @@
-"""Words that are never names by themselves: what stays when everything else is renamed.
-
-These lists hold what a name is built with ("University of", "Lake", "Sir"), not names. Common
-words need no list: that a word is common shows in the file, where it stands in lower case.
-"""
+"""Words: which are never names, and what is invented for those that are."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from ga_dspy.text import DATE_WORDS, STOPWORDS, fold
+
+# --- Words that are never names by themselves: what stays when everything else is renamed.
+#
+# The lists of words.json hold what a name is built with ("University of", "Lake", "Sir"), not
+# names. Common words need no list: that a word is common shows in the file, where it stands in
+# lower case.
 
 Kind = Literal["person", "place", "organisation", "work", "other"]
 
-FUNCTION: Final = frozenset(
-    (
-        "a an the of in on at by for from to with and or nor but as is was are were be been being "
-        "has have had do does did done not no yes if so than then that this these those there "
-        "here who whom whose which what when where why how i me my you your he him his she her "
-        "hers it its we us our they them their one all any both each few more most other some "
-        "such only own same too very can will just should would could may might must shall "
-        "about above after again against along among around before behind below beneath beside "
-        "between beyond down during into like near off onto out over past per since through "
-        "under until up upon via versus vs within without also while because although however "
-        "s t d ll re ve m n de del della der den des di da do dos du das la le les los el las lo "
-        "van von und y e et al bin ibn ben ab ap af av og i ii iii iv vi vii viii ix xi xii xiii "
-        "xiv xv xvi xvii xviii xix xx jr sr mr mrs ms dr etc aka née nee born formerly known ne"
-    ).split()
-)
-NUMBERS: Final = frozenset(
-    (
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-        "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy "
-        "eighty ninety hundred thousand million billion trillion dozen half first second third "
-        "fourth fifth sixth seventh eighth ninth tenth eleventh twelfth twentieth once twice "
-        "single double triple"
-    ).split()
-)
-CALENDAR: Final = frozenset(
-    (
-        "january february march april may june july august september october november december "
-        "jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday wednesday thursday "
-        "friday saturday sunday spring summer autumn fall winter christmas easter halloween "
-        "thanksgiving ramadan bc ad ce bce"
-    ).split()
-)
-HONORIFICS: Final = frozenset(
-    (
-        "sir dame lord lady king queen prince princess emperor empress tsar duke duchess earl "
-        "count countess baron baroness viscount marquess marquis baronet knight saint st san santa "
-        "pope bishop archbishop cardinal father mother brother sister reverend rev rabbi sultan "
-        "shah khan emir sheikh caliph mr mrs ms miss dr doctor professor prof president vice "
-        "chancellor premier minister prime governor senator mayor captain major colonel general "
-        "lieutenant sergeant admiral commander marshal judge justice honourable hon crown dowager "
-        "grand elder younger great junior senior consort regent majesty highness"
-    ).split()
-)
-# The faiths, directions and forms of government that texts use as common words with a capital.
-KEPT: Final = frozenset(
-    (
-        "north south east west northern southern eastern western northeast northwest southeast "
-        "southwest northeastern northwestern southeastern southwestern central middle upper lower "
-        "inner outer new old god bible quran christian christians christianity catholic catholics "
-        "catholicism protestant protestants orthodox anglican baptist methodist lutheran "
-        "presbyterian evangelical jewish jews jew judaism muslim muslims islam islamic hindu "
-        "hindus hinduism buddhist buddhism sikh democratic democrat democrats republican "
-        "republicans conservative liberal socialist communist communism nazi marxist federal "
-        "constitution congress parliament senate cabinet internet earth sun moon olympic olympics "
-        "latin english-language oscar emmy grammy ph"
-    ).split()
-)
-# Head nouns tell the kind of what a first sentence is about ("is an American film director").
-PERSON_NOUNS: Final = frozenset(
-    (
-        "actor actress singer songwriter musician rapper composer conductor guitarist drummer "
-        "pianist violinist bassist vocalist dancer choreographer director filmmaker producer "
-        "screenwriter writer author novelist poet playwright dramatist journalist editor "
-        "broadcaster presenter host comedian model politician lawyer attorney judge jurist "
-        "diplomat statesman activist soldier officer general admiral commander footballer "
-        "cricketer boxer wrestler golfer cyclist swimmer runner sprinter athlete racer driver "
-        "player coach manager pitcher quarterback skater gymnast scientist physicist chemist "
-        "biologist mathematician astronomer botanist zoologist economist historian philosopher "
-        "theologian engineer inventor architect painter sculptor artist photographer illustrator "
-        "cartoonist designer businessman businesswoman entrepreneur executive banker investor "
-        "philanthropist physician surgeon psychologist psychiatrist anthropologist archaeologist "
-        "sociologist linguist explorer missionary priest monk nun astronaut pilot aviator "
-        "nobleman noblewoman monarch ruler person man woman criminal murderer personality "
-        "celebrity socialite scholar academic teacher educator lyricist cinematographer heiress "
-        "heir son daughter wife husband widow queen king prince princess emperor empress duke "
-        "duchess earl baron baroness president governor senator mayor bishop pope saint member "
-        "leader chef magician spy merchant trader civil servant translator librettist animator"
-    ).split()
-)
-PLACE_NOUNS: Final = frozenset(
-    (
-        "city town village hamlet county country state province district municipality region "
-        "borough township commune parish suburb neighborhood neighbourhood community settlement "
-        "capital territory republic kingdom island islands archipelago peninsula continent river "
-        "stream creek lake sea ocean bay gulf strait canal mountain mountains mount hill hills "
-        "valley desert forest park peak range plateau coast beach cape falls waterfall volcano "
-        "road street avenue highway route square bridge building tower castle palace house hall "
-        "stadium arena airport station port harbour harbor dam prison cemetery garden gardens "
-        "mansion skyscraper place area locality department prefecture canton oblast raion seat "
-        "reservoir glacier cave reef empire duchy principality colony zone ward fort lighthouse "
-        "centre center mall mine trail resort hotel cathedral church temple mosque abbey monastery "
-        "plantation ranch field isle point bank beach heights"
-    ).split()
-)
-ORGANISATION_NOUNS: Final = frozenset(
-    (
-        "company corporation university college school institute academy band group duo trio "
-        "quartet orchestra choir ensemble club team party organization organisation association "
-        "society union agency bureau ministry commission committee council foundation league "
-        "conference federation airline airlines bank firm brand label manufacturer retailer chain "
-        "publisher studio studios network channel museum library theatre theater hospital army "
-        "navy force forces regiment squadron brigade battalion division corps police court order "
-        "franchise conglomerate subsidiary enterprise startup gang tribe dynasty guild board trust "
-        "fund charity cooperative records entertainment pictures productions industries motors "
-        "holdings press house"
-    ).split()
-)
-WORK_NOUNS: Final = frozenset(
-    (
-        "film movie documentary song album single ep soundtrack book novel novella series serial "
-        "sitcom "
-        "show drama comedy play musical opera operetta ballet symphony poem story stories essay "
-        "episode painting sculpture magazine newspaper journal comic manga anime "
-        "miniseries telenovela trilogy anthology video mixtape "
-        "ballad tune hymn suite concerto adaptation sequel thriller melodrama western romance "
-        "telefilm podcast webcomic compilation anthem autobiography memoir"
-    ).split()
-)
-_BUILDING: Final = frozenset(
-    (
-        "men women boys girls people world war wars battle siege revolution treaty act award "
-        "awards prize medal championship championships cup bowl trophy tournament open "
-        "masters games race racing tour festival singles doubles mixed final finals semifinal "
-        "football soccer basketball baseball hockey tennis cricket rugby golf boxing wrestling "
-        "athletic athletics sport sports national international royal imperial united american "
-        "public private state states memorial society science sciences art arts music medical "
-        "medicine law business engineering technology studies education research development "
-        "health service services security defense defence foreign affairs interior justice "
-        "treasury intelligence supreme high house representatives commons lords chamber assembly "
-        "office department secretary chief executive officer chairman director head deputy "
-        "assistant best supporting actor actress picture original screenplay performance leading "
-        "role male female live love radio television tv broadcasting news media communications "
-        "company limited ltd inc corp co llc plc gmbh hall fame star list history culture "
-        "language languages literature century millennium age era period day night year years "
-        "number song songs album albums soundtrack volume vol part chapter book books edition "
-        "theme class grade level type model series unit system program project operation mission "
-        "flight air space ship ships aircraft train railway railroad line rail metro subway bus "
-        "transit electric power energy water oil gas steel iron gold silver diamond red blue "
-        "green black white brown grey gray orange pink purple big little small long short tall "
-        "young good bad dark light fire home family children child dead death life time "
-        "junior senior varsity graduate undergraduate campus student students alumni faculty "
-        "metropolitan municipal regional local rural urban greater area statistical census "
-        "population presidential elections election campaign government administration policy "
-        "rock pop jazz blues country folk hip hop soul metal punk classical dance disco "
-        "heavyweight middleweight lightweight welterweight division premier major minor super "
-        "senior special free independent general common mutual joint allied armed naval marine "
-        "marines cavalry infantry artillery armored armoured guard guards rifle rifles fleet "
-        "republic kingdom empire commonwealth confederation nation nations "
-        "institution laboratory observatory center centre complex building towers gate market "
-        "street road avenue boulevard lane drive way court plaza green land lands"
-    ).split()
-)
-_HEADS: Final = PERSON_NOUNS | PLACE_NOUNS | ORGANISATION_NOUNS | WORK_NOUNS
-STRUCTURE: Final = _HEADS | {f"{noun}s" for noun in _HEADS} | _BUILDING | HONORIFICS | KEPT
-STAYING: Final = (FUNCTION | NUMBERS | CALENDAR | STRUCTURE) - {"american", "united"}
+_LISTS = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
+_SETS = {name: frozenset(" ".join(lines).split()) for name, lines in _LISTS.items()}
 
-# Structure words that are surnames just as well, behind a given name.
-SURNAMES: Final = frozenset(
-    (
-        "banks baron bay best big bishop black blue bridges brown bush castle chambers church "
-        "court day duke earl fields fort forest french garden gates good gray great green grey "
-        "hall head heights hill house judge king knight lake lane little long love major "
-        "marshal masters mayor monk north palace park parks pope price prince rivers road rose "
-        "short silver singer small south star stone street strong sun temple tower towers tune "
-        "ward waters west white wood woods young noble senior gold fox may march june"
-    ).split()
+FUNCTION: Final = _SETS["function"] | (
+    STOPWORDS - {"another", "either", "ever", "itself", "many", "much", "name", "whether"}
 )
+NUMBERS: Final = _SETS["numbers"]
+CALENDAR: Final = DATE_WORDS | _SETS["calendar"]
+HONORIFICS: Final = _SETS["honorifics"]
+KEPT: Final = _SETS["kept"]
+"""Faiths, directions and forms of government that texts use as common words with a capital."""
 
-GENERIC_ACRONYMS: Final = frozenset(
-    (
-        "TV DVD CD EP LP DJ MC VHS HD PC IT ID CEO CFO COO CTO MBA MD BA BS BSC MA MSC MP MPS MVP "
-        "DNA RNA HIV AIDS IQ GDP VIP FM AM PM UHF VHF RPM USB GPS AC DC BC AD CE BCE OK RB SUV CIA "
-        "WWI WWII KM MM CM KG MPH UTC GMT EST PST CST LGBT LGBTQ DIY ATM FAQ PDF HTML API CPU RAM"
-    ).split()
-) - {"CIA", "DC"}
+_KINDS: tuple[Kind, ...] = ("person", "work", "place", "organisation")
+NOUNS: Final[dict[Kind, frozenset[str]]] = {
+    kind: _SETS[kind] | {f"{noun}s" for noun in _SETS[kind]} for kind in _KINDS
+}
+"""Head nouns, with their plurals: they show of what kind a name is ("an American director")."""
 
-# Irregular demonyms: the words of a line share a stem, so that the relation survives. Regular
-# ones (Austria, Austrian) are told by their endings.
-FAMILIES: Final = tuple(
-    tuple(line.split())
-    for line in (
-        "america american united",
-        "britain british briton",
-        "england english englishman",
-        "france french frenchman",
-        "spain spanish spaniard",
-        "wales welsh",
-        "ireland irish irishman",
-        "scotland scottish scots",
-        "netherlands dutch",
-        "holland hollander",
-        "denmark danish dane",
-        "sweden swedish swede",
-        "norway norwegian",
-        "finland finnish finn",
-        "poland polish pole",
-        "germany german",
-        "greece greek",
-        "turkey turkish turk",
-        "switzerland swiss",
-        "portugal portuguese",
-        "thailand thai",
-        "philippines filipino philippine",
-        "iceland icelandic",
-        "argentina argentine argentinian",
-        "cyprus cypriot",
-        "europe european",
-        "canada canadian",
-        "italy italian",
-        "hungary hungarian",
-        "china chinese",
-        "peru peruvian",
-        "congo congolese",
-        "afghanistan afghan",
-        "pakistan pakistani",
-        "mexico mexican",
-        "rome roman",
-        "flanders flemish",
-        "serbia serbian serb",
-        "croatia croatian croat",
-        "bavaria bavarian",
-        "prussia prussian",
-        "paris parisian",
-        "venice venetian",
-        "naples neapolitan",
-        "burma burmese",
-        "belgium belgian",
-        "chile chilean",
-        "lebanon lebanese",
+STAYING: Final = (FUNCTION | NUMBERS | CALENDAR | HONORIFICS | KEPT | _SETS["in_names"]).union(
+    *NOUNS.values()
+) - {"american", "united"}
+SURNAMES: Final = _SETS["surnames"]
+"""Words that stay, but are surnames behind a given name."""
+
+GENERIC_ACRONYMS: Final = _SETS["generic_acronyms"]
+FAMILIES: Final = tuple(tuple(line.split()) for line in _LISTS["families"])
+"""Irregular demonyms: the words of a family get one stem, so that the relation survives."""
+
+QUOTES: Final = frozenset("\"“”`'‘’")
+
+
+# --- Tokens of a text, with what decides whether they can be names: their case and their place.
+
+_LETTER = r"(?:[^\W_][̀-ͯ]*)"
+_TOKEN = re.compile(rf"(?<![^\W_])[A-Z](?:\.[A-Z])+(?![^\W_])\.?|{_LETTER}+")
+_INNER_GAP = re.compile(r"[ \u00a0]|, |-|['’] ?")
+_ROMAN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
+
+
+class Token(NamedTuple):
+    """A word of a text: as it is spelled, folded, its place, and the characters before it."""
+
+    text: str
+    folded: str
+    start: int
+    end: int
+    gap: str
+
+    @property
+    def capitalised(self) -> bool:
+        """Whether it holds a capital, or letters of a script without case."""
+        return self.text != self.text.lower() or is_foreign(self.text)
+
+    @property
+    def inner(self) -> bool:
+        """Whether a capital here is the word's own: no sentence, quotation or list begins."""
+        return _INNER_GAP.fullmatch(self.gap) is not None
+
+    @property
+    def acronym(self) -> str:
+        """Its capitals without dots where it is an acronym ("U.S." is "US"), else ""."""
+        plain = self.text.replace(".", "")
+        dotted = plain != self.text
+        shaped = plain.isascii() and plain.isalpha() and plain.isupper() and 2 <= len(plain) <= 6
+        return plain if shaped and (dotted or not _ROMAN.fullmatch(plain)) else ""
+
+
+@lru_cache(maxsize=4096)
+def tokens(text: str) -> tuple[Token, ...]:
+    """The tokens of a text; a dotted acronym is one token.
+
+    >>> [token.text for token in tokens("O'Neill's U.S. visit")]
+    ['O', 'Neill', 's', 'U.S.', 'visit']
+    """
+    found: list[Token] = []
+    end = 0
+    for match in _TOKEN.finditer(text):
+        word, start = match.group(), match.start()
+        # Sentences of HotpotQA begin with a space, which is no gap between words.
+        gap = text[end:start] if found else text[:start].strip()
+        found.append(Token(word, _fold_word(word), start, match.end(), gap))
+        end = match.end()
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 17)
+def _fold_word(word: str) -> str:
+    return fold(word.replace(".", ""))
+
+
+@lru_cache(maxsize=1 << 17)
+def is_foreign(word: str) -> bool:
+    """Whether a word is spelled in another script than Latin, or in phonetic letters.
+
+    >>> [is_foreign(word) for word in ("Čapek", "Москва", "kˈænzəs", "π")]
+    [False, True, True, False]
+    """
+    others = [c for c in word if c.isalpha() and (0x250 <= ord(c) < 0x1E00 or ord(c) > 0x1EFF)]
+    return bool(others) and not (len(word) == 1 and "Ͱ" <= word <= "Ͽ")
+
+
+def key(text: str) -> tuple[str, ...]:
+    """The folded words of a text: equal for names that differ in case, accents, punctuation."""
+    return tuple(token.folded for token in tokens(text))
+
+
+def runs(line: Sequence[Token]) -> list[tuple[Token, ...]]:
+    """Capitalised tokens that follow one another, with spaces or hyphens between them."""
+    found: list[list[Token]] = []
+    follows = False
+    for token in line:
+        if token.capitalised and follows and token.gap in (" ", "-"):
+            found[-1].append(token)
+        elif token.capitalised:
+            found.append([token])
+        follows = token.capitalised
+    return [tuple(run) for run in found]
+
+
+def following(line: Sequence[Token], place: int) -> Token | None:
+    """The token after one; None after the last."""
+    return line[place + 1] if place + 1 < len(line) else None
+
+
+def is_quoted_or_owner(line: Sequence[Token], place: int) -> bool:
+    """Whether a word is in quotation marks of its own, or has "'s" behind it."""
+    after = following(line, place)
+    return after is not None and (
+        (line[place].gap[-1:] in QUOTES and after.gap[:1] in QUOTES)
+        or (after.folded == "s" and after.gap in ("'", "’"))
     )
-)
-FAMILY_ENDINGS: Final = ("ia", "ian", "ish")
+
+
+# --- Invented words: pronounceable, of a kind, the same for the same seed and word.
+
+Shape = Literal["given", "surname", "place", "organisation", "work", "other"]
+
+_VOWELS: Final = "aeiou"
+_CONSONANTS: Final = "bcdfghjklmnpqrstvwxyz"
+_WITH_R: Final = "bcdfgkptv"
+_WITH_L: Final = "bcfgkps"
+_NUCLEI: Final = "a e i o u a e i o ae ei au ou".split()
+_MIDDLES: Final = (
+    "b d g l m n r s t v z ld lm lv lth mb mbr nd ndr ng nk nt nth rb rd rg rk rl rm rn rth rv sk "
+    "sl sp st str th thr v zd zh lk lt gd dr br vr"
+).split()
+_ENDINGS: Final[dict[Shape, list[str]]] = {
+    "given": "a en el ia o an ric ine ovan ela ith in ora iel".split(),
+    "surname": "wick holt ser nard mark gren lund dane rell tow vik tham ek oski ander".split(),
+    "place": "mere vale stad ora havn wyn dale ria ford burgh ova mont ene".split(),
+    "organisation": "ex ova tra on ix um ent acor ium dyne".split(),
+    "work": "esk ine eth our alm une ost ade ift ow".split(),
+    "other": "en or al ist im une ath el ode arn".split(),
+}
+_TRIES: Final = 300
+_FAMILY_ENDINGS: Final = ("ia", "ian", "ish")
+_DEMONYMS: Final = ("ian", "an", "n", "ese", "ish", "ite", "i")
+_SHORTEST_BASE: Final = 4
+_STATE_ACRONYMS: Final = {"US": "S", "USA": "SA", "UK": "K"}
+
+
+class Inventor:
+    """Invents words and acronyms: none that is in use, none twice.
+
+    The first letter follows the old word's by one shuffled alphabet for the whole file, vowels to
+    vowels; so initials and acronyms still fit their names, and "an" still stands before a vowel.
+
+    Args:
+        seed: The same seed and words give the same inventions.
+        in_use: Folded words that must not be invented.
+    """
+
+    def __init__(self, seed: int, in_use: Iterable[str] = ()) -> None:
+        self.seed = seed
+        self._in_use = set(in_use)
+        self._letters = _shuffle(_VOWELS, seed) | _shuffle(_CONSONANTS, seed)
+
+    def letter(self, old: str) -> str:
+        """The letter that stands for an initial; other signs than a-z stay.
+
+        >>> Inventor(7).letter("k") != "k"
+        True
+        """
+        new = self._letters.get(old.lower(), old.lower())
+        return new.upper() if old.isupper() else new
+
+    def words(self, shapes: Mapping[str, Shape]) -> dict[str, str]:
+        """An invented word in lower case for every word.
+
+        Plurals ("Kennedys") and demonyms ("Austrian") are built on the word that they derive
+        from, so that a reader still sees the relation.
+        """
+        new: dict[str, str] = {}
+        for family in FAMILIES:
+            if not shapes.keys().isdisjoint(family):
+                stem = self._stem(family[0])
+                pairs = zip(family, _FAMILY_ENDINGS, strict=False)
+                new |= {word: stem + ending for word, ending in pairs if word in shapes}
+                self._in_use.update(new.values())
+        for old in sorted(shapes.keys() - new.keys(), key=lambda word: (len(word), word)):
+            derived = _derived(old, new, shapes)
+            if derived is None or derived in self._in_use:
+                derived = self._word(old, shapes[old])
+            new[old] = derived
+            self._in_use.add(derived)
+        return new
+
+    def acronyms(self, acronyms: Iterable[str], words: Mapping[str, str]) -> dict[str, str]:
+        """An invented acronym for each; those of the United States and Kingdom fit `words`."""
+        new: dict[str, str] = {}
+        united = words.get("united", "").upper()
+        tails = _STATE_ACRONYMS if united else {}
+        for old in sorted(acronyms, key=lambda old: (old not in _STATE_ACRONYMS, len(old), old)):
+            fitting = [united[:size] + tails[old] for size in (1, 2, 3) if old in tails]
+            free = (name for name in fitting if name.casefold() not in self._in_use)
+            new[old] = next(free, None) or self._acronym(old)
+            self._in_use.add(new[old].casefold())
+        return new
+
+    def _word(self, old: str, shape: Shape) -> str:
+        draw = random.Random(f"{self.seed}:{shape}:{old}")
+        first = self._letters.get(old[0]) or draw.choice(_CONSONANTS.replace("x", ""))
+        for tried in count():
+            # Where short words have run out, another syllable makes room.
+            syllables = range(tried // _TRIES)
+            more = "".join(draw.choice("aeio") + draw.choice("lmnrtvd") for _ in syllables)
+            new = _start(first, draw) + draw.choice(_MIDDLES) + more + _end(shape, draw)
+            if new not in self._in_use and 5 <= len(new) <= 10 + 4 * len(more):
+                break
+        return new
+
+    def _stem(self, old: str) -> str:
+        draw = random.Random(f"{self.seed}:stem:{old}")
+        first = self._letters.get(old[0], "v")
+        while True:
+            new = _start(first, draw) + draw.choice(_MIDDLES)
+            if len(new) >= 4 and self._in_use.isdisjoint(new + end for end in _FAMILY_ENDINGS):
+                return new
+
+    def _acronym(self, old: str) -> str:
+        new = "".join(self.letter(letter) for letter in old)
+        draw = random.Random(f"{self.seed}:acronym:{old}")
+        while new.casefold() in self._in_use:
+            # Longer ones are drawn where nearly all of a length are in use.
+            size = len(old) + (draw.random() < 0.1)
+            letters = (draw.choice(_CONSONANTS + _VOWELS).upper() for _ in range(size - 1))
+            new = new[0] + "".join(letters)
+        return new
+
+
+def match_case(new: str, old: str) -> str:
+    """`new`, given in lower case, with the case pattern of `old`.
+
+    >>> [match_case("brenholt", old) for old in ("KANSAS", "kansas", "McKay")]
+    ['BRENHOLT', 'brenholt', 'Brenholt']
+    """
+    if old.isupper() and len(old) > 1:
+        return new.upper()
+    has_case = old.lower() != old.upper()
+    return new if has_case and old == old.lower() else new.capitalize()
+
+
+def _shuffle(letters: str, seed: int) -> dict[str, str]:
+    order = list(letters)
+    random.Random(f"letters:{seed}").shuffle(order)
+    return dict(zip(order, [*order[1:], order[0]], strict=True))  # one cycle: no letter stays
+
+
+def _start(first: str, draw: random.Random) -> str:
+    if first in _VOWELS:
+        return first
+    onsets = [first, first]
+    onsets += [first + "r"] if first in _WITH_R else []
+    onsets += [first + "l"] if first in _WITH_L else []
+    onset = "qu" if first == "q" else draw.choice(onsets)
+    return onset + draw.choice("aeio" if first == "q" else _NUCLEI)
+
+
+def _end(shape: Shape, draw: random.Random) -> str:
+    ending = draw.choice(_ENDINGS[shape])
+    linked = ending[0] in _VOWELS
+    longer = draw.random() < 0.2
+    link = draw.choice("aeio") if longer or not linked else ""
+    if longer:
+        link += draw.choice("lmnrstvd" if linked else "lmnrtvd")
+    return link + ending
+
+
+def _derived(old: str, new: Mapping[str, str], shapes: Mapping[str, Shape]) -> str | None:
+    singular = old.removesuffix("s")
+    if singular != old and len(singular) >= _SHORTEST_BASE and singular in new:
+        return new[singular] + "s"
+    for ending in _DEMONYMS:
+        stem = old.removesuffix(ending)
+        if stem == old or len(stem) < _SHORTEST_BASE - 1:
+            continue
+        for vowel in ("", "a", "y", "e", "o", "ia") if ending != "n" else ("",):
+            base = stem + vowel
+            is_place = base in new and shapes[base] in ("place", "other")
+            if is_place and len(base) >= _SHORTEST_BASE:
+                return new[base].rstrip("aeiou") + ("an" if ending == "n" else ending)
+    return None

@@ -1,0 +1,9 @@
+"""An extractive LM for DSPy: it sees the rendered prompt and nothing else, and needs no server."""
+
+from __future__ import annotations
+
+from extractive_lm.engine import AsyncExtractiveEngine as AsyncExtractiveEngine
+from extractive_lm.engine import ExtractiveEngine as ExtractiveEngine
+from extractive_lm.engine import extractive_lm as extractive_lm
+from extractive_lm.prompt import Doc as Doc
+from extractive_lm.text import ExtractiveError as ExtractiveError

@@ -1,0 +1,163 @@
+"""The engine behind `extractive_lm`: a prompt in, a completion out, no model and no network.
+
+What it is: rules and a small ranker that copy spans of the passages. It knows nothing from memory,
+so it can only answer from what a prompt holds; it is a floor for first runs, tests and continuous
+integration, not a substitute for a language model.
+
+What it reads of a prompt: the names and types of the fields, the inputs, and the demonstrations.
+Instructions are not followed. Demonstrations change its scoring, within bounds: answers in them
+re-weigh the types and lengths that the ranker prefers, and read or judge steps in them shift how
+much is written into the graph and how readily evidence counts as sufficient.
+
+The same prompt gives the same bytes, always: temperature, seeds and rollout numbers change nothing,
+and `max_tokens` never cuts a completion.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Self
+
+import dspy
+from dspy.lm15 import (
+    Message,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+    TextDelta,
+    TextPart,
+    Usage,
+)
+
+from extractive_lm.fill import fill
+from extractive_lm.prompt import Style, read_prompt
+
+MODEL = "ga-dspy/extractive"
+_TOKEN = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
+_STREAMED = re.compile(r"\s*\S+|\s+")
+
+
+def extractive_lm(**settings: Any) -> dspy.LM:
+    """The embedded extractive LM.
+
+    Args:
+        settings: Further arguments of `dspy.LM`. Responses are not cached unless `cache=True`:
+            the engine repeats itself exactly, and is about as fast as a cache on disk.
+    """
+    engines = {"engine": ExtractiveEngine(), "async_engine": AsyncExtractiveEngine()}
+    return dspy.LM(MODEL, **{"cache": False, "num_retries": 0, **engines, **settings})
+
+
+class _Stateless:
+    def dump_state(self) -> dict[str, Any]:
+        """The engine has no state; DSPy asks for it when a program is saved with its LM."""
+        return {}
+
+    @classmethod
+    def load_state(cls, state: dict[str, Any]) -> Self:
+        """Make the engine that `dump_state` described."""
+        return cls()
+
+
+class ExtractiveEngine(_Stateless):
+    """Answers requests by extraction; stateless, so threads may share one.
+
+    >>> lm = dspy.LM("ga-dspy/extractive", engine=ExtractiveEngine(), cache=False)
+    """
+
+    supports_response_schema = True
+    supported_params = ("response_format", "temperature", "max_tokens")
+
+    def complete(self, request: Request) -> Response:
+        """Answer a request; tokens are estimated."""
+        prompt = read_prompt(request)
+        text = write_completion(fill(prompt), prompt.style)
+        system = request.system if isinstance(request.system, str) else ""
+        sent = sum(estimate_tokens(t) for t in (system, *(m.text or "" for m in request.messages)))
+        received = estimate_tokens(text)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(text)]),
+            finish_reason="stop",
+            usage=Usage(input_tokens=sent, output_tokens=received, total_tokens=sent + received),
+        )
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """Answer a request a word at a time: listeners look for field names in the events."""
+        response = self.complete(request)
+        yield StreamStartEvent(model=response.model)
+        for piece in _STREAMED.findall(response.text or ""):
+            yield StreamDeltaEvent(delta=TextDelta(text=piece))
+        yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class AsyncExtractiveEngine(_Stateless):
+    """`ExtractiveEngine` for `acall`; a call is short enough not to need a thread."""
+
+    def __init__(self) -> None:
+        self._engine = ExtractiveEngine()
+
+    async def complete(self, request: Request) -> Response:
+        """Answer a request."""
+        return self._engine.complete(request)
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        """Answer a request as a stream of events."""
+        for event in self._engine.stream(request):
+            yield event
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def write_completion(values: Mapping[str, Any], style: Style) -> str:
+    """Write fields in the form of an adapter; a plain prompt gets the first value alone.
+
+    >>> print(write_completion({"answer": "Montana"}, "chat"))
+    [[ ## answer ## ]]
+    Montana
+    <BLANKLINE>
+    [[ ## completed ## ]]
+    """
+    if style == "chat":
+        parts = [f"[[ ## {name} ## ]]\n{_text(value)}" for name, value in values.items()]
+        return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+    if style == "xml":
+        return "\n\n".join(_element(name, value) for name, value in values.items())
+    if style == "plain":
+        return next(map(_text, values.values()), "")
+    return json.dumps(dict(values), ensure_ascii=False, indent=2)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _element(name: str, value: Any) -> str:
+    if value is None:
+        return f"<{name} />"
+    if isinstance(value, list):
+        text = "".join(_element("item", item) for item in value)
+    elif isinstance(value, Mapping):
+        text = "".join(_element(key, part) for key, part in value.items())
+    else:
+        escaped = _text(value).replace("&", "&amp;").replace("<", "&lt;")
+        text = f"\n{escaped}\n"
+    return f"<{name}>{text}</{name}>"
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text: words of nine letters, three digits, or a sign."""
+    count = 0.0
+    for piece in _TOKEN.findall(text):
+        long = piece.isascii() or len(piece) == 1
+        count += 1 + (len(piece) - 1) // 9 if long else 0.7 * len(piece)
+    return round(count * 1.06)

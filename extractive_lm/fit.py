@@ -1,0 +1,195 @@
+"""Fit the ranker's weights from questions, passages as retrieved, and answers; deterministic."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from extractive_lm.features import FEATURES, describe
+from extractive_lm.prompt import Doc
+from extractive_lm.question import analyse
+from extractive_lm.ranker import MODEL_FILES, Ranker, best_rows, expected_f1, word_f1
+from extractive_lm.text import ExtractiveError, Idf, normalize, parse
+
+TREES = 200
+FOLDS = 3
+NEGATIVES = 250
+TEMPERATURE = 0.6
+RISING = frozenset(
+    "type_fits place_fits noun_beside sentence_focus sentence_relation best_near nearest "
+    "best_sentence_focus passage_pair_coverage".split()
+)
+"""Features of which more is never worse; with few questions this keeps the trees sensible."""
+FALLING = frozenset("passage_rank in_question overlap joints".split())
+PARAMETERS: dict[str, Any] = {
+    "objective": "lambdarank",
+    "learning_rate": 0.05,
+    "num_leaves": 15,
+    "min_data_in_leaf": 20,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 5.0,
+    "lambdarank_truncation_level": 20,
+    "max_bin": 63,
+    "verbose": -1,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "monotone_constraints": [(name in RISING) - (name in FALLING) for name in FEATURES],
+}
+
+
+class Row(NamedTuple):
+    """A training example: a question, its passages exactly as retrieved, its accepted answers."""
+
+    question: str
+    docs: tuple[Doc, ...]
+    answers: tuple[str, ...]
+
+
+class _Example(NamedTuple):
+    """A row's candidates with their F1."""
+
+    question: str
+    values: np.ndarray
+    norm: list[str]
+    f1: np.ndarray
+
+
+def fit(rows: Sequence[Row], *, trees: int = TREES) -> dict[str, str]:
+    """Fit all weights; the texts of the weight files by name, the same bytes for the same rows.
+
+    Rows that share a question may differ in their passages (say the top 5 and the top 10); they
+    stay in one fold when the scale is fitted.
+
+    Raises:
+        ExtractiveError: where no row has a candidate that answers its question.
+    """
+    idf_json = _rarities(dict.fromkeys(f"{d.title} {d.text}" for r in rows for d in r.docs))
+    idf = Idf.from_json(idf_json)
+    examples = [e for row in rows if (e := _example(row, idf)) is not None]
+    if not examples:
+        raise ExtractiveError(
+            f"none of the {len(rows)} rows has a span among its passages that answers it; "
+            "expected questions whose answers stand in their passages; "
+            "retrieve more passages for a row"
+        )
+    files = {
+        "idf.json": idf_json,
+        "scale.json": json.dumps({"temperature": TEMPERATURE, "bias": -1.5, "slope": 3.0}),
+    }
+    bias, slope = _calibrate(examples, files, trees)
+    files["scale.json"] = json.dumps({"temperature": TEMPERATURE, "bias": bias, "slope": slope})
+    return files | _train(examples, trees, MODEL_FILES)
+
+
+def save(files: dict[str, str], folder: Path) -> list[Path]:
+    """Write the weight files into a folder, which must exist."""
+    paths = [folder / name for name in sorted(files)]
+    for path in paths:
+        path.write_text(files[path.name], encoding="utf-8")
+    return paths
+
+
+def plain_question(text: str) -> str:
+    """A question in words where a decomposition writes "subject >> relation".
+
+    >>> plain_question("Brand >> author")
+    'What is the author of Brand?'
+    """
+    subject, arrow, relation = text.partition(">>")
+    return f"What is the {relation.strip()} of {subject.strip()}?" if arrow else text
+
+
+def _rarities(texts: Iterable[str]) -> str:
+    """The text of `idf.json`: one decimal, without stems in fewer than four texts."""
+    found = [{stem for stem in parse(text).stems if stem} for text in texts]
+    total = len(found)
+    groups: dict[float, list[str]] = {}
+    for stem, n in sorted(Counter(stem for stems in found for stem in stems).items()):
+        if n >= 4:
+            groups.setdefault(round(math.log(total / n), 1), []).append(stem)
+    listed = {str(value): " ".join(stems) for value, stems in sorted(groups.items())}
+    unknown = round(math.log(max(total, 1)), 1)
+    return json.dumps({"unknown": unknown, "stems": listed}, ensure_ascii=False, indent=0)
+
+
+def _example(row: Row, idf: Idf) -> _Example | None:
+    """A row's candidates; None where no span can answer it."""
+    question = analyse(plain_question(row.question))
+    if question.wants in ("yesno", "choice"):
+        return None
+    found = describe(question, row.docs, idf)
+    golds = [Counter(normalize(answer).split()) for answer in row.answers]
+    f1 = {n: max(word_f1(Counter(n.split()), gold) for gold in golds) for n in set(found.norm)}
+    if max(f1.values(), default=0.0) < 0.4:
+        return None
+    return _Example(row.question, found.values, found.norm, np.array([f1[n] for n in found.norm]))
+
+
+def _train(examples: Sequence[_Example], trees: int, names: Sequence[str]) -> dict[str, str]:
+    """One model a name, each with its own seed and its own sample of wrong candidates."""
+    import lightgbm
+
+    models = {}
+    for seed, name in enumerate(names):
+        random = np.random.default_rng(seed)
+        picked = [_sample(e.f1, random) for e in examples]
+        f1 = np.concatenate([e.f1[i] for e, i in zip(examples, picked, strict=True)])
+        data = lightgbm.Dataset(
+            np.vstack([e.values[i] for e, i in zip(examples, picked, strict=True)]),
+            # Grades of relevance: right, nearly right, partly right, wrong.
+            np.select([f1 > 0.999, f1 >= 0.66, f1 >= 0.4], [4, 2, 1], 0),
+            group=[len(i) for i in picked],
+        )
+        booster = lightgbm.train(PARAMETERS | {"seed": seed}, data, trees)
+        # Without the training parameters and the importances, which scoring ignores.
+        models[name] = booster.model_to_string().partition("\nfeature_importances:")[0] + "\n"
+    return models
+
+
+def _sample(f1: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """All rows that are at least partly right and a fixed number of wrong ones."""
+    right, wrong = np.nonzero(f1 >= 0.4)[0], np.nonzero(f1 < 0.4)[0]
+    if len(wrong) > NEGATIVES:
+        wrong = random.choice(wrong, NEGATIVES, replace=False)
+    return np.sort(np.concatenate([right, wrong]))
+
+
+def _calibrate(
+    examples: Sequence[_Example], files: dict[str, str], trees: int
+) -> tuple[float, float]:
+    """Logistic regression from expected F1 to being right, on questions held out in folds."""
+    questions = sorted({e.question for e in examples})
+    fold = {q: i % FOLDS for i, q in enumerate(questions)}
+    points: list[tuple[float, float]] = []
+    for f in range(FOLDS):
+        seen = [e for e in examples if fold[e.question] != f]
+        if not seen:
+            continue
+        model = _train(seen, trees, MODEL_FILES[:1])[MODEL_FILES[0]]
+        ranker = Ranker.from_files(files | dict.fromkeys(MODEL_FILES, model))
+        for e in examples:
+            if fold[e.question] == f:
+                scores = ranker.scores(e.values)
+                rows = best_rows(e.norm, scores)
+                scored = {norm: scores[row] for norm, row in rows.items()}
+                best, expected = expected_f1(scored, ranker.temperature)[0]
+                points.append((expected, float(e.f1[rows[best]])))
+    # Gradient descent with a light pull to zero.
+    bias, slope = 0.0, 1.0
+    for _ in range(400):
+        gradient = [0.0, 0.001 * slope]
+        for x, y in points:
+            error = 1 / (1 + math.exp(-(bias + slope * x))) - y
+            gradient[0] += error / len(points)
+            gradient[1] += error * x / len(points)
+        bias, slope = bias - 2.0 * gradient[0], slope - 2.0 * gradient[1]
+    return round(bias, 3), round(slope, 3)

@@ -1,0 +1,452 @@
+"""What a prompt says: DSPy's adapters write prompts, and this reads them back.
+
+An LM sees rendered text alone, and so does this. The four forms of `dspy.ChatAdapter`,
+`JSONAdapter`, `BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. Text of another
+form is a `Prompt` without output fields. Inside the fields stand passages, graphs, queries and
+transcripts, which the second half of this file reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping
+from itertools import chain, pairwise
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+from xml.etree import ElementTree
+
+from dspy.lm15 import Request
+
+Style = Literal["chat", "json", "baml", "xml", "plain"]
+
+_INPUTS, _OUTPUTS = "Your input fields are:\n", "Your output fields are:\n"
+_STRUCTURE = "All interactions will be structured in the following way"
+_OBJECTIVE = "In adhering to this structure, your objective is:"
+_REQUEST = re.compile(r"(?:\A|\n\n)Respond with (?:the corresponding output fields|a JSON object)")
+_FIELD = re.compile(r"^\d+\. `(\w+)` \((.*?)\):", re.MULTILINE)
+_REQUESTED = re.compile(r"`(?:\[\[ ## (\w+) ## \]\]|<(\w+)>|(\w+))`")
+_SECTION = re.compile(r"^\[\[ ## (\w+) ## \]\][ \t]*\n?", re.MULTILINE)
+_CHOICES = re.compile(r"Literal(\[[^\]]*\])")
+_ONE_OF = re.compile(r"must (?:exactly match \(no extra characters\) )?(?:be )?one of: (.*)")
+_SCHEMA = re.compile(r"must adhere to the JSON schema: (\{.*\})")
+_JSON_FIELDS = "Outputs will be a JSON object with the following fields."
+_NOT_SUPPLIED = "Not supplied for this "
+
+
+class Field(NamedTuple):
+    """An output field as the prompt describes it.
+
+    Attributes:
+        name: The field's name.
+        type_text: Its type as printed, e.g. "str", "list[str]", "Literal['a', 'b']".
+        allowed: The only values it may have; empty where it is free.
+        schema: The JSON schema of its type, where the prompt holds one.
+    """
+
+    name: str
+    type_text: str = "str"
+    allowed: tuple[Any, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+
+class DemoTurn(NamedTuple):
+    """A worked example: the texts of its inputs and of its outputs, by field name."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+class Prompt(NamedTuple):
+    """A prompt taken apart.
+
+    Attributes:
+        inputs: The texts of the input fields, by name, of the last user message.
+        output_fields: What is asked for, in order; empty where the prompt is of no known form.
+        demos: Worked examples and earlier turns.
+        style: How the completion has to be written.
+        text: The last user message as it stands.
+    """
+
+    inputs: dict[str, str]
+    output_fields: tuple[Field, ...]
+    demos: tuple[DemoTurn, ...]
+    style: Style
+    text: str
+
+
+def read_prompt(request: Request) -> Prompt:
+    """Take a request apart."""
+    given = request.system or ""
+    given = given if isinstance(given, str) else "".join(getattr(p, "text", "") for p in given)
+    developer = (m.text or "" for m in request.messages if m.role == "developer")
+    system = "\n".join(filter(None, (given, *developer)))
+    turns = [(m.role, m.text or "") for m in request.messages if m.role in ("user", "assistant")]
+    last = next((text for role, text in reversed(turns) if role == "user"), "")
+    body, asked = _split_request(last)
+    if _OUTPUTS not in system or not asked:
+        return Prompt({}, (), (), "plain", last)
+    style: Style = "chat"
+    if "wrapped in XML tags" in asked:
+        style = "xml"
+    elif "JSON object" in asked:
+        style = "json" if "Outputs will be a JSON object" in system else "baml"
+    described, _, rest = system.partition(_STRUCTURE)
+    inputs = [m[1] for m in _FIELD.finditer(described.partition(_INPUTS)[2].partition(_OUTPUTS)[0])]
+    schema = (request.config.response_format or {}).get("schema") or {}
+    fields = _output_fields(described, rest.partition(_OBJECTIVE)[0], asked, schema)
+    names = [field.name for field in fields]
+    demos: list[DemoTurn] = []
+    for (role, question), (other, reply) in pairwise(turns):
+        if (role, other) == ("user", "assistant"):
+            given_texts = _values(_split_request(question)[0], inputs, style)
+            outputs = _reply_values(reply, names, style).items()
+            known = {n: v for n, v in outputs if v and not v.startswith(_NOT_SUPPLIED)}
+            demos.append(DemoTurn(given_texts, known))
+    return Prompt(_values(body, inputs, style), fields, tuple(demos), style, last)
+
+
+def _split_request(message: str) -> tuple[str, str]:
+    """A user message and its closing request for the output fields."""
+    cut = max((m.start() for m in _REQUEST.finditer(message)), default=len(message))
+    return message[:cut], message[cut:]
+
+
+def _output_fields(
+    described: str, structure: str, asked: str, response_schema: Mapping[str, Any]
+) -> tuple[Field, ...]:
+    """The fields asked for, with what the structure and the response schema add to their types."""
+    types = {m[1]: m[2] for m in _FIELD.finditer(described.partition(_OUTPUTS)[2])}
+    named = (next(filter(None, m.groups())) for m in _REQUESTED.finditer(asked))
+    notes = _json_object(structure.partition(_JSON_FIELDS)[2].strip()) or {}
+    fields: list[Field] = []
+    for name in [n for n in dict.fromkeys(named) if n in types] or types:
+        note = str(notes.get(name) or "")
+        if not note and (found := re.search(rf"\{{{name}\}} +# note: (.*)", structure)):
+            note = found[1]
+        skeleton = re.search(rf"^<{name}><.*</{name}>$", structure, re.MULTILINE)
+        allowed: tuple[Any, ...] = ()
+        if choices := _CHOICES.search(types[name]):
+            try:
+                allowed = tuple(ast.literal_eval(choices[1]))
+            except (ValueError, SyntaxError):
+                allowed = ()
+        if not allowed and (listed := _ONE_OF.search(note)):
+            allowed = tuple(listed[1].split("; "))
+        schema: Mapping[str, Any] | None = response_schema.get("properties", {}).get(name)
+        if schema is not None:
+            schema = {**schema, "$defs": response_schema.get("$defs", {})}
+        elif listed := _SCHEMA.search(note):
+            schema = _json_object(listed[1])
+        elif skeleton and not note:
+            schema = _schema_of_tags(ElementTree.fromstring(skeleton[0]))
+        fields.append(Field(name, types[name], allowed, schema))
+    return tuple(fields)
+
+
+def _schema_of_tags(element: ElementTree.Element) -> dict[str, Any]:
+    """A schema from nested XML tags, which show no types: a 0 is read as most of them."""
+    children = list(element)
+    if not children:
+        return {"type": "integer"}
+    if [child.tag for child in children] == ["item"]:
+        return {"type": "array"}
+    return {"type": "object", "properties": {c.tag: _schema_of_tags(c) for c in children}}
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _values(text: str, names: list[str], style: Style) -> dict[str, str]:
+    """The fields' texts. Headers count in the fields' order, so that a value cannot forge one."""
+    found: dict[str, str] = {}
+    if style == "xml":
+        position = 0
+        for name in names:
+            tag = re.compile(rf"<{name}>\n?(.*?)\n?</{name}>(?=\s*(?:<|\Z))", re.DOTALL)
+            if match := tag.search(text, position):
+                found[name] = match[1].strip()
+                position = match.end()
+        return found
+    marks: list[re.Match[str]] = []
+    for mark in _SECTION.finditer(text):
+        if mark[1] in names:
+            names = names[names.index(mark[1]) + 1 :]
+            marks.append(mark)
+    ends = [m.start() for m in marks[1:]] + [len(text)]
+    return {m[1]: text[m.end() : end].strip() for m, end in zip(marks, ends, strict=True)}
+
+
+def _reply_values(text: str, names: list[str], style: Style) -> dict[str, str]:
+    if style == "chat":
+        return _values(text.partition("[[ ## completed ## ]]")[0], names, style)
+    if style == "xml":
+        return _values(text.replace("&lt;", "<").replace("&amp;", "&"), names, style)
+    value = _json_object(text) or {}
+    texts = {n: v if isinstance(v, str) else json.dumps(v) for n, v in value.items()}
+    return {name: texts[name] for name in names if name in texts}
+
+
+# --- What the answerer is given and what it gives back
+
+
+class Doc(NamedTuple):
+    """A passage as a prompt shows it: its label `[n]`, its title ("" where none) and its text."""
+
+    label: int
+    title: str
+    text: str
+
+
+class Fact(NamedTuple):
+    """A relation of the graph, the labels of the passages it came from, and when, if it is new."""
+
+    head: str
+    relation: str
+    tail: str
+    labels: tuple[int, ...]
+    time: str = ""
+
+
+class Demo(NamedTuple):
+    """A question answered in the prompt as an example."""
+
+    question: str
+    answer: str
+
+
+class Answer(NamedTuple):
+    """An answer, the passages it was read from, and how sure the ranker is.
+
+    `score` is in [0, 1], roughly the probability of being right, comparable across questions.
+    `kind` is "span", "yesno", "choice", "refutation" (the sentence that denies what the question
+    presupposes) or, where nothing can be answered, "none" (text "").
+    """
+
+    text: str = ""
+    score: float = 0.0
+    labels: tuple[int, ...] = ()
+    kind: str = "none"
+
+
+# --- Passages and transcripts
+
+_PASSAGE = re.compile(r"^\[(\d+)\][ \t]*(.*)$", re.MULTILINE)
+_QUOTED = re.compile(r"[«]+(.*?)[»]+", re.DOTALL)
+_BLANK = re.compile(r"\n[ \t]*\n")
+_TURN = re.compile(r"(Thought|Search):[ \t]*")
+
+
+def read_passages(text: str) -> tuple[Doc, ...]:
+    r"""Passages as `[n] title` over a line of text; else DSPy's numbered list; else one passage.
+
+    >>> read_passages("[3] Red Lodge\nA city.")
+    (Doc(label=3, title='Red Lodge', text='A city.'),)
+    """
+    marks = list(_PASSAGE.finditer(text))
+    if not marks:
+        return (Doc(1, "", text),) if text else ()
+    docs: list[Doc] = []
+    for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(text)], strict=True):
+        title, body = mark[2].strip(), text[mark.end() : end].strip()
+        if quoted := _QUOTED.search(f"{title}\n{body}"):
+            title, body = quoted[1].strip(), ""
+        if not body:
+            first, bar, rest = title.partition(" | ")
+            title, body = (first, rest) if bar else ("", title)
+        docs.append(Doc(int(mark[1]), "" if title == "(untitled)" else title, _one_line(body)))
+    return tuple(docs)
+
+
+class Transcript(NamedTuple):
+    """What a transcript holds, each in its order."""
+
+    thoughts: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    docs: tuple[Doc, ...] = ()
+
+
+def read_transcript(text: str) -> Transcript:
+    r"""Read blocks divided by blank lines: "Thought: ...", "Search: ...", and passages.
+
+    A passage stands behind a search; what else has no heading goes on with the thought before it,
+    and words behind a search that are no passage ("nothing new") are none of the three.
+
+    >>> read_transcript("Search: red lodge\n\n[1] Red Lodge\nA city.\n\nThought: It is a city.")
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Transcript(thoughts=('It is a city.',), searches=('red lodge',),
+               docs=(Doc(label=1, title='Red Lodge', text='A city.'),))
+    """
+    thoughts: list[str] = []
+    searches: list[str] = []
+    results: list[list[str]] = []
+    searched = False
+    for block in _BLANK.split(text.strip()):
+        if turn := _TURN.match(block):
+            searched = turn[1] == "Search"
+            (searches if searched else thoughts).append(_one_line(block[turn.end() :]))
+            results += [[]] if searched else []
+        elif searched:
+            results[-1].append(block)
+        elif thoughts:
+            thoughts[-1] = f"{thoughts[-1]} {_one_line(block)}"
+    texts = filter(_PASSAGE.match, map("\n\n".join, results))
+    docs = tuple(chain.from_iterable(map(read_passages, texts)))
+    return Transcript(tuple(filter(None, thoughts)), tuple(filter(None, searches)), docs)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- Graphs, and lists of queries
+
+_LABELS = re.compile(r"\s*\[((?:\d+[,;\s]*)+)\]\s*$")
+_NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+")
+_ANNOTATIONS = re.compile(r"(?:\s*\((?:time|confidence):[^()]*\))+\s*$")
+_ARROW = re.compile(r"\s(?<!\\)->\s")
+_DETAILS = re.compile(r"(?<!\\);")
+
+
+class KnownGraph(NamedTuple):
+    """The graph of a prompt.
+
+    Attributes:
+        entities: The names, with the labels of their passages.
+        facts: The relations.
+        details: The type, which may be empty, and the attributes of the names that have any.
+    """
+
+    entities: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    facts: tuple[Fact, ...] = ()
+    details: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name the graph holds, in lower case."""
+        ends = (end for fact in self.facts for end in (fact.head, fact.tail))
+        return frozenset(name.lower() for name in (*self.entities, *ends))
+
+
+def read_graph(text: str) -> KnownGraph:
+    r"""The names and relations of a graph in the compact form.
+
+    >>> [fact[:4] for fact in read_graph("Relations:\n1. A -> is in -> C [2]").facts]
+    [('A', 'is in', 'C', (2,))]
+    """
+    entities: dict[str, tuple[int, ...]] = {}
+    facts: list[Fact] = []
+    details: dict[str, tuple[str, ...]] = {}
+    for raw in text.splitlines():
+        line = _NUMBERED.sub("", raw)
+        cited = _LABELS.search(line)
+        labels = tuple(map(int, re.findall(r"\d+", cited[1]))) if cited else ()
+        line = _ANNOTATIONS.sub("", line[: cited.start()] if cited else line).strip()
+        parts = _ARROW.split(line)
+        if len(parts) == 3:
+            head, relation, tail = map(_unescaped, parts)
+            facts.append(Fact(head, relation, tail, labels))
+        elif _NUMBERED.match(raw) and line:
+            cut = _details_start(line)
+            name = _unescaped(line[:cut])
+            entities[name] = labels
+            stated = tuple(map(_unescaped, _DETAILS.split(line[cut:].strip()[1:-1])))
+            details |= {name: stated} if any(stated) else {}
+    return KnownGraph(entities, tuple(facts), details)
+
+
+def _details_start(line: str) -> int:
+    """Where the group in parentheses at the end of a line begins; the line's end without one."""
+    depth = 0
+    for i in range(len(line) - 1, -1, -1) if line.endswith(")") else ():
+        depth += (line[i] == ")") - (line[i] == "(")
+        if depth == 0:
+            return i
+    return len(line)
+
+
+def _unescaped(name: str) -> str:
+    return re.sub(r"\\(.)", r"\1", name).strip()
+
+
+def read_tried(text: str) -> tuple[str, ...]:
+    """The queries of a list such as "1. red lodge => passages 1,2"."""
+    lines = (_NUMBERED.sub("", line).partition("=>")[0].strip() for line in text.splitlines())
+    return tuple(filter(None, lines))
+
+
+# --- What the inputs of a prompt say. Fields are known by their names, several names for each; what
+# is missing is empty.
+
+_QUESTIONS = ("question", "original_question", "query", "claim", "user_question")
+_PASSAGES = ("passages", "context", "documents", "docs", "new_passages", "passage", "evidence")
+_NOTES = ("notes_so_far", "notes", "note", "best_note", "previous_note")
+_TRIED = ("tried", "queries", "previous_queries", "search_history")
+_HINTS = ("candidate", "previous_answer", "draft_answer")
+_REASONING = ("previous_reasoning", "thoughts", "thoughts_so_far", "rationale_so_far", "reasoning")
+_EMPTY = frozenset(("", "(empty)", "n/a", "none", "[]"))
+_FAULT = re.compile(r'^\W*(entity|relation|attribute) "(.*)": ', re.MULTILINE)
+_BEST = re.compile(r'[Bb]est answer so far is "([^"\n]+)"(?:[^"\n]*?\((0\.\d+|1\.0+)\))?')
+
+
+class Inputs(NamedTuple):
+    """The inputs, read.
+
+    Attributes:
+        question: The question; the empty string where none is seen.
+        docs: The passages of this call.
+        graph: The graph so far.
+        notes: The notes so far, as given.
+        tried: Queries searched before; the question and the thoughts, where each was a query.
+        best: An answer that was seen before, from `candidate` or the previous reasoning.
+        confidence: How sure the step before was of `best`, from 0 to 1.
+        thoughts: The sentences of a chain of thought so far.
+        searches_left: How many more searches are possible; None where the prompt does not say.
+        faults: Names, and relations as "head -> relation -> tail", to be left out.
+    """
+
+    question: str
+    docs: tuple[Doc, ...] = ()
+    graph: KnownGraph = KnownGraph()
+    notes: str = ""
+    tried: tuple[str, ...] = ()
+    best: str = ""
+    confidence: float = 0.0
+    thoughts: tuple[str, ...] = ()
+    searches_left: int | None = None
+    faults: frozenset[str] = frozenset()
+
+
+def read_inputs(values: Mapping[str, str]) -> Inputs:
+    """Read the inputs of a prompt by the names of their fields."""
+    known = {n: "" if v.strip().lower() in _EMPTY else v.strip() for n, v in values.items()}
+
+    def first(names: Iterable[str]) -> str:
+        return next((known[name] for name in names if known.get(name)), "")
+
+    questions = (t for t in known.values() if t.endswith("?") and len(t) < 500)
+    question = first(_QUESTIONS) or next(questions, "")
+    best = _BEST.search(first(_REASONING))
+    turns = read_transcript(known.get("transcript", ""))
+    thoughts = tuple(filter(None, map(str.strip, known.get("thoughts", "").splitlines())))
+    left = known.get("searches_left", "")
+    return Inputs(
+        question=question,
+        docs=read_passages(first(_PASSAGES)) or turns.docs,
+        graph=read_graph(known.get("graph", "")),
+        notes=first(_NOTES),
+        tried=read_tried(first(_TRIED))
+        or turns.searches
+        or ((question, *thoughts) if thoughts else ()),
+        best=first(_HINTS) or (best[1] if best else ""),
+        confidence=float(best[2] or 0.0) if best else 0.0,
+        thoughts=thoughts or turns.thoughts,
+        searches_left=int(left) if left.isdigit() else None,
+        faults=frozenset(m[2] for m in _FAULT.finditer(known.get("feedback", ""))),
+    )

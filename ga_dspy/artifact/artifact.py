@@ -1,0 +1,382 @@
+"""Saving, loading and comparing artifacts."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from ga_dspy import __version__
+from ga_dspy.artifact.files import (
+    MANIFEST,
+    PROGRAM,
+    check_free,
+    located,
+    parsed,
+    read_file,
+    write,
+)
+from ga_dspy.artifact.state import (
+    FORMAT,
+    Cost,
+    Manifest,
+    PredictorState,
+    Recipe,
+    Score,
+    Scores,
+    apply,
+    as_json,
+    build,
+    dump,
+    entries,
+    mismatches,
+    name_of,
+    read_manifest,
+    read_states,
+    rendered,
+)
+from ga_dspy.errors import ArtifactError
+from ga_dspy.passage import Passage
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.secrets import secrets_in, secrets_of
+
+
+class ArtifactInfo(NamedTuple):
+    """What an artifact holds.
+
+    Attributes:
+        path: Its folder.
+        manifest: Which program, its settings, and where it comes from.
+        predictors: Instructions, field wording and demos by predictor.
+    """
+
+    path: Path
+    manifest: Manifest
+    predictors: dict[str, PredictorState]
+
+
+def load(source: Path | str, *, retriever: Any, **overrides: Any) -> MultiHopProgram:
+    """Make a compiled program from an artifact; it uses the LM that the app configures.
+
+    Safe to call from several threads; each call gives a program of its own.
+
+    Args:
+        source: The folder, or "models:/name@champion", "models:/name/3", "runs:/id/artifact"
+            (these need the extra "optimize").
+        retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
+        **overrides: Settings to use in place of the saved ones, such as `k=10`, and arguments
+            that are never saved, such as `count`.
+
+    Raises:
+        ArtifactError: It is damaged, of another version, or does not fit the program.
+        MissingExtra: The source needs a package that is not installed.
+    """
+    info = show(source)
+    program = _built(info.manifest, retriever, overrides)
+    for mismatch in mismatches(info.manifest.predictors, info.predictors, program):
+        raise mismatch
+    apply(info.predictors, program)
+    return program
+
+
+def show(source: Path | str) -> ArtifactInfo:
+    """Read an artifact without making a program of it.
+
+    Raises:
+        ArtifactError: It is damaged, is not an artifact that this version reads, or cannot be
+            fetched.
+        MissingExtra: What fetches it is not installed.
+    """
+    path = located(source)
+    manifest = read_manifest(read_file(path, MANIFEST), str(path / MANIFEST))
+    data = read_file(path, PROGRAM)
+    where, digest = str(path / PROGRAM), hashlib.sha256(data).hexdigest()
+    if digest != manifest.sha256:
+        raise ArtifactError(
+            f"{where} has sha256 {digest[:12]}…",
+            expected=f"{manifest.sha256[:12]}…, as manifest.json says",
+            remedy="copy the artifact again; to change a prompt by hand, load the program, change "
+            "it and save it anew",
+        )
+    return ArtifactInfo(path, manifest, read_states(data, where))
+
+
+def verify(source: Path | str) -> tuple[str, ...]:
+    """All that is wrong with an artifact, one sentence each; empty where it loads and is clean.
+
+    A damaged file is the only problem named, for what it holds cannot be judged.
+
+    Raises:
+        ArtifactError, MissingExtra: The source cannot be fetched.
+    """
+    path = located(source)
+    try:
+        info = show(path)
+        problems = [*_leaks(info.manifest, info.predictors), *_misfits(info)]
+    except ArtifactError as error:
+        return (str(error),)
+    return tuple(map(str, problems))
+
+
+def _built(manifest: Manifest, retriever: Any, overrides: Mapping[str, Any]) -> MultiHopProgram:
+    saved = manifest.settings
+    program = build(manifest.program, {**saved, **overrides}, retriever)
+    changed = tuple(name for name in overrides if name in saved and overrides[name] != saved[name])
+    if changed:
+        # Overrides without a saved value stay: they may stand in for a missing setting.
+        compiled = build(manifest.program, {**overrides, **saved}, retriever)
+        if _prompted(compiled) != _prompted(program):
+            raise ArtifactError(
+                f"overriding {', '.join(changed)} gives other predictors than those compiled",
+                expected="overrides that leave the predictors as they are, such as k",
+                remedy="leave the setting as saved, or compile a program with the other one",
+            )
+    return program
+
+
+def _prompted(program: MultiHopProgram) -> tuple[Any, ...]:
+    predictors = program.named_predictors()
+    return entries(program), [predictor.signature.instructions for _, predictor in predictors]
+
+
+def _leaks(
+    manifest: Manifest, states: Mapping[str, PredictorState], known: Collection[str] = ()
+) -> Iterator[ArtifactError]:
+    yield from secrets_in(manifest.model_dump(mode="json"), MANIFEST, known)
+    yield from secrets_in(as_json(states), PROGRAM, known)
+
+
+def _misfits(info: ArtifactInfo) -> Iterator[ArtifactError]:
+    try:
+        program = build(info.manifest.program, info.manifest.settings, nothing)
+    except ArtifactError as error:
+        yield error
+    else:
+        yield from mismatches(info.manifest.predictors, info.predictors, program)
+
+
+def nothing(query: str, k: int) -> list[Passage]:
+    """A retriever for a program that is compared, not run."""
+    return []
+
+
+# --- Saving: only what was checked to be clean, whole and the same after loading.
+
+
+def _cannot_save(what: str, remedy: str) -> ArtifactError:
+    return ArtifactError(
+        f"{what} cannot be saved",
+        expected="a program that JSON can hold and that loads as the same one",
+        remedy=remedy,
+    )
+
+
+def save(
+    program: MultiHopProgram,
+    path: Path | str,
+    *,
+    recipe: Recipe | Mapping[str, Any] | str | None = None,
+    lms: Mapping[str, str | dspy.BaseLM] | None = None,
+    data: Mapping[str, Mapping[str, Any]] | None = None,
+    scores: Scores | Mapping[str, Any] | None = None,
+    cost: Cost | Mapping[str, Any] | None = None,
+    created: datetime | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Save a compiled program as an artifact; the program is left as it is.
+
+    LMs, retriever and token counter are not part of it: an app brings its own. Of the demos, the
+    values of the predictor's fields are kept and other columns of a training row are not.
+
+    Args:
+        program: One of the known programs, compiled or not.
+        path: The folder to write; its parents are made.
+        recipe: How it was compiled, or just the recipe's name. Mappings, here and below, have the
+            keys of the records.
+        lms: Model name, or LM (only its name is kept), by role.
+        data: What is known of each question set by role, as JSON values.
+        scores: What compiling changed.
+        cost: What it cost.
+        created: When, with a time zone; now by default.
+        overwrite: Replace an artifact at `path`. Anything else is never replaced.
+
+    Returns:
+        The folder.
+
+    Raises:
+        SecretFound: A key, an address or a header would be written.
+        ArtifactError: The program would load as another one, its class is not known (see
+            `register`), what is passed about it does not have the shape of the records, or
+            something is at the path already.
+    """
+    path = Path(path)
+    check_free(path, overwrite=overwrite)
+    name, states = name_of(program), _dumped(program)
+    state = _encoded(as_json(states), PROGRAM)
+    if isinstance(recipe, str):
+        recipe = Recipe(name=recipe)
+    manifest = _manifest(
+        {
+            "format": FORMAT,
+            "program": name,
+            "settings": program.settings(),
+            "predictors": entries(program),
+            "versions": {"ga_dspy": __version__, "dspy": version("dspy")},
+            "sha256": hashlib.sha256(state).hexdigest(),
+            "created": created or datetime.now(UTC),
+            "lms": {role: _model_name(lm) for role, lm in (lms or {}).items()},
+            "recipe": recipe,
+            "data": data or {},
+            "scores": scores,
+            "cost": cost,
+        }
+    )
+    known = secrets_of([*(predictor.lm for predictor in program.predictors()), dspy.settings.lm])
+    for found in _leaks(manifest, states, known):
+        raise found
+    _check_same(program, manifest, states)
+    files = {PROGRAM: state, MANIFEST: _encoded(manifest.model_dump(mode="json"), MANIFEST)}
+    write(path, files, overwrite=overwrite)
+    return path
+
+
+def _dumped(program: MultiHopProgram) -> dict[str, PredictorState]:
+    for name, predictor in program.named_predictors():
+        if predictor.config or predictor.fields:
+            raise _cannot_save(
+                f"the LM settings of predictor {name!r} ({sorted(predictor.config)})"
+                if predictor.config
+                else f"the decision criteria of predictor {name!r}",
+                "give them to the LM that the app configures, and clear them on the predictor",
+            )
+    try:
+        return dump(program)
+    except (PydanticSerializationError, ValueError) as error:
+        raise _cannot_save(
+            f"a demo ({error})", "drop that demo, or make its values text"
+        ) from error
+
+
+def _encoded(content: dict[str, Any], where: str) -> bytes:
+    try:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
+        return f"{text}\n".encode()
+    except ValueError as error:  # NaN, or a lone surrogate, which UTF-8 cannot hold
+        raise _cannot_save(f"a value for {where} ({error})", "drop the demo it is in") from error
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    try:
+        plain = to_jsonable_python(content)
+    except PydanticSerializationError as error:
+        raise _cannot_save(f"a value for {MANIFEST} ({error})", "pass JSON values") from error
+    return parsed(Manifest, _encoded(plain, MANIFEST), "what was passed to save")
+
+
+def _model_name(lm: str | dspy.BaseLM) -> str:
+    name = lm if isinstance(lm, str) else lm.model
+    if "://" in name:
+        raise _cannot_save("an address as the name of an LM", "pass the model name alone")
+    return name
+
+
+def _check_same(
+    program: MultiHopProgram, manifest: Manifest, states: Mapping[str, PredictorState]
+) -> None:
+    """Load what would be written, and compare what an LM would be sent."""
+    again = build(manifest.program, manifest.settings, nothing)
+    for mismatch in mismatches(manifest.predictors, states, again):
+        raise mismatch
+    apply(states, again)
+    before, after = rendered(program), rendered(again)
+    for (predictor, adapter), prompt in before.items():
+        if after[predictor, adapter] != prompt:
+            raise _cannot_save(
+                f"predictor {predictor!r}, whose prompt under {adapter} changes by saving,",
+                "make the values of its demos text, numbers, or lists and mappings of these",
+            )
+
+
+# --- Comparing
+
+
+def diff(a: Path | str, b: Path | str) -> str:
+    """A unified diff of two artifacts; empty where nothing that matters differs.
+
+    It shows the program and its settings, the instructions, field wording and demos of every
+    predictor, the recipe, the LMs and the scores; not digests, versions and times.
+
+    Raises:
+        ArtifactError: One of the two cannot be read.
+    """
+    before, after = show(a), show(b)
+    lines = difflib.unified_diff(
+        list(_lines(before)), list(_lines(after)), str(a), str(b), lineterm=""
+    )
+    return "\n".join(lines)
+
+
+def _lines(info: ArtifactInfo) -> Iterator[str]:
+    manifest = info.manifest
+    yield f"program: {manifest.program}"
+    yield from _mapping("settings", manifest.settings)
+    for name, state in info.predictors.items():
+        yield from _predictor(name, state)
+    if manifest.recipe:
+        yield from _mapping(f"recipe {manifest.recipe.name}", manifest.recipe.parameters)
+    yield from _mapping("LMs", dict(manifest.lms))
+    if manifest.scores:
+        yield from _scores(manifest.scores)
+
+
+def _predictor(name: str, state: PredictorState) -> Iterator[str]:
+    yield f"predictor {name}, instructions:"
+    yield from _indented(state.signature.instructions)
+    yield f"predictor {name}, fields:"
+    for field in state.signature.fields:
+        yield from _indented(f"{field.prefix} {field.description}")
+    for number, demo in enumerate(state.demos, 1):
+        yield f"predictor {name}, demo {number}:"
+        for key, value in demo.items():
+            yield f"  {key}:"
+            text = (
+                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+            )
+            yield from _indented(text, "    ")
+
+
+def _scores(scores: Scores) -> Iterator[str]:
+    yield f"scores on {scores.n} {scores.held_out} questions:".replace("  ", " ")
+    for when, values in (("before", scores.before), ("after", scores.after)):
+        for metric, score in values.items():
+            yield f"  {metric} {when}: {_score(score)}"
+    if scores.p_value is not None:
+        yield f"  p-value: {scores.p_value:.4g}"
+    if scores.verdict:
+        yield f"  verdict: {scores.verdict}"
+
+
+def _score(score: Score) -> str:
+    if score.low is None or score.high is None:
+        return f"{score.value:.1f}"
+    return f"{score.value:.1f} (95 %: {score.low:.1f} to {score.high:.1f})"
+
+
+def _mapping(title: str, values: dict[str, JsonValue] | dict[str, str]) -> Iterator[str]:
+    yield f"{title}:"
+    for key, value in sorted(values.items()):
+        yield from _indented(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+
+
+def _indented(text: str, margin: str = "  ") -> Iterator[str]:
+    for line in text.splitlines() or [""]:
+        yield f"{margin}{line}".rstrip()

@@ -1,0 +1,200 @@
+"""The files of an artifact: strict JSON, a folder that is there whole or not at all, addresses."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ga_dspy.errors import ArtifactError, MissingExtra
+from ga_dspy.storage import write_whole
+
+Shape = TypeVar("Shape", bound=BaseModel)
+_SHOWN = 5
+
+
+class Record(BaseModel):
+    """A frozen value of an artifact; unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
+    """Read JSON into a value of a type.
+
+    Raises:
+        ArtifactError: It is not JSON, has keys that the type does not have, or another shape.
+    """
+    try:
+        return shape.model_validate_json(data)
+    except ValidationError as error:
+        raise _wrong(error, where) from error
+
+
+def _wrong(error: ValidationError, where: str) -> ArtifactError:
+    faults = error.errors(include_url=False, include_input=False)
+    if faults[0]["type"] == "json_invalid":
+        return ArtifactError(
+            f"{where} is not valid JSON ({faults[0]['msg'].removeprefix('Invalid JSON: ')})",
+            expected="the file as it was saved",
+            remedy="copy the artifact again, or save the program anew",
+        )
+    paths = [".".join(map(str, fault["loc"])) or "the whole" for fault in faults]
+    found = list(zip(paths, faults, strict=True))
+    unknown = [repr(path) for path, fault in found if fault["type"] == "extra_forbidden"]
+    if unknown:
+        return ArtifactError(
+            f"{where} has unknown keys {', '.join(unknown)}",
+            expected="only the keys of this version's format",
+            remedy="remove them, or install the version that wrote the artifact",
+        )
+    wrong = "; ".join(f"{path}: {fault['msg']}" for path, fault in found[:_SHOWN])
+    return ArtifactError(
+        f"{where} does not have the expected shape: {wrong}",
+        expected="the keys and types of ga_dspy.artifact's records",
+        remedy="mend them, or save the program anew",
+    )
+
+
+# --- The folder
+
+MANIFEST = "manifest.json"
+PROGRAM = "program.json"
+FILES = (MANIFEST, PROGRAM)
+
+
+def _taken(path: Path, found: str) -> ArtifactError:
+    return ArtifactError(
+        f"{path} is {found}",
+        expected="a free path or an artifact to replace",
+        remedy="choose another path, or move away what is there",
+    )
+
+
+def read_file(folder: Path, name: str) -> bytes:
+    """Read a file of an artifact.
+
+    Raises:
+        ArtifactError: It is not there.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise ArtifactError(
+            f"there is no {path if folder.is_dir() else folder}",
+            expected=f"a folder with {' and '.join(FILES)}",
+            remedy="check the path, or copy the artifact again",
+        )
+    return path.read_bytes()
+
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Check that an artifact may be written to a path.
+
+    Raises:
+        ArtifactError: There is one and it may not be replaced, or there is something else.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise _taken(path, "a link" if path.is_symlink() else "a file")
+    names = sorted(entry.name for entry in path.iterdir())
+    if foreign := [name for name in names if name not in FILES]:
+        raise _taken(path, f"a folder with other content ({', '.join(foreign[:5])})")
+    if names and not overwrite:
+        raise ArtifactError(
+            f"there is an artifact at {path}",
+            expected="a path that is free",
+            remedy="pass overwrite=True to replace it, or choose another path",
+        )
+
+
+def write(path: Path, files: Mapping[str, bytes], *, overwrite: bool) -> None:
+    """Write an artifact beside its place, then move it there in one step.
+
+    A crash at any point leaves what was there before, or nothing, or the whole new artifact;
+    replacing one has a moment between two renames in which it is at neither place, and the old
+    one is then beside it under a hidden name.
+
+    Raises:
+        ArtifactError: See `check_free`.
+    """
+    path = path.absolute()
+    check_free(path, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
+    try:
+        fresh.mkdir()
+        for name, content in files.items():
+            write_whole(fresh / name, content)
+        _move(fresh, path, overwrite=overwrite)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _move(fresh: Path, path: Path, *, overwrite: bool) -> None:
+    # Looked at anew: another process may have written here meanwhile.
+    check_free(path, overwrite=overwrite)
+    if not path.exists():
+        fresh.rename(path)
+        return
+    old = fresh.with_suffix(".old")
+    path.rename(old)
+    try:
+        fresh.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
+    shutil.rmtree(old)
+
+
+# --- Addresses
+
+RESOLVERS: dict[str, str] = {
+    "models": "ga_dspy.optimize.registry:resolve",
+    "runs": "ga_dspy.optimize.registry:resolve",
+}
+"""URI scheme to "module:function", a function from the whole URI to a local folder.
+
+It is imported when such a URI is loaded, so that folders need the core dependencies alone. An
+app may add schemes of its own.
+"""
+
+_OURS = "ga_dspy."
+# Two characters or more: a single one is a Windows drive.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def located(source: Path | str) -> Path:
+    """The local folder of a source.
+
+    Args:
+        source: A path, or a URI such as "models:/name@champion" or "runs:/id/artifact".
+
+    Raises:
+        ArtifactError: Nothing resolves such a URI.
+        MissingExtra: What resolves it is not installed.
+    """
+    match = _URI.match(source) if isinstance(source, str) else None
+    if match is None:
+        return Path(source)
+    scheme = match[1].lower()
+    if scheme not in RESOLVERS:
+        raise ArtifactError(
+            f"{source} has the scheme {scheme!r}",
+            expected=f"a folder, or one of {', '.join(sorted(RESOLVERS))}",
+            remedy="add a function for it to ga_dspy.artifact.RESOLVERS, or fetch the folder first",
+        )
+    module, _, function = RESOLVERS[scheme].partition(":")
+    try:
+        return Path(getattr(importlib.import_module(module), function)(source))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not module.startswith(_OURS) or package == _OURS.rstrip("."):
+            raise
+        raise MissingExtra(package, "optimize") from error

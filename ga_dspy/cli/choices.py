@@ -1,0 +1,127 @@
+"""What several commands let you choose: the LM, the index, the program, the score."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import dspy
+import typer
+
+import ga_dspy
+from ga_dspy.arena.methods import METHODS, method
+from ga_dspy.artifact import load
+from ga_dspy.errors import InputError
+from ga_dspy.eval import ScoreVariant
+from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.graphrag import GraphIndex
+from ga_dspy.programs import GraphAnchor, MultiHopProgram
+from ga_dspy.retrieval import Index
+
+
+def _setting(name: str) -> str:
+    """What a setting of the programs decides, for an option's help."""
+    declared = GraphAnchor.declared()[name]
+    return f"{declared.metadata['doc'].rstrip('.')}; {declared.default} if left out."
+
+
+Dataset = Annotated[str, typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle.")]
+IndexDir = Annotated[Path, typer.Option("--index", help="Folder of a built index.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--lm", help="Any DSPy model name; the embedded extractive LM where left out."),
+]
+ApiBase = Annotated[
+    str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
+]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for one LM call.")]
+Artifact = Annotated[
+    str | None,
+    typer.Option(help="A compiled program: a folder, or models:/name@alias, or runs:/…"),
+]
+Program = Annotated[
+    str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
+]
+Graph = Annotated[
+    Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
+]
+Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
+Limit = Annotated[int | None, typer.Option(help="Only the first N questions.")]
+Threads = Annotated[int, typer.Option(help="Questions asked at once.")]
+K = Annotated[int | None, typer.Option(help=_setting("k"))]
+MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
+
+
+def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:
+    """The LM of that name, or the embedded one.
+
+    Raises:
+        InputError: An address without a model name.
+    """
+    if name is None or name == EMBEDDED:
+        if api_base:
+            raise InputError(
+                f"--api-base {api_base} without --lm",
+                expected="the name of the model served there",
+                remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
+            )
+        return ga_dspy.extractive_lm()
+    settings: dict[str, Any] = {"timeout": timeout}
+    if api_base:
+        # Local servers ignore the key, but OpenAI-compatible clients insist on one.
+        settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
+    return dspy.LM(name, **settings)
+
+
+def choose_corpus(
+    index: Path, graph: Path | None, program: str, artifact: str | None = None
+) -> Index | GraphIndex:
+    """The index, with the graph of its passages where there is one.
+
+    Communities are summarised by the LM in use, unless they are already or nothing needs them.
+    """
+    if graph is None:
+        return Index.open(index)
+    summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
+    return GraphIndex.open(index, graph, summaries=summarised)
+
+
+def choose_program(
+    program: str, artifact: str | None, retriever: Any, **settings: Any
+) -> MultiHopProgram:
+    """The compiled program of an artifact, else the program of that name.
+
+    Raises:
+        InputError: There is no such program, or it has no such setting.
+    """
+    if artifact:
+        return load(artifact, retriever=retriever, **settings)
+    if program not in METHODS:
+        raise InputError(
+            f"--program {program}",
+            expected=f"one of {', '.join(METHODS)}",
+            remedy="pass --program graph-anchor",
+        )
+    return method(program).make(retriever, **settings)
+
+
+def choose_score(name: str) -> ScoreVariant:
+    """The F1 of that name.
+
+    Raises:
+        InputError: There is no such score.
+    """
+    if name in get_args(ScoreVariant):
+        return cast(ScoreVariant, name)
+    raise InputError(
+        f"--score {name}",
+        expected=f"one of {', '.join(get_args(ScoreVariant))}",
+        remedy="leave it out: HotpotQA's official rule counts",
+    )
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The settings that the command line names."""
+    return {name: value for name, value in settings.items() if value}

@@ -1,0 +1,192 @@
+"""How things look on a terminal: answers step by step, tables, progress bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import dspy
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.programs import EvidenceLink, Step
+
+MAX_LINES = 8
+_FIRST = 10
+EXTRACTIVE_NOTE = (
+    "Answered by the embedded extractive LM: a floor for first runs and tests, not a rival to an "
+    "LLM. Name yours with --lm."
+)
+
+
+def show_prediction(console: Console, question: str, prediction: dspy.Prediction) -> None:
+    """Print every step, then the answer."""
+    console.print(Text.assemble(("Question  ", "bold"), question))
+    titles = {passage.id: passage.title or passage.id for passage in prediction.passages}
+    numbers = {passage.id: i for i, passage in enumerate(prediction.passages, 1)}
+    for step in prediction.steps:
+        console.print()
+        console.print(_step(step, titles, numbers))
+    console.print()
+    console.print(_answer(prediction))
+
+
+def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_row("query", Text(step.query))
+    if step.reformulated:
+        rows.add_row("reformulated", Text(step.reformulated))
+    read = [f"[{numbers[i]}] {titles[i]}" for i in step.passage_ids]
+    rows.add_row("passages", Text("  ".join(read) or "nothing new"))
+    if step.entities or step.relations:
+        gained = f"+{len(step.entities)} entities, +{len(step.relations)} relations"
+        rows.add_row("graph", Text(gained, style="green"))
+        lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
+        lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
+        rows.add_row("", _listed(lines))
+    if step.dropped:
+        rows.add_row("dropped", _listed([str(dropped) for dropped in step.dropped]))
+    if step.judgement:
+        style = "bold green" if step.judgement == "sufficient" else "bold yellow"
+        rows.add_row("judgement", Text(step.judgement, style=style))
+        rows.add_row("", Text(step.reasoning, style="italic"))
+    if step.rule:
+        rows.add_row("rule", Text(step.rule))
+    if step.failure:
+        rows.add_row("failure", Text(step.failure, style="red"))
+    return Group(Text(f"Step {step.number}", style="bold cyan"), Padding(rows, (0, 0, 0, 2)))
+
+
+def _listed(lines: list[str]) -> Text:
+    shown = lines[:MAX_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"… and {len(lines) - len(shown)} more")
+    return Text("\n".join(shown))
+
+
+def _answer(prediction: dspy.Prediction) -> RenderableType:
+    if prediction.answer:
+        answer = Text(prediction.answer, style="bold")
+    else:
+        answer = Text("(no answer)", style="bold red")
+    notes = [
+        prediction.verdict,
+        "supported by a passage" if prediction.supported else "unsupported",
+    ]
+    parts: list[RenderableType] = [answer]
+    if prediction.evidence:
+        parts.append(Text("\nEvidence", style="dim"))
+        parts += [_link(i, link) for i, link in enumerate(prediction.evidence, 1)]
+    cost = f"{prediction.calls} LM calls, {prediction.tokens:,} tokens"
+    return Panel(
+        Group(*parts), title="Answer", title_align="left",
+        subtitle=escape(f"{'; '.join(notes)}; {cost}"), subtitle_align="left",
+    )  # fmt: skip
+
+
+def _link(number: int, link: EvidenceLink) -> RenderableType:
+    triple = f"{link.head} → {link.relation} → {link.tail}" if link.head else link.title
+    quote = Text.assemble(f"“{link.quote}”", ("  " + link.title, "dim"))
+    return Group(Text(f"{number}. {triple}"), Padding(quote, (0, 0, 0, 3)))
+
+
+def say_embedded(console: Console, lm: dspy.LM) -> None:
+    """Where the embedded LM answered: that it is no LLM."""
+    if lm.model == EMBEDDED:
+        console.print(EXTRACTIVE_NOTE, style="dim")
+
+
+def warn(console: Console, message: str) -> None:
+    """A line in yellow."""
+    console.print(message, style="yellow", markup=False, soft_wrap=True)
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar with how many are done and how long the rest will take."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+@contextmanager
+def building(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar, as the callback that a build takes: a stage's name, units done and in all."""
+    with progress_bar(console) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def advance(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=stage, completed=done, total=total)
+
+        yield advance
+
+
+def plain() -> Console:
+    """A console that colours nothing of its own accord."""
+    return Console(highlight=False)
+
+
+def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """Two columns, what and how much; rows with nothing to say are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        if value:
+            table.add_row(name, value if isinstance(value, Text) else Text(value))
+    return table
+
+
+def columns(*headings: str, right: Sequence[str] = (), widest: int | None = None) -> Table:
+    """An airy table.
+
+    Args:
+        headings: Of its columns.
+        right: Those of figures.
+        widest: The most letters of a text, which is then cut rather than wrapped.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        if heading in right:
+            table.add_column(heading, justify="right", no_wrap=True)
+        elif widest:
+            table.add_column(heading, no_wrap=True, overflow="ellipsis", max_width=widest)
+        else:
+            table.add_column(heading, overflow="fold")
+    return table
+
+
+def number(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> number(1, "passage"), number(1200, "passage")
+    ('1 passage', '1,200 passages')
+    """
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
+def some(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
+    """The first few items, a line each, and how many more there are."""
+    for item in items[:_FIRST]:
+        console.print(f"{what}: {item}", style=style, markup=False, soft_wrap=True)
+    if len(items) > _FIRST:
+        console.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
+
+
+def rest(console: Console, shown: int, whole: int) -> None:
+    """How many were not listed, and how to see them."""
+    if shown < whole:
+        console.print(f"… and {whole - shown:,} more (--most {whole})", style="dim")

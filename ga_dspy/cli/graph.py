@@ -1,0 +1,415 @@
+"""`ga-dspy graph build` and `update`: the graph of a corpus, and the files that shape it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import dspy
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.prompt import Confirm
+
+from ga_dspy.cli.choices import ApiBase, IndexDir, Model, Timeout, Yes, choose_lm
+from ga_dspy.cli.console import building, facts, number, plain, say_embedded, some
+from ga_dspy.errors import InputError
+from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.graphrag import (
+    Rules,
+    StoredGraph,
+    Summaries,
+    build_graph,
+    estimate_build,
+    open_graph,
+    read_triples,
+    update_graph,
+)
+from ga_dspy.graphrag.build import Estimate
+from ga_dspy.graphrag.communities import Summary
+from ga_dspy.graphrag.store import SUMMARIES, read_manifest
+from ga_dspy.retrieval import Index
+from ga_dspy.storage import MANIFEST
+
+ReadingThreads = Annotated[int, typer.Option("--threads", min=1, help="Passages read at once.")]
+WithSummaries = Annotated[
+    bool, typer.Option("--summaries", help="Have the LM summarise every community.")
+]
+LabelsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Who may see what: a .json {passage id: [label]}, or a .csv with passage,labels "
+        "(labels separated by ;)."
+    ),
+]
+
+RULES = """A file for --rules is JSON; each part may be left out:
+
+\b
+  {"min_confidence": 0.5,
+   "relations": ["born in", "wrote"],
+   "critical": ["died in"],
+   "single_valued": ["born in"],
+   "single_dated": ["founded"],
+   "relation_labels": {"salary": ["hr"]},
+   "overrides": {
+     "same":  [["Bob Dylan", "Robert Zimmerman"]],
+     "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
+
+\b
+  min_confidence   leave out relations stated with less
+  relations        leave out all other relations
+  critical         leave out these unless two passages state them
+  single_valued    flag a second one of an entity as a contradiction
+  single_dated     flag a second year of one as a contradiction
+  relation_labels  labels that a caller needs to see a relation
+  overrides        names that are one entity, or two; a name may be
+                   meant in one passage alone
+
+single_valued and single_dated replace the lists that count without them. "was born in" is
+"born in" throughout."""
+
+
+def build(
+    index: IndexDir,
+    out: Annotated[Path, typer.Option(help="Folder of the graph.")],
+    lm: Model = None,
+    api_base: ApiBase = None,
+    timeout: Timeout = 120.0,
+    threads: ReadingThreads = 8,
+    rules: Annotated[
+        Path | None, typer.Option(help="What may enter, what is flagged or private; see below.")
+    ] = None,
+    labels: LabelsFile = None,
+    bring: Annotated[
+        list[Path] | None,
+        typer.Option(help="Triples to merge in, .csv or .jsonl: head, relation, tail, …"),
+    ] = None,
+    summaries: WithSummaries = False,
+    yes: Yes = False,
+) -> None:
+    """Read every passage of an index into one graph.
+
+    Run it again to go on where it stopped: a passage that was read is never asked for again,
+    whatever stopped the build. Rules, labels and triples count as this command gives them: with
+    other ones, run it again, and no LM is asked.
+    """
+    console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
+    checked, labelled = read_rules(rules), read_labels(labels) or {}
+    triples = [(path, read_triples(path, passages)) for path in bring or ()]
+    batches = [batch for _, found in triples for batch in found.batches]
+    rejected = [f"{path.name}, {why}" for path, found in triples for why in found.rejected]
+    private = set(read_manifest(out).labels) if (out / MANIFEST).is_file() else set()
+    _say_unknown(console, labelled, passages)
+    cost = estimate_build(passages, out, lm=model)
+    _agree(console, cost, model, summaries=summaries, yes=yes)
+    began = time.perf_counter()
+    with _reading(console) as progress:
+        stored = build_graph(
+            passages, out, lm=model, rules=checked, labels=labelled, brought=batches,
+            threads=threads, progress=progress,
+        )  # fmt: skip
+        written = _summarise(stored, model, threads, progress) if summaries else {}
+    manifest = stored.manifest
+    brought = number(len(batches), "triple") + (f", {len(rejected):,} rejected" if rejected else "")
+    console.print(
+        facts(
+            [
+                ("entities", f"{manifest.entities:,}"),
+                ("relations", f"{manifest.relations:,}"),
+                ("communities", f"{manifest.communities:,}"),
+                ("summaries", _summarised(written) if summaries else ""),
+                ("brought", brought if bring else ""),
+                ("labels", ", ".join(manifest.labels)),
+                ("kept out", counted(manifest.left_out)),
+                ("unsupported", counted(manifest.dropped)),
+                ("failed", f"{len(manifest.failed):,} of {manifest.passages:,} passages"),
+                ("seconds", f"{time.perf_counter() - began:.1f}"),
+                ("graph", str(stored.path)),
+            ]
+        )
+    )
+    _say_left(console, stored, written)
+    some(console, "not brought", rejected, style="yellow")
+    open_now = sorted(private - set(manifest.labels))
+    some(console, "label that hides nothing any more", open_now, style="yellow")
+    say_embedded(console, model)
+
+
+def update(
+    index: IndexDir,
+    graph: Annotated[Path, typer.Option(help="Folder of the graph.")],
+    lm: Model = None,
+    api_base: ApiBase = None,
+    timeout: Timeout = 120.0,
+    threads: ReadingThreads = 8,
+    labels: LabelsFile = None,
+    summaries: WithSummaries = False,
+    yes: Yes = False,
+) -> None:
+    """Bring a graph up to date with its index.
+
+    Only new and changed passages are read. Rules, triples brought along and, unless --labels is
+    given, labels stay as they were built.
+    """
+    console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
+    # Read before anything changes: the old contents are deleted with the update.
+    before = Contents.of(open_graph(graph))
+    labelled = read_labels(labels)
+    _say_unknown(console, labelled or {}, passages)
+    cost = estimate_build(passages, graph, lm=model)
+    _agree(console, cost, model, summaries=summaries, yes=yes)
+    began = time.perf_counter()
+    with _reading(console) as progress:
+        stored = update_graph(
+            passages, graph, lm=model, labels=labelled, threads=threads, progress=progress
+        )
+        written = _summarise(stored, model, threads, progress) if summaries else {}
+    rows = [
+        *_changes(before, Contents.of(stored), cost.calls),
+        ("summaries", _summarised(written) if summaries else ""),
+        ("seconds", f"{time.perf_counter() - began:.1f}"),
+    ]
+    console.print(facts(rows))
+    _say_left(console, stored, written)
+    say_embedded(console, model)
+
+
+def _agree(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, yes: bool) -> None:
+    """Show the estimate, and ask where there is something to pay.
+
+    Raises:
+        InputError: Nobody can be asked, and `--yes` was not given.
+        Exit: The answer was no.
+    """
+    before = f"; {cost.finished:,} were read before" if cost.finished else ""
+    calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
+    words = (
+        f"{calls} and {cost.tokens:,} tokens ({cost.completion_tokens:,} written){before}"
+        if cost.calls
+        else f"nothing, all {cost.finished:,} passages were read before"
+    )
+    console.print(f"to read: {words}", markup=False)
+    if summaries:
+        console.print("summaries: one or two more calls for each community that has none")
+    if lm.model == EMBEDDED or yes or not (cost.calls or summaries):
+        return
+    if not (console.is_terminal and os.isatty(0)):
+        raise InputError(
+            "there is no terminal to ask whether to go on", expected="--yes", remedy="add --yes"
+        )
+    if not Confirm.ask(f"ask {lm.model}?", console=console):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _reading(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar, which may be stopped: nothing that was read is lost."""
+    console.print("stop when you like: the same command goes on where it stopped", style="dim")
+    try:
+        with building(console) as progress:
+            yield progress
+    except KeyboardInterrupt:
+        console.print("stopped; what was read is kept")
+        raise
+
+
+def _summarise(
+    stored: StoredGraph, lm: dspy.LM, threads: int, progress: Callable[[str, int, int], None]
+) -> Mapping[str, Summary | str]:
+    return Summaries(stored.path / SUMMARIES).of(
+        stored.graph, stored.communities, lm=lm, threads=threads, progress=progress
+    )
+
+
+def _summarised(written: Mapping[str, Summary | str]) -> str:
+    good = sum(isinstance(summary, Summary) for summary in written.values())
+    return f"{good:,} of {len(written):,} communities"
+
+
+def _say_unknown(console: Console, labels: Mapping[str, object], index: Index) -> None:
+    """Name the labelled passages that the index does not hold: perhaps ids are misspelled."""
+    unknown = sorted(labels.keys() - {passage.id for passage in index})
+    some(console, "labelled, but not in the index", unknown, style="yellow")
+
+
+def _say_left(console: Console, stored: StoredGraph, written: Mapping[str, Summary | str]) -> None:
+    """Name what could not be read, summarised or used."""
+    manifest = stored.manifest
+    some(console, "failed", [f"{f.passage}: {f.error}" for f in manifest.failed], style="red")
+    if manifest.failed:
+        console.print("run the same command again to ask for the failed ones once more")
+    place = {community.key: n for n, community in enumerate(stored.communities)}
+    failed = {key: error for key, error in written.items() if isinstance(error, str)}
+    lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
+    some(console, "not summarised", lines, style="red")
+    some(console, "override not used", manifest.unused_overrides, style="yellow")
+
+
+def counted(causes: Mapping[str, int]) -> str:
+    """Counts by cause, the most first; "" where there are none.
+
+    >>> counted({"too little evidence": 2, "low confidence": 3})
+    '3 low confidence, 2 too little evidence'
+    """
+    ranked = sorted(causes.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
+
+
+class Contents(NamedTuple):
+    """What a graph holds, to be compared with what it holds later."""
+
+    passages: frozenset[str]
+    failed: frozenset[str]
+    entities: frozenset[str]
+    relations: frozenset[tuple[str, str, str]]
+    communities: frozenset[str]
+
+    @classmethod
+    def of(cls, stored: StoredGraph) -> Contents:
+        """Read the contents of a stored graph."""
+        graph = stored.graph
+        names = graph.tables.nodes["name"].to_pylist()
+        wordings = graph.tables.edges["relation"].to_pylist()
+        ends = zip(graph.heads.tolist(), wordings, graph.tails.tolist(), strict=True)
+        failed = frozenset(one.passage for one in stored.manifest.failed)
+        read = {batch.passage for batch in graph.sources.batches if not batch.brought}
+        return cls(
+            passages=failed | read,
+            failed=failed,
+            entities=frozenset(names),
+            relations=frozenset((names[a], wording, names[b]) for a, wording, b in ends),
+            communities=frozenset(community.key for community in stored.communities),
+        )
+
+
+def _changes(before: Contents, after: Contents, read: int) -> list[tuple[str, str]]:
+    new = len(after.passages - before.passages)
+    gone = len(before.passages - after.passages)
+    again = len(before.failed & after.passages)
+    kinds = {"new": new, "changed": read - new - again, "failed before": again}
+    parts = ", ".join(f"{n:,} {kind}" for kind, n in kinds.items() if n > 0)
+    kept = len(before.communities & after.communities)
+    return [
+        ("read", number(read, "passage") + (f": {parts}" if parts else "")),
+        ("deleted", number(gone, "passage")),
+        ("entities", _moved(before.entities, after.entities)),
+        ("relations", _moved(before.relations, after.relations)),
+        ("communities", f"{kept:,} unchanged, {len(after.communities) - kept:,} renewed"),
+    ]
+
+
+def _moved(before: frozenset[Any], after: frozenset[Any]) -> str:
+    came, went = len(after - before), len(before - after)
+    return f"{came:,} added, {went:,} gone: {len(after):,} now"
+
+
+_LABELS = TypeAdapter(dict[str, frozenset[str]])
+
+
+def _bad_file(path: Path, found: str, expected: str) -> InputError:
+    return InputError(
+        f"{path}: {found}", expected=expected, remedy="see ga-dspy graph build --help"
+    )
+
+
+def read_rules(path: Path | None) -> Rules:
+    """Read a rules file; no file, no rules but the usual ones.
+
+    Pairs under `overrides` may be lists of two; each end is a name, or a name and a passage.
+
+    Raises:
+        InputError: It is missing, no JSON, or holds what no rule is.
+    """
+    if path is None:
+        return Rules()
+    expected = "a JSON object of rules"
+    value = _json(path, expected)
+    try:
+        return Rules.model_validate(_with_pairs(value))
+    except ValidationError as error:
+        raise _bad_file(path, _first(error), expected) from error
+
+
+def read_labels(path: Path | None) -> dict[str, frozenset[str]] | None:
+    """Read the labels of passages from a .json or .csv; None where there is no file.
+
+    Raises:
+        InputError: It is missing, of another kind, or holds something else.
+    """
+    if path is None:
+        return None
+    if path.suffix == ".csv":
+        return _labels_csv(path)
+    expected = 'a .json such as {"p1": ["hr"]}, or a .csv with passage,labels'
+    if path.suffix != ".json":
+        raise _bad_file(path, f"a file that ends in {path.suffix!r}", expected)
+    try:
+        return _LABELS.validate_python(_json(path, expected))
+    except ValidationError as error:
+        raise _bad_file(path, _first(error), expected) from error
+
+
+def _text(path: Path, expected: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise _bad_file(path, (error.strerror or str(error)).lower(), expected) from error
+    except UnicodeDecodeError as error:
+        raise _bad_file(path, f"no UTF-8 ({error.reason})", expected) from error
+
+
+def _json(path: Path, expected: str) -> Any:
+    try:
+        return json.loads(_text(path, expected))
+    except json.JSONDecodeError as error:
+        found = f"no JSON, line {error.lineno}: {error.msg}"
+        raise _bad_file(path, found, expected) from error
+
+
+def _labels_csv(path: Path) -> dict[str, frozenset[str]]:
+    expected = "a header passage,labels, and labels separated by ;"
+    rows = csv.DictReader(_text(path, expected).splitlines())
+    missing = [name for name in ("passage", "labels") if name not in (rows.fieldnames or ())]
+    if missing:
+        raise _bad_file(path, f"no column {missing[0]!r}", expected)
+    found: dict[str, set[str]] = defaultdict(set)
+    for line, row in enumerate(rows, 2):
+        names = {name.strip() for name in (row["labels"] or "").split(";")} - {""}
+        if not row["passage"] or not names or None in row:
+            # A row that is passed over would show a passage to everybody.
+            raise _bad_file(path, f"line {line} is no passage with its labels", expected)
+        found[row["passage"].strip()] |= names
+    return {id: frozenset(names) for id, names in found.items()}
+
+
+def _with_pairs(value: Any) -> Any:
+    """The rules with every pair of overrides spelled out."""
+    overrides = value.get("overrides") if isinstance(value, Mapping) else None
+    if not isinstance(overrides, Mapping):
+        return value
+    pairs = {
+        kind: [_pair(one) for one in given] if isinstance(given, list) else given
+        for kind, given in overrides.items()
+    }
+    return {**value, "overrides": pairs}
+
+
+def _pair(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) != len(("one", "other")):
+        return value
+    one, other = ({"name": end} if isinstance(end, str) else end for end in value)
+    return {"one": one, "other": other}
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors()[0]
+    place = ".".join(map(str, found["loc"]))
+    return f"{place}: {found['msg']}" if place else found["msg"]

@@ -1,0 +1,424 @@
+"""`ga-dspy graph stats`, `show`, `paths`, `communities`, `picture`, `export` and `merges`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ga_dspy.cli.console import columns, facts, plain, rest
+from ga_dspy.errors import InputError
+from ga_dspy.graph.paths import MOST_HOPS
+from ga_dspy.graphrag import Access, StoredGraph, Summaries, View, open_graph
+from ga_dspy.graphrag.communities import Community, Summary, members
+from ga_dspy.graphrag.facts import fact_text
+from ga_dspy.graphrag.look import (
+    MOST_NODES,
+    ShownEntity,
+    ShownRelation,
+    Stats,
+    central_paths_between,
+    draw_graph,
+    to_graphml,
+    to_json_ld,
+    to_neo4j,
+)
+from ga_dspy.graphrag.look import show as show_entity
+from ga_dspy.graphrag.look import stats as graph_stats
+from ga_dspy.graphrag.store import SUMMARIES
+from ga_dspy.graphrag.walk import GraphPath, around, find_named, paths_between
+from ga_dspy.storage import write_whole
+
+Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a built graph.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="A label that you hold; repeatable. Without any: what all see."),
+]
+Most = Annotated[int, typer.Option(min=1, help="The most lines to list.")]
+
+_LETTERS: Final = 20
+
+
+class Opened(NamedTuple):
+    """A stored graph, and what a caller may see of it."""
+
+    stored: StoredGraph
+    view: View
+
+
+def opened(folder: Path, labels: Iterable[str] | None) -> Opened:
+    """Open a graph as a caller with labels sees it; labels that hide nothing are named."""
+    stored = open_graph(folder)
+    held = frozenset(labels or ())
+    unknown = sorted(held - stored.graph.labels_in_use)
+    if unknown:
+        note = f"nothing in {folder} needs the label {', '.join(unknown)}"
+        Console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
+    return Opened(stored, stored.graph.visible(Access(labels=held)))
+
+
+def stats(graph: Folder, label: Labels = None) -> None:
+    """Size, commonest relations, central entities."""
+    stored, view = opened(graph, label)
+    figures = graph_stats(view)
+    console = plain()
+    console.print(
+        facts(
+            [
+                ("graph", f"{graph}, read by {stored.manifest.lm or 'an LM without a name'}"),
+                ("entities", f"{figures.entities:,}, {figures.values:,} dates, numbers or amounts"),
+                ("relations", f"{figures.relations:,} in {figures.wordings:,} wordings"),
+                ("passages", f"{figures.passages:,} state something"),
+                ("parts", f"{figures.parts:,}, the largest of {figures.largest_part:,} entities"),
+                ("isolated", f"{figures.isolated:,} entities without a relation"),
+                ("merged", f"{figures.merged:,} spellings"),
+                ("contradicted", f"{figures.contradicted:,} relations"),
+            ]
+        )
+    )
+    if figures.relations:
+        console.print()
+        console.print(_ranked(figures))
+
+
+def _ranked(figures: Stats) -> RenderableType:
+    table = columns(
+        "commonest", "n", "central entities", "between others", "ways",
+        right=("n", "ways"), widest=_LETTERS,
+    )  # fmt: skip
+    for wording, central, between in zip_longest(
+        figures.commonest, figures.central, figures.between
+    ):
+        table.add_row(
+            Text(wording.name if wording else ""),
+            f"{wording.value:,.0f}" if wording else "",
+            Text(central.name if central else ""),
+            Text(between.name if between else ""),
+            f"{between.value:,.0f}" if between else "",
+        )
+    note = (
+        "central: by PageRank; between: by how many shortest ways of at most four relations "
+        "pass the entity"
+    )
+    return Group(table, Text(f"\n{note}", style="dim"))
+
+
+def paths(
+    graph: Folder,
+    one: Annotated[str, typer.Argument(metavar="A", help="An entity.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    k: Annotated[int, typer.Option("--k", min=1, help="The most paths of each kind.")] = 3,
+    label: Labels = None,
+) -> None:
+    """How two entities are connected.
+
+    First the shortest ways, then those of highest betweenness: most other ways go through them.
+    """
+    view = opened(graph, label).view
+    if set(find_named(view.graph, one)) & set(find_named(view.graph, other)):
+        raise InputError(
+            f"{one!r} and {other!r} are the same entity",
+            expected="two entities",
+            remedy="name another",
+        )
+    console = plain()
+    found = paths_between(view, one, other, k)
+    if not found:
+        console.print(f"no way of at most {MOST_HOPS} relations connects the two")
+        return
+    console.print("Shortest ways", style="bold cyan")
+    console.print(_chains(view, [(path, f"cost {path.cost:.1f}") for path in found]))
+    central = central_paths_between(view, one, other, k)
+    console.print("\nWays that most others go through", style="bold cyan")
+    console.print(_chains(view, [(path, f"betweenness {n:,.1f}") for path, n in central]))
+
+
+def _chains(view: View, found: Sequence[tuple[GraphPath, str]]) -> Table:
+    """Paths, each over its figure and the passages that state it."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, (path, figure) in enumerate(found, 1):
+        stated = dict.fromkeys(p for edge in path.edges for p in view.graph.passages_of_edge(edge))
+        arrows = path.text.replace(" -> ", " → ").replace(" <- ", " ← ")
+        passages = f"; passages {', '.join(stated)}" if stated else ""
+        table.add_row(f"{number}.", Text.assemble(f"{arrows}\n", (f"{figure}{passages}", "dim")))
+    return table
+
+
+def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
+    """Spellings that were merged into another name.
+
+    To undo one, put the two names under overrides, apart, in the rules file and build again.
+    """
+    found = list(opened(graph, label).view.graph.merges)
+    console = plain()
+    if not found:
+        console.print("no spelling was merged into another name")
+        return
+    table = columns("spelling", "merged into", "rule", "passages")
+    for merge in found[:most]:
+        passages = ", ".join(merge.passages)
+        table.add_row(Text(merge.spelling), Text(merge.name), merge.rule, Text(passages))
+    console.print(table)
+    rest(console, min(most, len(found)), len(found))
+
+
+def show(
+    graph: Folder,
+    entity: Annotated[str, typer.Argument(help="A name or another name of an entity.")],
+    label: Labels = None,
+    most: Most = 40,
+) -> None:
+    """All that is known of an entity, and where it is said."""
+    stored = opened(graph, label)
+    find_named(stored.view.graph, entity)
+    console = plain()
+    for number, shown in enumerate(show_entity(stored.view, entity)):
+        if number:
+            console.print()
+        _print_entity(console, stored, shown, most)
+
+
+def _print_entity(console: Console, graph: Opened, shown: ShownEntity, most: int) -> None:
+    entity = shown.entity
+    kind = f"  {entity.type}" if entity.type else ""
+    console.print(Text.assemble((entity.name, "bold cyan"), (kind, "dim")))
+    merged = {spelling: f"{spelling} ({rule})" for spelling, rule in shown.merged}
+    names = [*merged.values(), *(alias for alias in entity.aliases if alias not in merged)]
+    console.print(
+        facts(
+            [
+                ("also", "; ".join(names)),
+                ("wikidata", shown.wikidata),
+                ("attributes", "; ".join(entity.attributes)),
+                ("communities", _communities(graph, entity.name)),
+                ("passages", ", ".join(shown.passages)),
+            ]
+        )
+    )
+    links = sorted(shown.relations, key=lambda link: link.relation.head != entity.name)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    for link in links[:most]:
+        table.add_row(_worded(link, entity.name), ", ".join(link.passages) or "brought")
+    console.print(table)
+    rest(console, min(most, len(links)), len(links))
+
+
+def _worded(link: ShownRelation, name: str) -> Text:
+    """A relation seen from an entity, with what is noted of it."""
+    relation = link.relation
+    away = relation.head == name
+    arrow, other = ("→", relation.tail) if away else ("←", relation.head)
+    text = Text.assemble((f"{arrow} {relation.relation} {arrow} ", "dim"), other)
+    if relation.time:
+        text.append(f" ({relation.time})")
+    if relation.confidence is not None:
+        text.append(f" (confidence {relation.confidence:g})")
+    if link.critical:
+        text.append("  critical", style="yellow")
+    for against in link.contradicts:
+        text.append(f"\n  against: {fact_text(against)}", style="red")
+    return text
+
+
+def _communities(graph: Opened, name: str) -> str:
+    """The numbers of the communities that hold an entity, coarsest first."""
+    places = members(graph.stored.communities)
+    found = (p for node in graph.stored.graph.public.find(name) for p in places.get(node, ()))
+    return ", ".join(map(str, dict.fromkeys(found)))
+
+
+_NAMED = 5
+
+
+def communities(
+    graph: Folder,
+    level: Annotated[
+        int | None, typer.Option(min=0, help="Only this level; 0 is the coarsest.")
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option(min=0, help="All about the community of this number.")
+    ] = None,
+    label: Labels = None,
+    most: Most = 40,
+) -> None:
+    """What of the graph hangs together.
+
+    Communities are those of the part that everybody may see, whatever labels you hold. Their
+    summaries are shown where the graph was built with them.
+    """
+    stored = opened(graph, label).stored
+    if number is None:
+        _print_communities(stored, level, most)
+        return
+    known = len(stored.communities)
+    if number >= known:
+        raise InputError(
+            f"--number {number}",
+            expected=f"a number below {known}" if known else "a graph with communities",
+            remedy="see ga-dspy graph communities GRAPH for the numbers",
+        )
+    _print_community(stored, number, most)
+
+
+def _print_communities(stored: StoredGraph, level: int | None, most: int) -> None:
+    """The communities, coarsest and largest first."""
+    every, public = stored.communities, stored.graph.public
+    found = [(n, one) for n, one in enumerate(every) if level is None or one.level == level]
+    console = plain()
+    if not found:
+        console.print(_none(every, level))
+        return
+    summaries = _kept(stored)
+    figures = ("no.", "level", "in", "entities", "relations")
+    table = columns(*figures, "about", right=figures)
+    for place, community in found[:most]:
+        names = [public.name(node) for node in community.nodes[:_NAMED]]
+        about = _about(summaries.get(community.key), names, len(community.nodes))
+        parent = "" if community.parent < 0 else str(community.parent)
+        sizes = (f"{len(members):,}" for members in (community.nodes, community.edges))
+        table.add_row(str(place), str(community.level), parent, *sizes, about)
+    console.print(table)
+    rest(console, min(most, len(found)), len(found))
+
+
+def _print_community(stored: StoredGraph, number: int, most: int) -> None:
+    """One community: its summary, its entities and relations."""
+    one, public = stored.communities[number], stored.graph.public
+    console = plain()
+    summary = _kept(stored).get(one.key)
+    title = summary.title if summary else public.name(one.nodes[0])
+    console.print(Text.assemble((title, "bold cyan"), (f"  community {number}", "dim")))
+    if summary:
+        console.print(Padding(Text(summary.text), (0, 0, 0, 2)))
+    inner = [n for n, other in enumerate(stored.communities) if other.parent == number]
+    names = [public.name(node) for node in one.nodes]
+    console.print(
+        facts(
+            [
+                ("level", str(one.level)),
+                ("part of", "" if one.parent < 0 else f"community {one.parent}"),
+                ("parts", ", ".join(map(str, inner))),
+                ("entities", f"{len(names):,}: {', '.join(names[:most])}{_more(names, most)}"),
+                ("relations", f"{len(one.edges):,}"),
+            ]
+        )
+    )
+    for edge in one.edges[:most]:
+        relation = public.edge(edge)
+        line = f"{relation.head} → {relation.relation} → {relation.tail}"
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    rest(console, min(most, len(one.edges)), len(one.edges))
+
+
+def _more(names: Sequence[str], most: int) -> str:
+    return ", …" if len(names) > most else ""
+
+
+def _about(summary: Summary | None, names: Sequence[str], count: int) -> Text:
+    listing = Text(", ".join(names) + (", …" if count > len(names) else ""))
+    if summary is None:
+        return listing
+    listing.stylize("dim")
+    return Text.assemble((f"{summary.title}\n", "bold"), listing)
+
+
+def _none(every: Sequence[Community], level: int | None) -> str:
+    if not every:
+        return "no community: nowhere do three entities or more hang together"
+    deepest = max(one.level for one in every)
+    return f"no community of level {level}: the deepest level is {deepest}"
+
+
+def _kept(stored: StoredGraph) -> Mapping[str, Summary]:
+    return Summaries(stored.path / SUMMARIES).kept(stored.communities)
+
+
+_TEXTS: Final[Mapping[str, Callable[[View], str]]] = {"graphml": to_graphml, "json-ld": to_json_ld}
+_NEO4J: Final = "neo4j"
+
+
+def picture(
+    graph: Folder,
+    entity: Annotated[str, typer.Argument(help="The entity in the middle.")],
+    out: Annotated[Path, typer.Option(help="A .png file.")],
+    hops: Annotated[int, typer.Option(min=1, help="How far to go from the entity.")] = 2,
+    label: Labels = None,
+) -> None:
+    """Draw what surrounds an entity, coloured by community."""
+    if out.suffix.lower() != ".png" or out.is_dir():
+        raise InputError(f"--out {out}", expected="a file ending in .png", remedy="rename it so")
+    stored, view = opened(graph, label)
+    nodes = find_named(view.graph, entity)
+    whole = around(view, nodes, hops=hops, max_nodes=len(view.graph)).nodes
+    drawn = around(view, nodes, hops=hops, max_nodes=MOST_NODES).nodes
+    marked = [view.graph.name(node) for node in nodes]
+    left = (
+        f"; the closest {len(drawn)} of {len(whole):,} entities" if len(drawn) < len(whole) else ""
+    )
+    draw_graph(
+        view.subgraph(drawn.tolist(), _among(view, drawn.tolist())),
+        out,
+        title=" and ".join(marked),
+        subtitle=f"up to {hops} relations away; colours are communities{left}",
+        marked=marked,
+        communities=_finest(stored),
+    )
+    console = plain()
+    console.print(f"wrote {out}", markup=False, soft_wrap=True)
+    console.print(f"{len(drawn)} entities")
+
+
+def export(
+    graph: Folder,
+    to: Annotated[str, typer.Option(help="graphml, json-ld or neo4j.")],
+    out: Annotated[Path, typer.Option(help="A file; for neo4j a folder.")],
+    label: Labels = None,
+) -> None:
+    """Write the graph for Gephi, RDF tools or Neo4j."""
+    if to not in (*_TEXTS, _NEO4J):
+        raise InputError(
+            f"--to {to}",
+            expected=f"one of {', '.join((*_TEXTS, _NEO4J))}",
+            remedy="pass --to graphml",
+        )
+    if out.is_dir() if to in _TEXTS else out.is_file():
+        sort = ("folder", "file") if to in _TEXTS else ("file", "folder")
+        raise InputError(
+            f"--out {out} is a {sort[0]}", expected=f"a {sort[1]}", remedy="name another path"
+        )
+    view, console = opened(graph, label).view, plain()
+    if to == _NEO4J:
+        written: Sequence[Path] = to_neo4j(view, out)
+    else:
+        write_whole(out, _TEXTS[to](view))
+        written = (out,)
+    for path in written:
+        console.print(f"wrote {path}", markup=False, soft_wrap=True)
+    console.print(f"{len(view.graph):,} entities, {int(view.edges.sum()):,} relations")
+
+
+def _among(view: View, nodes: Sequence[int]) -> list[int]:
+    """The edges between these nodes that a caller sees and wants."""
+    import numpy as np
+
+    graph = view.graph
+    inside = np.isin(graph.heads, nodes) & np.isin(graph.tails, nodes) & view.edges
+    edges: list[int] = inside.nonzero()[0].tolist()
+    return edges
+
+
+def _finest(stored: StoredGraph) -> dict[str, int]:
+    """The smallest community of each entity, by name; entities that only some may see have none."""
+    public, places = stored.graph.public, members(stored.communities)
+    return {public.name(node): found[-1] for node, found in places.items()}

@@ -1,0 +1,219 @@
+"""A run: every question of a set asked of a program, under its protocol."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.eval.protocol import Protocol, ScoreVariant, questions_digest
+from ga_dspy.eval.renaming import provenance
+from ga_dspy.eval.report import JOURNAL, Report
+from ga_dspy.eval.result import Result, RunJournal, accepted_answers
+from ga_dspy.graphrag import GraphIndex
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.retrieval import Index
+from ga_dspy.storage import parallel
+
+# --- The protocol of a program's run, read off the program, its retriever and its LM.
+
+_SAMPLING = (
+    "temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "min_p", "n", "seed",
+    "stop", "presence_penalty", "frequency_penalty", "reasoning_effort", "rollout_id",
+)  # fmt: skip
+
+
+def protocol_of(
+    program: MultiHopProgram,
+    examples: Sequence[dspy.Example],
+    *,
+    name: str,
+    dataset: str,
+    source: Path | str,
+    lm: dspy.LM,
+    score: ScoreVariant = "official",
+    limit: int | None = None,
+    seed: int | None = None,
+) -> Protocol:
+    """Everything that decides the numbers of a run.
+
+    Args:
+        program: What will be asked.
+        examples: The questions, as `load` gives them.
+        name: The program's name in reports.
+        dataset: The dataset's name.
+        source: The file of the questions, or the hub's name of the rows.
+        lm: The language model; of its settings those that decide how it samples are kept.
+        score: Which F1 counts.
+        limit: How many questions were asked for; None for all.
+        seed: Seed of the sample; None where the questions are in file order.
+
+    Raises:
+        DamagedFile: The file is a renamed copy that was changed after it was made.
+    """
+    copy = provenance(source) if isinstance(source, Path) else None
+    settings = program.settings()
+    return Protocol.of(
+        examples,
+        dataset=dataset,
+        source=source,
+        renamed_from=copy.source_sha256 if copy else None,
+        program=name,
+        lm=str(lm.model),
+        sampling={key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
+        **_retrieval_fields(program.retriever),
+        k=settings.get("k"),
+        steps=settings.get("max_steps"),
+        score=score,
+        settings=settings,
+        limit=limit,
+        seed=seed,
+    )
+
+
+def _retrieval_fields(retriever: Any) -> dict[str, Any]:
+    source = getattr(retriever, "source", retriever)
+    index = source.index if isinstance(source, GraphIndex) else source
+    if not isinstance(index, Index):
+        return {"retriever": getattr(source, "__qualname__", type(source).__qualname__)}
+    return {
+        "retriever": index.description,
+        "graph": source.fingerprint if isinstance(source, GraphIndex) else None,
+        "corpus": index.fingerprint,
+        "encoder": index.encoder.name if index.encoder else "",
+    }
+
+
+# --- Asking a program every question of a set, in threads, with a journal that outlives a crash.
+
+
+class RunProgress(NamedTuple):
+    """How far a run is; `last` is the newest result, None at the first call."""
+
+    done: int
+    total: int
+    failures: int
+    last: Result | None
+
+
+def run(
+    program: Callable[..., object],
+    examples: Sequence[dspy.Example],
+    *,
+    out: Path,
+    protocol: Protocol,
+    threads: int = 1,
+    progress: Callable[[RunProgress], None] | None = None,
+    retry_failures: bool = True,
+    abort_after: int | None = 10,
+) -> Report:
+    """Ask `program` every question, journal each answer, and write the report into `out`.
+
+    Started again after a crash, a kill or Ctrl-C, it asks only the questions that have no
+    answer yet; summary.json then is what an undisturbed run gives, but for `seconds`.
+
+    Args:
+        program: Called as `program(question=...)`; returns a `dspy.Prediction` with `answer`,
+            and maybe `passages`, `steps`, `calls`, `tokens`, `supported`, `evidence`,
+            `failures` (of steps). It is shared by the threads. It sees the caller's
+            `dspy.context`, with a trace of its own for each question.
+        examples: Questions with `id`, `question` and `answer` or `answers`, as `load` gives.
+        out: Directory of this run: journal.sqlite, predictions.jsonl, summary.json.
+        protocol: What this run is, from `Protocol.of(examples, ...)`.
+        threads: Questions asked at once. One asks in the calling thread.
+        progress: Called in the calling thread, first with what is done already, then after
+            every question.
+        retry_failures: Ask failed questions of an earlier start again; by default so, since an
+            endpoint that was down for an hour must not cost a night's run.
+        abort_after: Stop after so many failures in a row with one error; None never stops.
+
+    Raises:
+        ProtocolMismatch: `out` holds a run under another protocol.
+        RunAborted: the endpoint seems to be down; the journal is kept.
+        InUse: another run writes into `out`.
+        InputError: a question without id or answer, a repeated id, another set of questions
+            than the protocol's, or fewer than one thread.
+    """
+    _check(examples, protocol, threads)
+    total = len(examples)
+
+    def ask(position: int) -> tuple[int, Result, float]:
+        begun = time.perf_counter()
+        example = examples[position]
+        try:
+            # A trace of its own: threads would mix theirs, and a long run would pile it up.
+            with dspy.context(trace=None if dspy.settings.trace is None else []):
+                result = Result.from_prediction(example, program(question=example.question))
+        except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
+            result = Result.from_failure(example, error)
+        return position, result, time.perf_counter() - begun
+
+    with RunJournal(out / JOURNAL, protocol) as journal:
+        done = {
+            position: entry.result
+            for position, entry in journal.entries().items()
+            if not (retry_failures and entry.result.error)
+        }
+
+        def report_progress(last: Result | None) -> None:
+            if progress:
+                failures = sum(result.error is not None for result in done.values())
+                progress(RunProgress(len(done), total, failures, last))
+
+        report_progress(None)
+        pending = [position for position in range(total) if position not in done]
+        kind: str | None = None
+        alike = 0
+        # Closed at once when anything below raises, so that the threads ask no more.
+        with closing(parallel(ask, pending, threads, "ga-dspy-eval")) as answers:
+            for position, result, seconds in answers:
+                journal.record(position, result, seconds)
+                done[position] = result
+                report_progress(result)
+                # Numbers and request ids differ between failures of one cause.
+                last_kind, kind = kind, re.sub(r"[\w-]*\d[\w-]*", "#", result.error or "")
+                alike = alike + 1 if kind == last_kind else 1
+                if result.error and abort_after is not None and alike >= abort_after:
+                    raise RunAborted(
+                        f"{alike} questions in a row failed alike: {result.error}",
+                        expected="answers",
+                        remedy="see that the endpoint is up and its key valid, then start the "
+                        f"same run again: {out} keeps what was answered",
+                    )
+        report = Report.from_entries(protocol, journal.entries().values())
+    report.write(out)
+    return report
+
+
+def _check(examples: Sequence[dspy.Example], protocol: Protocol, threads: int) -> None:
+    if threads < 1:
+        raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
+    seen: set[str] = set()
+    for position, example in enumerate(examples, start=1):
+        name = example.get("id")
+        if not isinstance(name, str) or not example.get("question"):
+            problem = "has no id or no question"
+        elif name in seen:
+            problem = f"repeats the id {name!r}"
+        elif not accepted_answers(example):
+            problem = "has no accepted answer"
+        else:
+            seen.add(name)
+            continue
+        raise InputError(
+            f"example {position} {problem}",
+            expected="an id of its own, a question and an answer",
+            remedy="load the questions with ga_dspy.eval.load",
+        )
+    if not examples or questions_digest(examples) != protocol.questions_sha256:
+        raise InputError(
+            f"{len(examples)} questions that are not the {protocol.n} of the protocol",
+            expected="the questions the protocol was made of, in its order, and at least one",
+            remedy="make it with Protocol.of(examples, ...)",
+        )

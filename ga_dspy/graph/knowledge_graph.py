@@ -1,0 +1,368 @@
+"""The evolving graph: all records so far, the one picture they make, its exports."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ga_dspy.graph.identity import (
+    Cluster,
+    contradict,
+    gather,
+    identity,
+    matches,
+    passages_of,
+    plain_relation,
+    references,
+    split_qualifier,
+    traits,
+)
+from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
+from ga_dspy.text import normalise
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class Gain(NamedTuple):
+    """What a graph holds that an earlier one did not."""
+
+    entities: tuple[Entity, ...]
+    relations: tuple[Relation, ...]
+    attributes: tuple[tuple[str, str], ...]
+    """New attributes of entities that were known, as (entity name, attribute)."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing new was learned."""
+        return not any(self)
+
+
+class KnowledgeGraph(Value):
+    """All records as the passages state them, shown with each entity under one name.
+
+    The records themselves are the state, each kept once; entities and relations are derived from
+    the set of them. So merging is idempotent, in any order the same, and loses nothing: two
+    names that were one entity come apart again when a later passage shows that they are two.
+
+    >>> graph = KnowledgeGraph().merge(
+    ...     GraphUpdate(
+    ...         entities=(Entity(name="Beyoncé", type="singer"), Entity(name="beyonce")),
+    ...         relations=(Relation(head="Beyonce", relation="born in", tail="Houston"),),
+    ...     )
+    ... )
+    >>> [entity.name for entity in graph.entities], graph.relations[0].head
+    (['Beyoncé'], 'Beyoncé')
+    """
+
+    said: GraphUpdate = GraphUpdate()
+    """All records, each once."""
+    kept: GraphUpdate | None = None
+    """The part that is shown after pruning; everything where it is None. A merge forgets it."""
+
+    @classmethod
+    def empty(cls) -> KnowledgeGraph:
+        """The graph that holds nothing."""
+        return cls()
+
+    def merge(self, update: GraphUpdate) -> KnowledgeGraph:
+        """A new graph that also holds an update; records held already are not added again."""
+        said = GraphUpdate(
+            entities=tuple(dict.fromkeys((*self.said.entities, *update.entities))),
+            relations=tuple(dict.fromkeys((*self.said.relations, *update.relations))),
+        )
+        unchanged = said == self.said and self.kept is None
+        return self if unchanged else KnowledgeGraph(said=said)
+
+    def showing(
+        self, entities: tuple[Entity, ...], relations: tuple[Relation, ...]
+    ) -> KnowledgeGraph:
+        """The same records, of which only these entities and relations are shown."""
+        kept = GraphUpdate(entities=entities, relations=relations)
+        return KnowledgeGraph(said=self.said, kept=kept)
+
+    @cached_property
+    def _view(self) -> View:
+        found = references(self.said)
+        return view(self.said, gather(found, matches(found, self.said.relations)))
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """The entities, each once, in the order in which they were met."""
+        return (self.kept or self._view).entities
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The relations, their ends the names of entities, or plain values such as a date."""
+        return (self.kept or self._view).relations
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the graph shows nothing."""
+        return not self.entities and not self.relations
+
+    @cached_property
+    def _by_name(self) -> dict[str, dict[str, Entity]]:
+        found: dict[str, dict[str, Entity]] = defaultdict(dict)
+        for entity in self.entities:
+            for name in (entity.name, *entity.aliases):
+                found[identity(name)][entity.name] = entity
+        return dict(found)
+
+    def find_all(self, name: str) -> tuple[Entity, ...]:
+        """Every entity that goes by a name or alias, in any spelling; namesakes are several."""
+        shown = tuple(e for e in self.entities if normalise(e.name) == normalise(name))
+        return shown or tuple(self._by_name.get(identity(name), {}).values())
+
+    def find(self, name: str) -> Entity | None:
+        """The entity that goes by a name; None where there is none, or several and none shown so.
+
+        Namesakes are shown with a qualifier, and found by it: "Cambridge (England)".
+        """
+        found = self.find_all(name)
+        return found[0] if len(found) == 1 else None
+
+    def difference(self, earlier: KnowledgeGraph) -> Gain:
+        """What was learned since an earlier state of this graph, whether pruned or not.
+
+        More evidence for what was known, and a better name for it, are no gain.
+        """
+        entities, relations = set(earlier.said.entities), set(earlier.said.relations)
+        new: list[Entity] = []
+        attributes: list[tuple[str, str]] = []
+        for entity, records in zip(self._view.entities, self._view.entity_records, strict=True):
+            known = [record for record in records if record in entities]
+            before = {normalise(text) for e in known for text in (e.type, *e.attributes)}
+            if known:
+                fresh = (a for a in entity.attributes if normalise(a) not in before)
+                attributes += [(entity.name, attribute) for attribute in fresh]
+            else:
+                new.append(entity)
+        stated = zip(self._view.relations, self._view.relation_records, strict=True)
+        gained = (relation for relation, records in stated if relations.isdisjoint(records))
+        return Gain(tuple(new), tuple(gained), tuple(attributes))
+
+
+# --- What is shown: one name for each entity, and relations between those names
+
+
+class View(NamedTuple):
+    """Entities and relations as they are shown, and the records that each was made of."""
+
+    entities: tuple[Entity, ...]
+    relations: tuple[Relation, ...]
+    entity_records: tuple[tuple[Entity, ...], ...]
+    relation_records: tuple[tuple[Relation, ...], ...]
+
+
+def view(update: GraphUpdate, parts: list[Cluster]) -> View:
+    """Show records that were gathered into one cluster for each entity."""
+    place = {record: i for i, record in enumerate(update.entities)}
+    node: dict[tuple[str, frozenset[str]], str] = {}
+    entities: list[tuple[Entity, tuple[Entity, ...]]] = []
+    for title, part in zip(_titles(parts), parts, strict=True):
+        node |= {(one.name, one.passages): title for one in part if one.entity is None}
+        stated = (one.entity for one in part if one.entity)
+        if records := tuple(sorted(stated, key=place.__getitem__)):
+            entities.append((_entity(title, records, part), records))
+    entities.sort(key=lambda shown: place[shown[1][0]])
+    relations = [(_relation(*ends, same), tuple(same)) for ends, same in _by_triple(update, node)]
+    return View(
+        tuple(shown for shown, _ in entities),
+        tuple(shown for shown, _ in relations),
+        tuple(records for _, records in entities),
+        tuple(records for _, records in relations),
+    )
+
+
+def _titles(parts: list[Cluster]) -> list[str]:
+    """One name for each cluster, no two alike; namesakes get a qualifier in parentheses."""
+    names = [_name(part) for part in parts]
+    namesakes: dict[str, list[int]] = defaultdict(list)
+    for i, name in enumerate(names):
+        namesakes[normalise(name)].append(i)
+    used = {plain for plain, group in namesakes.items() if len(group) == 1}
+
+    def rank(i: int) -> tuple[list[str], list[tuple[str, list[str]]]]:
+        return _details(parts[i]), sorted((one.name, sorted(one.passages)) for one in parts[i])
+
+    for group in (group for group in namesakes.values() if len(group) > 1):
+        for i in sorted(group, key=rank):
+            qualifier = _qualifier(parts[i], [parts[j] for j in group if j != i])
+            base = split_qualifier(names[i]).base
+            tries = (f"{qualifier} {n}".strip() if n > 1 else qualifier for n in count(1))
+            titles = (f"{base} ({text})" if text else base for text in tries)
+            names[i] = next(title for title in titles if normalise(title) not in used)
+            used.add(normalise(names[i]))
+    return names
+
+
+def _name(part: Cluster) -> str:
+    """The best supported name in a cluster; of several the longest, an acronym only alone."""
+    support: Counter[str] = Counter()
+    for one in part:
+        support[one.name] += max(1, len(one.passages))
+    stated = {one.name for one in part if one.entity} or set(support)
+    return max(
+        stated,
+        key=lambda name: (not name.isupper(), support[name], not name.islower(), len(name), name),
+    )
+
+
+def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
+    """The shortest statement that contradicts every namesake about which anything is known.
+
+    All statements together, where no single one does.
+    """
+    known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
+    details = _details(part)
+    for text in details:
+        ours = traits("", (), text)
+        if any(known) and all(any(contradict(ours, t) for t in other) for other in known if other):
+            return text
+    return "; ".join(details)
+
+
+def _details(part: Cluster) -> list[str]:
+    records = [one.entity for one in part if one.entity]
+    qualifiers = {split_qualifier(one.name).qualifier for one in part}
+    stated = {*qualifiers, *(text for e in records for text in (e.type, *e.attributes))}
+    texts = {text.replace("(", "").replace(")", "") for text in stated - {""}}
+    return sorted(texts, key=lambda text: (len(text), text))
+
+
+def _entity(title: str, records: Sequence[Entity], part: Cluster) -> Entity:
+    types = Counter(record.type for record in records if record.type)
+    kind = max(types, key=lambda text: (types[text], len(text), text), default="")
+    attributes = [a for e in records for a in e.attributes] + [e.type for e in records]
+    aliases = [a for e in records for a in e.aliases] + [one.name for one in part]
+    return Entity(
+        name=title,
+        type=kind,
+        attributes=_distinct_wordings(attributes, besides=(kind,)),
+        aliases=_distinct_wordings(aliases, besides=(title, split_qualifier(title).base)),
+        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
+    )
+
+
+def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
+    """One wording of each text in first-seen order; which one does not depend on the order."""
+    wordings: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        wordings[normalise(text)].append(text)
+    for text in ("", *besides):
+        wordings.pop(normalise(text), None)
+    return tuple(map(min, wordings.values()))
+
+
+def _by_triple(
+    update: GraphUpdate, node: dict[tuple[str, frozenset[str]], str]
+) -> Iterator[tuple[tuple[str, str], list[Relation]]]:
+    """The records of each triple and time, without relations of an entity with itself."""
+    same: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
+    for relation in update.relations:
+        head, tail = (node[end, passages_of(relation)] for end in (relation.head, relation.tail))
+        if head == tail:
+            tail = relation.tail
+        if normalise(head) != normalise(tail):
+            same[head, plain_relation(relation.relation), tail].append(relation)
+    for (head, _, tail), records in same.items():
+        by_time: dict[str, list[Relation]] = defaultdict(list)
+        for record in records:
+            by_time[normalise(record.time or "")].append(record)
+        for group in by_time.values() if len(by_time.keys() - {""}) > 1 else [records]:
+            yield (head, tail), group
+
+
+def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
+    wordings = Counter(record.relation for record in records)
+    return Relation(
+        head=head,
+        relation=max(wordings, key=lambda text: (wordings[text], -len(text), text)),
+        tail=tail,
+        time=min((record.time for record in records if record.time), default=None),
+        confidence=max((r.confidence for r in records if r.confidence is not None), default=None),
+        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
+    )
+
+
+# --- Exports: networkx, GraphML, JSON and Mermaid
+
+
+def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
+    """A directed multigraph: entities and plain values as nodes, relations as edges.
+
+    Entity nodes carry `entity=True`, type, attributes and aliases; edges relation, time,
+    confidence (where stated) and the ids of the passages that state them.
+    """
+    import networkx as nx
+
+    network: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+    for entity in graph.entities:
+        details = {"type": entity.type, "attributes": entity.attributes, "aliases": entity.aliases}
+        network.add_node(entity.name, entity=True, **details)
+    for relation in graph.relations:
+        ends = relation.head, relation.tail
+        network.add_nodes_from((end for end in ends if end not in network), entity=False)
+        stated = {"time": relation.time, "confidence": relation.confidence}
+        network.add_edge(
+            *ends,
+            relation=relation.relation,
+            passages=tuple(dict.fromkeys(evidence.passage for evidence in relation.evidence)),
+            **{key: value for key, value in stated.items() if value is not None},
+        )
+    return network
+
+
+def to_graphml(graph: KnowledgeGraph) -> str:
+    """GraphML for Gephi, yEd and the like; lists are joined with "; "."""
+    import networkx as nx
+
+    network = to_networkx(graph)
+    all_details = [details for *_, details in (*network.nodes.data(), *network.edges.data())]
+    for details in all_details:
+        details.update({key: _plain(value) for key, value in details.items()})
+    return "\n".join(nx.generate_graphml(network))
+
+
+def _plain(value: Any) -> Any:
+    """A value that XML can hold: lists joined, control characters left out."""
+    text = "; ".join(value) if isinstance(value, tuple) else value
+    return "".join(c for c in text if c.isprintable()) if isinstance(text, str) else text
+
+
+def to_json(graph: KnowledgeGraph) -> str:
+    """All records with their evidence, as JSON that `from_json` reads back."""
+    return graph.model_dump_json(exclude_none=True)
+
+
+def from_json(text: str) -> KnowledgeGraph:
+    """The graph that `to_json` wrote.
+
+    Raises:
+        pydantic.ValidationError: the text is no such JSON.
+    """
+    return KnowledgeGraph.model_validate_json(text)
+
+
+def to_mermaid(graph: KnowledgeGraph) -> str:
+    """A Mermaid flowchart: entities as boxes, plain values rounded, relations as arrows."""
+    entities = dict.fromkeys(entity.name for entity in graph.entities)
+    ends = (end for relation in graph.relations for end in (relation.head, relation.tail))
+    ids = {name: f"n{i}" for i, name in enumerate(dict.fromkeys((*entities, *ends)))}
+    lines = ["flowchart LR"]
+    for i, (name, id) in enumerate(ids.items()):
+        opening, closing = "[]" if i < len(entities) else "()"
+        lines.append(f'  {id}{opening}"{_label(name)}"{closing}')
+    for relation in graph.relations:
+        label = _label(relation.relation)
+        lines.append(f'  {ids[relation.head]} -->|"{label}"| {ids[relation.tail]}')
+    return "\n".join(lines)
+
+
+def _label(text: str) -> str:
+    """Text inside Mermaid's quotes: every character with a meaning there as an entity code."""
+    return "".join(c if c.isalnum() or c in " .,'-" else f"#{ord(c)};" for c in text)

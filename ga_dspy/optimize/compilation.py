@@ -1,0 +1,491 @@
+"""Compiling a program: measure it, let a recipe work on it, measure again, say what it bought.
+
+The file reads in the order of the work: `compile` checks what it is given and asks whether to go
+on; `_Compilation` measures the program as it is, lets the recipe search within the budget, chooses,
+measures again; `_write` leaves the artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ga_dspy.artifact import save
+from ga_dspy.errors import InputError, RunAborted, need_package
+from ga_dspy.eval import Protocol, Report, normalise, paired_test, run
+from ga_dspy.eval.protocol import questions_digest
+from ga_dspy.eval.report import JOURNAL
+from ga_dspy.eval.result import RunJournal
+from ga_dspy.optimize.demos import prompts, sanitise
+from ga_dspy.optimize.estimate import Declined, Estimate, check_prices, estimate
+from ga_dspy.optimize.metric import AnswerMetric
+from ga_dspy.optimize.recipes import Context, Examples, Recipe
+from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
+from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, transplanted
+from ga_dspy.programs import MultiHopProgram
+
+RUN = "run"
+"""The folder, in the output folder, of all that is not the artifact."""
+
+LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
+SIGNIFICANT = 0.05
+_TOLERATED = 0.1  # share of the held-out questions that may fail before compiling
+_MARGIN = 1.5  # demos make prompts longer, and an answer may take more steps
+_CLEANINGS = 4
+_NO_LIMIT = 1_000_000  # failures are counted by the baseline and the gate, not by DSPy
+
+
+def compile(
+    program: MultiHopProgram,
+    recipe: Recipe,
+    train: Examples,
+    validation: Examples,
+    *,
+    test: Examples | None = None,
+    out: Path | str,
+    lm: dspy.BaseLM | None = None,
+    reflection_lm: dspy.BaseLM | None = None,
+    prompt_lm: dspy.BaseLM | None = None,
+    caps: Caps | None = None,
+    metric: AnswerMetric | None = None,
+    threads: int = 2,
+    seed: int = 0,
+    names: Mapping[str, str] | None = None,
+    tracker: Tracker | None = None,
+    progress: Callable[[Candidate], None] | None = None,
+    confirm: Callable[[Estimate], bool] | None = None,
+) -> Outcome:
+    """Compile a program and write it to `out` as an artifact, with summary.json beside it.
+
+    The program is measured on the held-out questions before and after. Every finished LM call is
+    in `out`/run/ledger.sqlite: started again after a kill, with the same arguments, the
+    compilation repeats itself from there and pays only for what is missing. What DSPy's
+    optimizers print goes to `out`/run/optimizer.log.
+
+    Args:
+        program: The program; left as it is.
+        recipe: How to compile; see `ga_dspy.optimize.recipe`.
+        train: Questions to learn from.
+        validation: Questions to choose by.
+        test: Questions to measure on; without them the validation questions, which the recipe
+            has seen, and the outcome says so.
+        out: The folder of the artifact.
+        lm: The task LM; by default the configured one.
+        reflection_lm: Reads feedback and rewrites instructions (GEPA).
+        prompt_lm: Proposes instructions; by default the task LM.
+        caps: The most that may be spent, both measurements and earlier runs among it.
+        metric: Score and feedback; by default F1 alone.
+        threads: Questions asked at once.
+        seed: Of what is drawn, where an optimizer takes one.
+        names: A name for each question set ("train", "validation", "test"), such as its file.
+        tracker: Follows the compilation.
+        progress: Called with each program that was tried.
+        confirm: Asked with the estimate before anything is spent; by default not asked.
+
+    Raises:
+        InputError, MissingExtra: Something is missing, or a question is in two sets; found before
+            anything is spent. Or the caps do not even pay for measuring.
+        Declined: `confirm` said no.
+        RunAborted: The program fails on more than a tenth of the held-out questions, or the LM
+            stopped answering.
+        InUse: Another compilation works in `out`.
+    """
+    lms = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
+    sets = {"train": without_context(train), "validation": without_context(validation)}
+    work = _Compilation(
+        program=program,
+        recipe=recipe,
+        sets=sets if test is None else {**sets, "test": test},
+        out=Path(out),
+        lms={role: given for role, given in lms.items() if given is not None},
+        caps=(caps or Caps()).checked(),
+        metric=metric or AnswerMetric.of(program),
+        threads=threads,
+        seed=seed,
+        names=names or {},
+    )
+    work.check()
+    cost = work.estimate()
+    if confirm is not None and not confirm(cost):
+        raise Declined(cost)
+    if tracker is not None:
+        tracker.start(recipe.name, recipe.parameters(), fingerprints(work.sets, work.names))
+    stdout, stderr = sys.stdout, sys.stderr
+
+    def tell(candidate: Candidate) -> None:
+        # While the recipe runs, both streams lead to its log.
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            if tracker is not None:
+                tracker.candidate(candidate)
+            if progress is not None:
+                progress(candidate)
+
+    try:
+        outcome = work.run(tell)
+    except BaseException as error:
+        if tracker is not None:
+            tracker.fail(error)
+        raise
+    if tracker is not None:
+        tracker.finish(outcome)
+    return outcome
+
+
+# --- The work: check, measure, search, choose, measure again
+
+
+@dataclass
+class _Compilation:
+    """A compilation, each of its phases with a gate of its own before the LMs."""
+
+    program: MultiHopProgram
+    recipe: Recipe
+    sets: Mapping[str, Examples]
+    out: Path
+    lms: Mapping[str, dspy.BaseLM]
+    caps: Caps
+    metric: AnswerMetric
+    threads: int
+    seed: int
+    names: Mapping[str, str]
+
+    @property
+    def held_out(self) -> str:
+        """The name of the set that is measured on."""
+        return "test" if "test" in self.sets else "validation"
+
+    def check(self) -> None:
+        """Check what can be checked before an LM is called.
+
+        Raises:
+            InputError, MissingExtra: Something is missing, or does not go together.
+        """
+        if "task" not in self.lms:
+            raise InputError(
+                "there is no task LM",
+                expected="the LM that the program is compiled for",
+                remedy="pass lm=…, or configure one (dspy.configure(lm=…))",
+            )
+        if own := [name for name, p in self.program.named_predictors() if p.lm is not None]:
+            raise InputError(
+                f"predictor {own[0]!r} has an LM of its own",
+                expected="a program that is compiled for one task LM",
+                remedy="call program.set_lm(None), and pass the LM as lm=…",
+            )
+        check_sets(self.sets)
+        need_package("scipy", "retrieval")
+        reflection = "reflection" in self.lms
+        self.recipe.check(self.lms["task"], len(self.sets["train"]), reflection=reflection)
+        check_prices(self.lms, self.caps)
+
+    def estimate(self) -> Estimate:
+        """What it will cost, about."""
+        sizes = {role: len(examples) for role, examples in self.sets.items()}
+        sizes["held out"] = sizes[self.held_out]
+        return estimate(self.program, self.recipe, sizes, self.sets["train"], self.lms)
+
+    def run(self, tell: Callable[[Candidate], None]) -> Outcome:
+        """Carry it out, and write the artifact; `tell` is called with each program tried."""
+        begun = time.monotonic()
+        with Ledger(self.out / RUN / LEDGER) as self.ledger:
+            before = self._baseline()
+            task = self.lms["task"].model
+            self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell, task)
+            program, dropped, stopped = self._compiled(before)
+            after, cut_short = self._measure(program, "after")
+        # A cap may have left some questions unanswered: those are compared that both have.
+        ids = {result.id for result in after.results}
+        before = before._replace(results=tuple(r for r in before.results if r.id in ids))
+        paired = paired_test(after, before)
+        trained = {
+            f"task ({name})": predictor.lm.model
+            for name, predictor in program.named_predictors()
+            if predictor.lm is not None
+        }
+        outcome = Outcome(
+            recipe=self.recipe.name,
+            parameters=self.recipe.parameters(),
+            before=before,
+            after=after,
+            held_out=self.held_out,
+            p_value=paired.p_value,
+            better=paired.difference > 0 and paired.p_value < SIGNIFICANT,
+            **self.ledger.spent._asdict(),
+            seconds=time.monotonic() - begun,
+            candidates=tuple(self.trials.candidates),
+            stopped=stopped or cut_short,
+            prompts_before=prompts(self.program),
+            prompts_after=prompts(program),
+            dropped_demos=dropped,
+            data=fingerprints(self.sets, self.names),
+            lms={role: lm.model for role, lm in self.lms.items()} | trained,
+            artifact=self.out,
+        )
+        _write(program, outcome)
+        return outcome
+
+    def _baseline(self) -> Report:
+        """Measure the program as it is given; more than a tenth of its answers may not fail."""
+        report, stopped = self._measure(self.program, "before")
+        if stopped:
+            raise _cap_too_small(stopped)
+        if len(report.failed) > _TOLERATED * len(report.results):
+            raise RunAborted(
+                f"before compiling, the program failed on {len(report.failed)} of "
+                f"{len(report.results)} questions, such as: {report.failed[0].error}",
+                expected="at most a tenth to fail",
+                remedy="see that the LM answers and follows the output format (raise max_tokens, "
+                "choose another adapter or model), then start again: finished calls are kept",
+            )
+        return report
+
+    def _measure(self, program: MultiHopProgram, label: str) -> tuple[Report, str]:
+        """Ask a program all held-out questions; also the cap that cut it short, if one did.
+
+        Calls made before are answered from the ledger.
+        """
+        examples, out = self.sets[self.held_out], self.out / RUN / label
+        # The ledger makes a resumed run free and counts its calls; a journal would hide them.
+        shutil.rmtree(out, ignore_errors=True)
+        protocol = Protocol.of(
+            examples,
+            dataset=self.held_out,
+            source=self.names.get(self.held_out, self.held_out),
+            program=type(program).__name__,
+            lm=self.lms["task"].model,
+            k=program.k,
+            settings=program.settings(),
+        )
+        gate = Gate(self.ledger, self.caps)
+        asked = self._rebound(program, gate)
+        with suppress(BudgetExceeded), dspy.context(lm=LedgerLM(self.lms["task"], "task", gate)):
+            run(asked, examples, out=out, protocol=protocol, threads=self.threads)
+        _check_answering(gate)
+        with RunJournal(out / JOURNAL) as journal:
+            entries = journal.entries().values()
+        if not entries:
+            raise _cap_too_small(gate.closed)
+        return Report.from_entries(protocol, entries), gate.closed
+
+    def _compiled(self, before: Report) -> tuple[MultiHopProgram, tuple[str, ...], str]:
+        """Let the recipe work within what choosing and the second measurement leave.
+
+        Returns:
+            The program that is kept, the demos removed from the ones considered, and the cap that
+            stopped the recipe, if one did.
+        """
+        asked = len(before.results)
+        one = self.ledger.spent.times(_MARGIN / asked)
+        # Each gate keeps back what the later phases need.
+        reserve = one.times(asked + len(self.sets["validation"]))
+        gate = Gate(self.ledger, self.caps.less(reserve))
+        last = Gate(self.ledger, self.caps.less(one.times(asked)))
+        log = self.out / RUN / LOG
+        with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+            with self._configured(gate) as context:
+                found, stopped = self._search(context)
+            _check_answering(gate)
+            gate.close("the recipe is over")
+            with self._configured(last) as context:
+                program, dropped = self._choose(found, context, last)
+            last.close("the choice is made")
+        _check_answering(last)
+        return program, tuple(dict.fromkeys(dropped)), stopped
+
+    def _search(self, context: Context) -> tuple[MultiHopProgram | None, str]:
+        """Score the program as it is given, then let the recipe work until it ends or a cap does.
+
+        Gives what the recipe came to, and the cap that stopped it, if one did.
+        """
+        try:
+            self._score(self.program, context)
+            return self.recipe.fit(self.program, context), ""
+        except BudgetExceeded as stop:
+            return None, str(stop)
+
+    def _choose(
+        self, found: MultiHopProgram | None, context: Context, gate: Gate
+    ) -> tuple[MultiHopProgram, list[str]]:
+        """The best program on the validation questions whose demos teach no fault.
+
+        The program as it is given is one of the candidates, so a recipe that makes things worse
+        changes nothing. Where a recipe was stopped, the candidate that looked best on part of the
+        questions is scored on all of them first.
+        """
+        dropped: list[str] = []
+        try:
+            if (candidate := found or self.trials.promising()) is not None:
+                self._score(self._rebound(candidate, gate), context)
+            for _ in range(_CLEANINGS):
+                if (best := self.trials.best()) is None:
+                    break
+                clean, faults = sanitise(best.program, self.sets["train"], self.metric.threshold)
+                if not faults:
+                    return best.program, dropped
+                dropped += faults
+                self.trials.discard(best)
+                self._score(self._rebound(clean, gate), context)
+        except BudgetExceeded:
+            pass
+        return self.program, dropped
+
+    def _score(self, program: Any, context: Context) -> None:
+        """Score a program on all validation questions; the trials take note of it."""
+        questions = list(self.sets["validation"])
+        dspy.Evaluate(devset=questions, metric=context.metric, num_threads=self.threads)(program)
+
+    @contextmanager
+    def _configured(self, gate: Gate) -> Iterator[Context]:
+        """Make the task LM the default one, with the gate before it, and let the trials watch."""
+        lms = {role: LedgerLM(lm, role, gate) for role, lm in self.lms.items()}
+        with dspy.context(
+            lm=lms["task"],
+            callbacks=[*(dspy.settings.callbacks or []), self.trials],
+            num_threads=self.threads,
+            max_errors=_NO_LIMIT,
+        ):
+            yield Context(
+                lm=lms["task"],
+                metric=self.metric,
+                trials=self.trials,
+                train=self.sets["train"],
+                validation=self.sets["validation"],
+                reflection_lm=lms.get("reflection"),
+                prompt_lm=lms.get("prompt"),
+                threads=self.threads,
+                seed=self.seed,
+            )
+
+    def _rebound(self, program: MultiHopProgram, gate: Gate) -> MultiHopProgram:
+        """A copy of a program whose trained LMs, where it has some, go through a gate."""
+        copied = transplanted(self.program, program, self.lms["task"].model)
+        for predictor in copied.predictors():
+            if predictor.lm is not None:
+                predictor.lm = LedgerLM(predictor.lm, "task", gate)
+        return copied
+
+
+def _check_answering(gate: Gate) -> None:
+    # Questions scored 0 while it was down: nothing chosen or measured by them is worth keeping.
+    if gate.down:
+        raise RunAborted(
+            f"the LM stopped answering: {gate.down}",
+            expected="answers",
+            remedy="see that the endpoint is up and its key valid, then start the same compilation "
+            "again: finished calls are kept",
+        )
+
+
+def _cap_too_small(reason: str) -> InputError:
+    return InputError(
+        f"{reason} while the program was measured",
+        expected="a budget that at least measures the program before and after",
+        remedy="raise the cap and start again: finished calls are kept and not paid twice",
+    )
+
+
+# --- The question sets: no question may be in two of them
+
+
+def without_context(examples: Examples) -> list[dspy.Example]:
+    """Questions without the paragraphs of their file.
+
+    Programs search for their own passages. Optimizers that print whole examples would put ten
+    paragraphs a question into a prompt, and demos would carry them into the artifact.
+    """
+    left_out = ("paragraphs", "supporting_facts")
+    return [
+        example.without(*(name for name in left_out if name in example)) for example in examples
+    ]
+
+
+def check_sets(sets: Mapping[str, Examples]) -> None:
+    """Check that no set is empty and that no two of them share a question, by id or by text.
+
+    Raises:
+        InputError: A set is empty, or two share a question: what is learned from one would be
+            measured on the other. Texts are compared without case, signs and articles.
+    """
+    for name, examples in sets.items():
+        if not examples:
+            raise InputError(
+                f"the {name} set is empty", expected="at least one question", remedy="pass some"
+            )
+    for (first, a), (second, b) in combinations(sets.items(), 2):
+        ids, texts = {e.get("id") for e in b} - {None, ""}, {normalise(e.question) for e in b}
+        by_id = [example.id for example in a if example.get("id") in ids]
+        by_text = [example.question for example in a if normalise(example.question) in texts]
+        if shared := by_id or by_text:
+            shown = ", ".join(map(repr, shared[:3]))
+            more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
+            raise InputError(
+                f"{len(shared)} questions are in {first} and in {second}, by "
+                f"{'id' if by_id else 'text'}: {shown}{more}",
+                expected="sets that share none",
+                remedy=f"take them out of {first}",
+            )
+
+
+def fingerprints(
+    sets: Mapping[str, Examples], names: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The digest, the size and the name of each set, by role."""
+    return {
+        role: {
+            "sha256": questions_digest(examples),
+            "n": len(examples),
+            "name": names.get(role, role),
+        }
+        for role, examples in sets.items()
+    }
+
+
+# --- What a compilation leaves: the artifact, with summary.json beside it
+
+
+def _write(program: MultiHopProgram, outcome: Outcome) -> None:
+    """Write the artifact and summary.json, each file at once or not at all."""
+    summary = outcome.summary()
+    fresh = outcome.artifact / RUN / "artifact"
+    save(
+        program,
+        fresh,
+        recipe={"name": outcome.recipe, "parameters": outcome.parameters},
+        lms=outcome.lms,
+        data=outcome.data,
+        scores={
+            "n": summary["n"],
+            "held_out": outcome.held_out,
+            "before": _scores(summary, "before"),
+            "after": _scores(summary, "after"),
+            "p_value": outcome.p_value,
+            "verdict": outcome.verdict,
+        },
+        cost={name: summary[name] for name in ("calls", "tokens", "money", "replayed", "seconds")},
+        overwrite=True,
+    )
+    text = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
+    (fresh / SUMMARY).write_text(text, encoding="utf-8")
+    # An artifact's folder is moved into place as a whole; this one has the run beside it, so its
+    # files are moved one by one. In between, the manifest's digest tells that they differ.
+    for file in sorted(fresh.iterdir()):
+        file.replace(outcome.artifact / file.name)
+    fresh.rmdir()
+
+
+def _scores(summary: dict[str, Any], when: str) -> dict[str, Any]:
+    low, high = summary[f"ci95_{when}"]
+    return {
+        "f1": {"value": summary[f"f1_{when}"], "low": low, "high": high},
+        "em": {"value": summary[f"em_{when}"]},
+    }

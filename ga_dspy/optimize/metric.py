@@ -1,0 +1,405 @@
+"""The one metric of every recipe: F1 as score, faults in words as feedback.
+
+A predictor hears of its own faults alone. Which those are follows from what it puts out (its
+roles) and from the round of the search that its call belongs to; the sentences are written last.
+Gold titles and answers are known here and nowhere else in a program: they reach the LM that
+rewrites instructions, never a demonstration or a prompt of the program itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import dspy
+
+from ga_dspy.errors import InputError
+from ga_dspy.eval import f1, normalise, support_recall
+from ga_dspy.passage import Passage
+from ga_dspy.programs import MultiHopProgram, Step
+from ga_dspy.signatures.prompt import cited_labels, free_text
+from ga_dspy.text import mentions
+
+Role = Literal["index", "notes", "judge", "search", "answer"]
+"""Keeps a graph; keeps notes; judges and asks; asks without a judgement; answers."""
+
+EVERY: frozenset[Role] = frozenset(get_args(Role))
+
+DEMO_THRESHOLD = 0.8
+"""A question whose answer scores less leaves no demonstration: F1 0.1 is truthy, and wrong."""
+
+_SIGNS: Mapping[str, Role] = {
+    "additions": "index",
+    "notes": "notes",
+    "better": "notes",
+    "judgement": "judge",
+    "thought": "search",
+    "next_query": "search",
+    "answer": "answer",
+}
+_MOST_DROPPED = 5
+_NUMBER = re.compile(r"\b\d")
+_CLOSED = frozenset({"yes", "no"})
+_IN_BRACKETS = re.compile(r"\[([\d,;\s]+)\]")
+
+
+@dataclass(frozen=True)
+class AnswerMetric:
+    """Scores a prediction, and says to each predictor what it did wrong and nothing else.
+
+    It has the five arguments of GEPA; Evaluate and the other optimizers pass two or three. The
+    score is F1 by the official rule. With weights it is
+    `(F1 + recall * support recall) / (1 + recall) - cost * tokens / 1000`, not below 0.
+
+    Attributes:
+        roles: What each predictor of the program does, by its name.
+        recall: Weight of the share of needed passages that were retrieved.
+        cost: What 1,000 tokens cost, on the scale of F1 from 0 to 1.
+        threshold: The score from which a question may leave a demonstration.
+
+    >>> metric = AnswerMetric({})
+    >>> gold = dspy.Example(answer="Montana", answers=("Montana",))
+    >>> float(metric(gold, dspy.Prediction(answer="the state of Montana")))
+    0.5
+    """
+
+    roles: Mapping[str, frozenset[Role]] = field(default_factory=dict)
+    recall: float = 0.0
+    cost: float = 0.0
+    threshold: float = DEMO_THRESHOLD
+
+    def __post_init__(self) -> None:
+        if self.recall < 0 or self.cost < 0 or not 0 < self.threshold <= 1:
+            raise InputError(
+                f"recall={self.recall}, cost={self.cost}, threshold={self.threshold}",
+                expected="weights from 0, and a threshold above 0 and up to 1",
+                remedy="leave them out: F1 alone is the score",
+            )
+
+    @classmethod
+    def of(cls, program: MultiHopProgram, **weights: float) -> AnswerMetric:
+        """The metric for a program, whose predictors differ in their output fields."""
+        return cls(
+            {name: roles_of(p.signature) for name, p in program.named_predictors()},
+            **weights,
+        )
+
+    def __call__(
+        self,
+        gold: dspy.Example,
+        pred: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        """Score a prediction.
+
+        Args:
+            gold: The example, with `answer` or `answers` and maybe `gold_titles`.
+            pred: The program's prediction; one without an answer (a failed run) scores 0.
+            trace: All predictor calls of the run.
+            pred_name: Which predictor is to hear of its faults; all of them where it is None.
+            pred_trace: The call of that predictor to look at.
+        """
+        if not isinstance(getattr(pred, "answer", None), str):
+            return dspy.Prediction(score=0.0, feedback="The program failed: there is no answer.")
+        case = Case.of(gold, pred)
+        right = score = f1(case.answer, case.answers)
+        found = support_recall(case.titles.values(), case.gold_titles)
+        if self.recall and found is not None:
+            score = (score + self.recall * found) / (1 + self.recall)
+        score = max(0.0, score - self.cost * (getattr(pred, "tokens", 0) or 0) / 1000)
+        if pred_name is None:
+            share: Share = EVERY, case, case.steps
+        else:
+            roles = self.roles.get(pred_name, frozenset())
+            share = share_of(roles, case, trace, pred_trace)
+        there = frozenset[Role]().union(*self.roles.values())
+        faults = [*_faults(*share, there)] or ["No fault of this step was found."]
+        feedback = "\n".join([f"The question was answered with F1 {right:.2f}.", *faults])
+        return dspy.Prediction(score=score, feedback=feedback)
+
+    def passes(self, gold: dspy.Example, pred: Any, trace: Any = None) -> bool:
+        """Whether the score reaches the threshold, for optimizers that ask for yes or no."""
+        return bool(float(self(gold, pred, trace)) >= self.threshold)
+
+
+def roles_of(signature: type[dspy.Signature]) -> frozenset[Role]:
+    """The roles of a predictor, by its output fields.
+
+    >>> sorted(roles_of(dspy.Signature("question -> judgement, next_query")))
+    ['judge']
+    """
+    roles = {role for sign, role in _SIGNS.items() if sign in signature.output_fields}
+    return frozenset(roles - {"search"} if "judge" in roles else roles)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question with its gold and what the program made of it.
+
+    Attributes:
+        answers: All accepted answers.
+        gold_titles: Titles of the passages needed; empty where the data does not name them.
+        answer: What the program answered.
+        supported: Whether a passage carries it, as the program says.
+        passages: All passages read, in order.
+        steps: The rounds, in order.
+        indexed: Ids of the passages that the graph has evidence in.
+    """
+
+    answers: tuple[str, ...]
+    gold_titles: tuple[str, ...]
+    answer: str
+    supported: bool
+    passages: tuple[Passage, ...]
+    steps: tuple[Step, ...]
+    indexed: frozenset[str]
+
+    @classmethod
+    def of(cls, gold: Any, pred: Any) -> Case:
+        """Read an example and the prediction for it."""
+        graph = getattr(pred, "graph", None)
+        parts = (*graph.entities, *graph.relations) if graph is not None else ()
+        return cls(
+            answers=tuple(gold.get("answers") or (gold.answer,)),
+            gold_titles=tuple(gold.get("gold_titles") or ()),
+            answer=str(pred.answer),
+            supported=bool(getattr(pred, "supported", True)),
+            passages=tuple(getattr(pred, "passages", ()) or ()),
+            steps=tuple(getattr(pred, "steps", ()) or ()),
+            indexed=frozenset(e.passage for part in parts for e in part.evidence),
+        )
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The title of each passage read, by id."""
+        return {passage.id: passage.title for passage in self.passages}
+
+    @property
+    def answered(self) -> tuple[Step, ...]:
+        """The steps in which the LM was asked and gave a usable reply."""
+        return tuple(step for step in self.steps if not step.failure)
+
+    @property
+    def read(self) -> tuple[Step, ...]:
+        """Those among them that brought passages to index."""
+        return tuple(step for step in self.answered if step.passage_ids)
+
+    def gold_in(self, step: Step) -> Iterator[tuple[str, str]]:
+        """Ids and titles of the needed passages that a step read."""
+        for passage in step.passage_ids:
+            if (title := self.titles.get(passage, "")) in self.gold_titles:
+                yield passage, title
+
+    def unread_after(self, step: Step) -> tuple[str, ...]:
+        """Gold titles that were not read by the end of a step."""
+        earlier = [s for s in self.steps if s.number <= step.number]
+        read = {title for s in earlier for _, title in self.gold_in(s)}
+        return tuple(title for title in self.gold_titles if title not in read)
+
+
+Share = tuple[frozenset[Role], Case, tuple[Step, ...]]
+"""What one call answers for: its roles, the case as it saw it, its rounds."""
+
+
+def share_of(roles: frozenset[Role], case: Case, trace: Any, call: Any) -> Share:
+    """What the call of a predictor answers for; every round where its own is not clear.
+
+    Args:
+        roles: The roles of the predictor.
+        case: The question.
+        trace: All predictor calls of the run, in order.
+        call: The call, in a list of one, as GEPA gives it.
+    """
+    if not call or not trace:
+        return roles, case, case.steps
+    predictor, _, reply = call[0]
+    calls = [entry for entry in trace if entry[0].signature.equals(predictor.signature)]
+    place = next((i for i, entry in enumerate(calls) if entry[1:] == call[0][1:]), None)
+    if place is None:
+        return roles, case, case.steps
+    if "search" in roles and not getattr(reply, "answer", ""):
+        roles -= {"answer"}  # it chose to search: the answer is not its own
+    outputs = predictor.signature.output_fields
+    if "verdict" in outputs:
+        if len(calls) == 1 or place >= len(case.answered):
+            return roles, case, case.steps
+        # Every round gives an answer of its own: the case as this one saw it.
+        step, last = case.answered[place], place == len(calls) - 1
+        seen = replace(
+            case,
+            answer=case.answer if last else step.candidate,
+            supported=case.supported or not last,
+            passages=tuple(passage for passage in case.passages if passage.id in step.retrieved),
+        )
+        return roles, seen, (step,)
+    if "query" in outputs:
+        # Its first turn comes before any round, and is not in the trace where it failed.
+        first = len(case.answered) - len(calls) + place
+        return roles, case, case.answered[first : first + 1] if first >= 0 else ()
+    # Who asks is called in every round, who keeps an index where there is something new.
+    rounds = (case.answered if "search" in roles else case.read)[place : place + 1]
+    if "better" in outputs:
+        # Of comparisons with the same old notes, each belongs to a round of its own.
+        old = [inputs["old_notes"] for _, inputs, _ in calls]
+        compared = [
+            step
+            for before, step in pairwise(case.steps)
+            if step in case.read and before.notes == old[place]
+        ]
+        nth = old[:place].count(old[place])
+        rounds = tuple(compared[nth : nth + 1])
+    elif "notes" in outputs:
+        # An update that was not kept is not in the trace.
+        kept = [step for step in case.read if step.notes == free_text(reply.notes)]
+        rounds = tuple(kept[:1]) or case.read[place : place + 1]
+    return roles, case, rounds or case.steps
+
+
+# --- The faults in words, by the step that could have done better
+
+
+def _faults(
+    roles: frozenset[Role], case: Case, steps: tuple[Step, ...], there: frozenset[Role]
+) -> Iterator[str]:
+    """What a call hears, in a program whose predictors have the roles that are there."""
+    if "index" in roles & there:
+        yield from _index_faults(case, steps)
+    if "notes" in roles & there:
+        yield from _note_faults(case, steps)
+    if "search" in roles & there and not steps:
+        yield from _opening_faults(case)
+    if roles & {"judge", "search"}:
+        yield from _search_faults(case, steps, judged="search" not in roles & there)
+    if roles & {"judge", "search"} or not there & {"judge", "search"}:
+        yield from (f"Step {step.number}: {step.failure}" for step in case.steps if step.failure)
+    if "answer" in roles:
+        yield from _answer_faults(case)
+
+
+def _index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
+    """Gold passages from which nothing was kept, and items that no passage supports."""
+    for step in steps:
+        for passage, title in case.gold_in(step):
+            if passage not in case.indexed:
+                yield (
+                    f'Step {step.number}: the needed passage "{title}" was read, and nothing of '
+                    "it is in the graph."
+                )
+        if step.dropped:
+            dropped = "; ".join(map(str, step.dropped[:_MOST_DROPPED]))
+            yield f"Step {step.number}: proposed, and not supported by the passages: {dropped}."
+
+
+def _note_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
+    """Gold passages that the notes kept after a round do not cite."""
+    labels = {passage.id: label for label, passage in enumerate(case.passages, 1)}
+    for step in steps:
+        cited = cited_in(step.notes)
+        for passage, title in case.gold_in(step):
+            if labels[passage] not in cited:
+                yield (
+                    f'Step {step.number}: the needed passage "{title}" was read, and the notes '
+                    "kept after it cite nothing of it."
+                )
+
+
+def cited_in(notes: str) -> tuple[int, ...]:
+    """The passage numbers in notes, which stand in square brackets.
+
+    >>> cited_in("Born in 1961 in Tavira [1, 4].")
+    (1, 4)
+    """
+    return cited_labels(" ".join(_IN_BRACKETS.findall(notes)))
+
+
+def _opening_faults(case: Case) -> Iterator[str]:
+    """What an LM that chooses the first query itself made of it, before anything was read."""
+    needed = _quoted(case.gold_titles)
+    if needed and not case.steps:
+        yield f"It was answered without a search: the needed passage {needed} had not been read."
+    elif needed and len(case.unread_after(case.steps[0])) == len(case.gold_titles):
+        first = _query(case.steps[0])
+        yield f'The first query "{first}" did not bring the needed passage {needed}.'
+
+
+def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterator[str]:
+    """Searches ended too early or too late, and queries that missed what was needed.
+
+    Args:
+        case: The question.
+        steps: The rounds to look at.
+        judged: Whether an LM says "sufficient" to end the search, or shows it in another way.
+    """
+    early = '"sufficient" was said too early' if judged else "the search was ended too early"
+    late = '"sufficient" came too late' if judged else "the search was ended too late"
+    for step in steps:
+        unread = case.unread_after(step)
+        needed = _quoted(unread)
+        if step.judgement == "sufficient" and unread:
+            yield (
+                f"Step {step.number}: {early}: the needed passage {needed} "
+                f'had not been read; the query before was "{_query(step)}".'
+            )
+        elif unread and step is not case.steps[-1]:
+            after = case.steps[case.steps.index(step) + 1]
+            if case.unread_after(after) == unread:
+                yield (
+                    f'Step {step.number}: the next query "{_query(after)}" did not bring the '
+                    f"needed passage {needed}."
+                )
+        elif unread:
+            yield (
+                f"Step {step.number}: the search ended and the needed passage {needed} was never "
+                f'retrieved; the last query was "{_query(step)}".'
+            )
+        elif step.judgement == "insufficient" and case.gold_titles:
+            yield (
+                f"Step {step.number}: {late}: every needed passage had been "
+                "read by the end of this step."
+            )
+
+
+def _answer_faults(case: Case) -> Iterator[str]:
+    """An answer that was there and missed, too long, too short, or of the wrong kind."""
+    gold = case.answers[0]
+    if f1(case.answer, case.answers) == 1.0:
+        if case.steps and not case.supported:
+            yield "The answer is right, but was not found in the passages cited."
+        return
+    expected, given = set(normalise(gold).split()), set(normalise(case.answer).split())
+    where = next((p.title for p in case.passages if mentions(gold, p.content)), None)
+    if case.steps and where is None and normalise(gold) not in _CLOSED:
+        yield "The passages read do not hold the answer: an earlier step is at fault, not this one."
+    elif kind := _wrong_kind(gold, case.answer):
+        yield f'The answer is of the wrong kind: expected {kind} ("{gold}"), not "{case.answer}".'
+    elif expected < given:
+        yield f'The answer "{case.answer}" is too long: "{gold}" alone is asked for.'
+    elif given and given < expected:
+        yield f'The answer "{case.answer}" is too short: "{gold}" is asked for.'
+    elif where:
+        yield (
+            f'The answer "{gold}" stands in the passage "{where}" and was missed; '
+            f'"{case.answer}" was answered.'
+        )
+    else:
+        yield f'The answer is "{gold}"; "{case.answer}" was answered.'
+
+
+def _wrong_kind(gold: str, given: str) -> str:
+    if (normalise(gold) in _CLOSED) != (normalise(given) in _CLOSED):
+        return "yes or no" if normalise(gold) in _CLOSED else "a span of the passages"
+    return "a number or a date" if _NUMBER.search(gold) and not _NUMBER.search(given) else ""
+
+
+def _quoted(titles: Sequence[str]) -> str:
+    return ", ".join(f'"{title}"' for title in titles)
+
+
+def _query(step: Step) -> str:
+    return step.reformulated or step.query

@@ -1,0 +1,737 @@
+"""The recipes: ways to compile a program, each a small value with its settings.
+
+A recipe says what it needs (`check`), about how much it does (`work`), and does it (`fit`), mostly
+by one of DSPy's optimizers. First come those that find demonstrations, then those that find
+instructions, those whose LM reads what went wrong, and those that train the LM itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple
+
+import dspy
+from dspy.utils.callback import BaseCallback
+
+from ga_dspy.errors import InputError, RunAborted, need_package
+from ga_dspy.optimize.demos import labelled
+from ga_dspy.optimize.metric import AnswerMetric
+from ga_dspy.optimize.trials import Trials, transplanted
+from ga_dspy.programs import MultiHopProgram
+
+Examples = Sequence[dspy.Example]
+
+
+class Work(NamedTuple):
+    """About how much a recipe does: questions asked of the program, prompts asked of a proposer."""
+
+    questions: int
+    proposals: int = 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a recipe works with.
+
+    Attributes:
+        lm: The task LM; also the default LM while a recipe runs.
+        metric: Score and feedback.
+        trials: Where scored programs are noted.
+        train: Questions to learn from.
+        validation: Questions to choose by.
+        reflection_lm: Reads feedback and rewrites instructions.
+        prompt_lm: Proposes instructions; the task LM where None is given.
+        threads: Threads for evaluations.
+        seed: Of what is drawn, where an optimizer takes one.
+    """
+
+    lm: dspy.BaseLM
+    metric: AnswerMetric
+    trials: Trials
+    train: Examples
+    validation: Examples
+    reflection_lm: dspy.BaseLM | None = None
+    prompt_lm: dspy.BaseLM | None = None
+    threads: int = 2
+    seed: int = 0
+
+    @property
+    def proposer(self) -> dspy.BaseLM:
+        """The LM that proposes instructions."""
+        return self.prompt_lm or self.lm
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A way to compile a program: a small value with its settings.
+
+    A subclass implements `fit`, or names one of DSPy's optimizers in `optimizer`. It says what it
+    needs in `least` and `check`, and how much it does in `work`.
+
+    Attributes:
+        name: On the command line.
+        package: A package that it needs and the extra that brings it; empty for none.
+        lowest: The lowest value of whole-number settings, where that is not 1.
+    """
+
+    name: ClassVar[str] = ""
+    package: ClassVar[tuple[str, ...]] = ()
+    lowest: ClassVar[Mapping[str, int]] = {}
+
+    def least(self) -> int:
+        """The fewest train questions; by default as many as demos, where there are any."""
+        return max(1, getattr(self, "demos", 1))
+
+    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+        """Check what the recipe needs: packages, LMs, question sets, settings in their bounds.
+
+        Args:
+            lm: The task LM.
+            train: The number of train questions.
+            reflection: Whether there is a reflection LM.
+
+        Raises:
+            MissingExtra, InputError: It is not there.
+        """
+        if self.package:
+            need_package(*self.package)
+        for setting in fields(self):
+            value, lowest = getattr(self, setting.name), self.lowest.get(setting.name, 1)
+            optional = setting.type == "int | None" and value is None
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= lowest
+            if str(setting.type).startswith("int") and not optional and not whole:
+                raise InputError(
+                    f"{setting.name} of recipe {self.name} is {value!r}",
+                    expected=f"a whole number from {lowest}",
+                    remedy="leave it out for the default",
+                )
+        if train < self.least():
+            raise InputError(
+                f"recipe {self.name} was given {train} train questions",
+                expected=f"at least {self.least()}",
+                remedy="pass more questions, or settings of the recipe that need fewer",
+            )
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """About how much the recipe does."""
+        raise TypeError(f"{type(self).__name__} must implement work(train, validation, predictors)")
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Compile; the given program is left as it is."""
+        optimizer = self.optimizer(context)
+        return optimizer.compile(program, **self.arguments(context))  # type: ignore[no-any-return]
+
+    def optimizer(self, context: Context) -> Any:
+        """DSPy's optimizer."""
+        raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """What the optimizer is given beside the program."""
+        return {"trainset": list(context.train), "valset": list(context.validation)}
+
+    def parameters(self) -> dict[str, Any]:
+        """The settings, as JSON values."""
+        return asdict(self)
+
+
+# --- Demonstrations: labelled rows, and traces of questions answered well
+
+
+@dataclass(frozen=True)
+class LabeledFewShot(Recipe):
+    """Train rows as demos of the predictor that answers.
+
+    A row holds a question and its answer, so the demos show how short an answer is and in which
+    form; the predictors that read and judge get none, since no row says what they should write.
+
+    Attributes:
+        demos: How many rows, drawn with the seed.
+    """
+
+    demos: int = 8
+    name: ClassVar[str] = "labeled"
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """One look at the validation questions."""
+        return Work(validation)
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Draw the rows."""
+        rows = random.Random(context.seed).sample(list(context.train), self.demos)
+        return labelled(program, rows)
+
+
+@dataclass(frozen=True)
+class BootstrapFewShot(Recipe):
+    """Demos from the program's own traces of train questions that it answered well.
+
+    Attributes:
+        demos: The most for a predictor.
+        rounds: Attempts at a question, the second and later ones at temperature 1.
+    """
+
+    demos: int = 4
+    rounds: int = 1
+    name: ClassVar[str] = "bootstrap"
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """Train questions until there are enough demos, then the validation questions."""
+        return Work(min(train, 3 * self.demos) * self.rounds + validation)
+
+    def optimizer(self, context: Context) -> Any:
+        """Collects traces in the order of the questions."""
+        return dspy.BootstrapFewShot(**_demos(context, self.demos), max_rounds=self.rounds)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """No validation questions."""
+        return {"trainset": list(context.train)}
+
+
+@dataclass(frozen=True)
+class BootstrapRandomSearch(Recipe):
+    """Several bootstraps over shuffled questions; the one that scores best is kept.
+
+    Attributes:
+        candidates: Demo sets to try, beside the one in the order of the questions.
+        demos: The most for a predictor; each set has its own number, from 1.
+        rounds: Attempts at a question.
+    """
+
+    candidates: int = 8
+    demos: int = 4
+    rounds: int = 1
+    name: ClassVar[str] = "bootstrap-rs"
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """For each set some train questions and all validation questions."""
+        one = min(train, 3 * self.demos) * self.rounds + validation
+        return Work((self.candidates + 1) * one)
+
+    def optimizer(self, context: Context) -> Any:
+        """DSPy's optimizer."""
+        return dspy.BootstrapFewShotWithRandomSearch(
+            **_demos(context, self.demos),
+            max_rounds=self.rounds,
+            num_candidate_programs=self.candidates,
+            num_threads=context.threads,
+        )
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """Not the sets without demos (-3) and with bare rows (-2): the former is scored anyway."""
+        tried = range(-1, self.candidates)
+        return {**super().arguments(context), "restrict": tried}
+
+
+@dataclass(frozen=True)
+class KNNFewShot(Recipe):
+    """Demos from the train questions that lie nearest to the validation questions.
+
+    DSPy's own KNNFewShot picks neighbours anew for every question asked, by running the program
+    on them first; that multiplies the cost of an answer and cannot be saved. Here the same
+    nearest-neighbour search chooses once which train questions the demos are made from: those
+    that are most often among the `neighbours` of a validation question.
+
+    Attributes:
+        demos: The most for a predictor.
+        neighbours: How many nearest train questions each validation question votes for.
+        encoder: Name of the sentence encoder, as `ga_dspy.retrieval.load_encoder` takes it.
+    """
+
+    demos: int = 4
+    neighbours: int = 3
+    encoder: str = "auto"
+    name: ClassVar[str] = "knn"
+    package: ClassVar[tuple[str, ...]] = ("sentence_transformers", "retrieval")
+
+    def least(self) -> int:
+        """As many as demos and neighbours."""
+        return max(self.demos, self.neighbours)
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """Train questions until there are enough demos, then the validation questions."""
+        return BootstrapFewShot(self.demos).work(train, validation, predictors)
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Collect traces of the nearest questions first."""
+        from ga_dspy.retrieval import load_encoder
+
+        encode = dspy.Embedder(load_encoder(self.encoder).encode, caching=False)
+        search = dspy.KNN(self.neighbours, list(context.train), encode)
+        votes = Counter(
+            near.question for row in context.validation for near in search(question=row.question)
+        )
+        nearest = sorted(context.train, key=lambda example: -votes[example.question])
+        return BootstrapFewShot(self.demos).fit(program, replace(context, train=nearest))
+
+
+def _demos(context: Context, most: int) -> dict[str, Any]:
+    """DSPy's settings for demos: from well-answered questions only, and no bare rows."""
+    return {
+        "metric": context.metric,
+        "metric_threshold": context.metric.threshold,
+        "max_bootstrapped_demos": most,
+        "max_labeled_demos": 0,
+    }
+
+
+# --- Instructions, some with demos beside them, by proposing and scoring
+
+
+@dataclass(frozen=True)
+class COPRO(Recipe):
+    """Instructions proposed from the best ones before, scored on the validation questions.
+
+    Its proposals see no question, so the train questions are not used.
+
+    Attributes:
+        breadth: Instructions a predictor and round, the one before among them.
+        depth: Rounds.
+        temperature: Of the proposals.
+    """
+
+    breadth: int = 4
+    depth: int = 2
+    temperature: float = 1.0
+    name: ClassVar[str] = "copro"
+    lowest: ClassVar[Mapping[str, int]] = {"breadth": 2}
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """All instructions of a predictor, again in every round, on all validation questions."""
+        tried = sum(self.breadth * (1 + depth) for depth in range(self.depth)) * predictors
+        return Work(tried * validation, predictors * self.breadth * self.depth)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """It scores on what it calls the train set, and looks at no question otherwise."""
+        return {
+            "trainset": list(context.validation),
+            "eval_kwargs": {"num_threads": context.threads},
+        }
+
+    def optimizer(self, context: Context) -> Any:
+        """Proposes and scores, predictor by predictor."""
+        return dspy.COPRO(
+            prompt_model=context.proposer,
+            metric=context.metric,
+            breadth=self.breadth,
+            depth=self.depth,
+            init_temperature=self.temperature,
+        )
+
+
+@dataclass(frozen=True)
+class MIPROv2(Recipe):
+    """Instructions and demo sets, combined by Bayesian search (Optuna).
+
+    Attributes:
+        candidates: Instructions, and demo sets, to choose from.
+        trials: Combinations to score.
+        demos: The most for a predictor; 0 for instructions alone.
+        minibatch: Validation questions a trial, where there are more; every fifth trial the best
+            combination is scored on all.
+    """
+
+    candidates: int = 4
+    trials: int = 8
+    demos: int = 3
+    minibatch: int = 35
+    name: ClassVar[str] = "miprov2"
+    package: ClassVar[tuple[str, ...]] = ("optuna", "optimize")
+    lowest: ClassVar[Mapping[str, int]] = {"demos": 0}
+
+    def least(self) -> int:
+        """Two, or as many as demos."""
+        return max(2, self.demos)
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """Demo sets, then trials with full evaluations between them."""
+        some = min(self.minibatch, validation)
+        full = 0 if some == validation else 2 + self.trials // 5
+        sets = self.candidates * min(train, 3 * self.demos)
+        asked = sets + self.trials * some + (full + 1) * validation
+        return Work(asked, 3 + predictors * (self.candidates + 3))
+
+    def optimizer(self, context: Context) -> Any:
+        """Bootstraps, proposes, searches."""
+        return dspy.MIPROv2(
+            **_demos(context, self.demos),
+            prompt_model=context.proposer,
+            task_model=context.lm,
+            auto=None,
+            num_candidates=self.candidates,
+            num_threads=context.threads,
+            seed=context.seed,
+        )
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """Also how many combinations to score, and on how many questions."""
+        return {
+            **super().arguments(context),
+            "num_trials": self.trials,
+            "minibatch": self.minibatch < len(context.validation),
+            "minibatch_size": min(self.minibatch, len(context.validation)),
+        }
+
+
+@dataclass(frozen=True)
+class InferRules(Recipe):
+    """Rules read off well-answered train questions, added to the instructions.
+
+    Attributes:
+        candidates: Sets of rules to try.
+        rules: Rules in a set.
+        demos: The most for a predictor.
+    """
+
+    candidates: int = 4
+    rules: int = 6
+    demos: int = 3
+    name: ClassVar[str] = "infer-rules"
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """One bootstrap, then every set on all validation questions."""
+        asked = min(train, 3 * self.demos) + self.candidates * validation
+        return Work(asked, self.candidates * predictors)
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Bootstrap, infer, score.
+
+        DSPy's InferRules writes into signature classes, which its candidates share with each
+        other and with the program: it gets classes of its own, and the best candidate comes
+        from the trials, where each was copied when it was scored.
+        """
+        # It shows its LM whole rows: the question and its answers, and what the metric needs.
+        shown = ("id", "question", "answer", "answers", "gold_titles")
+        rows = [
+            dspy.Example({name: row[name] for name in shown if name in row}).with_inputs("question")
+            for row in context.train
+        ]
+        optimizer = dspy.InferRules(
+            **_demos(context, self.demos),
+            num_candidates=self.candidates,
+            num_rules=self.rules,
+            num_threads=context.threads,
+            teacher_settings={"lm": context.prompt_lm} if context.prompt_lm else None,
+        )
+        own = transplanted(program, program)
+        last = optimizer.compile(own, trainset=rows, valset=list(context.validation))
+        best = context.trials.best()
+        return best.program if best else transplanted(program, last)
+
+
+# --- Reflection: an LM reads what went wrong and writes better instructions
+
+
+@dataclass(frozen=True)
+class SIMBA(Recipe):
+    """Minibatches sampled several times; where results differ, a demo or a rule is drawn from it.
+
+    Attributes:
+        batch: Train questions a step.
+        candidates: Samples of each question, and new programs, a step.
+        steps: Steps.
+        demos: The most for a predictor.
+    """
+
+    batch: int = 16
+    candidates: int = 4
+    steps: int = 4
+    demos: int = 4
+    name: ClassVar[str] = "simba"
+
+    def least(self) -> int:
+        """A batch."""
+        return self.batch
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """Samples and new programs on each batch, and the winners on all train questions."""
+        each = self.batch * (2 * self.candidates + 1)
+        asked = self.steps * each + (self.candidates + 1) * train + validation
+        return Work(asked, self.steps * (self.candidates + 1) // 2)
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Sample, compare, mend."""
+        watch = _Watch(context, self.batch)
+        simba = dspy.SIMBA(
+            metric=watch.metric,
+            bsize=self.batch,
+            num_candidates=self.candidates,
+            max_steps=self.steps,
+            max_demos=self.demos,
+            prompt_model=context.proposer,
+            num_threads=context.threads,
+        )
+        # SIMBA takes any trace above the tenth percentile of its batch: an F1 of 0.1 may be.
+        simba.strategies = [_gated(s, context.metric.threshold) for s in simba.strategies]
+        with dspy.context(callbacks=[*(dspy.settings.callbacks or []), watch]):
+            return simba.compile(  # type: ignore[no-any-return]
+                program, trainset=list(context.train), seed=context.seed
+            )
+
+
+class _Watch(BaseCallback):
+    """Tells the trials which program got which score: SIMBA itself scores without Evaluate."""
+
+    def __init__(self, context: Context, batch: int) -> None:
+        self._context, self._batch = context, batch
+        self._last: dict[int, Any] = {}
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Note which program this thread runs."""
+        if isinstance(instance, MultiHopProgram):
+            self._last[threading.get_ident()] = instance
+
+    def metric(self, gold: dspy.Example, pred: Any, trace: Any = None) -> dspy.Prediction:
+        """The metric, called in the thread that ran the program, right after it."""
+        result = self._context.metric(gold, pred, trace)
+        program = self._last.get(threading.get_ident())
+        if program is not None:
+            self._context.trials.note(program, gold.question, 100 * float(result), self._batch)
+        return result
+
+
+def _gated(strategy: Callable[..., bool], threshold: float) -> Callable[..., bool]:
+    if not strategy.__name__.startswith("append_a_demo"):
+        return strategy
+
+    @functools.wraps(strategy)
+    def gated(bucket: list[dict[str, Any]], system: Any, **kwargs: Any) -> bool:
+        return float(bucket[0]["score"]) >= threshold and strategy(bucket, system, **kwargs)
+
+    return gated
+
+
+@dataclass(frozen=True)
+class GEPA(Recipe):
+    """Instructions rewritten by a reflection LM that reads the faults of one predictor.
+
+    Attributes:
+        evaluations: The most program runs; None for twelve times the validation questions.
+        minibatch: Train questions a reflection looks at.
+        merge: Whether programs that are best at different questions are crossed.
+    """
+
+    evaluations: int | None = None
+    minibatch: int = 3
+    merge: bool = True
+    name: ClassVar[str] = "gepa"
+    package: ClassVar[tuple[str, ...]] = ("gepa", "optimize")
+
+    def least(self) -> int:
+        """A minibatch."""
+        return self.minibatch
+
+    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+        """Also a reflection LM."""
+        if not reflection:
+            raise InputError(
+                f"recipe {self.name} has no reflection LM",
+                expected="one that reads the faults and rewrites instructions",
+                remedy="pass reflection_lm=… (on the command line --reflection-lm MODEL)",
+            )
+        super().check(lm, train, reflection=reflection)
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """As many runs as the budget allows; a reflection for about every two minibatches."""
+        runs = self._runs(validation)
+        return Work(runs, max(1, runs // (4 * self.minibatch)))
+
+    def optimizer(self, context: Context) -> Any:
+        """Runs, reflects, keeps what helps.
+
+        No `log_dir` is given: GEPA would pickle its state there. Finished calls are in the
+        ledger, and a second run repeats the first one from there.
+        """
+        return dspy.GEPA(
+            metric=context.metric,
+            max_metric_calls=self._runs(len(context.validation)),
+            reflection_minibatch_size=self.minibatch,
+            reflection_lm=context.reflection_lm,
+            use_merge=self.merge,
+            num_threads=context.threads,
+            warn_on_score_mismatch=False,
+            seed=context.seed,
+        )
+
+    def _runs(self, validation: int) -> int:
+        return 12 * validation if self.evaluations is None else self.evaluations
+
+
+# --- Weights: the LM itself is trained, where its provider can; alone, or between prompt steps
+
+
+@dataclass(frozen=True)
+class BetterTogether(Recipe):
+    """Several optimizers one after another; the best program on the way is kept.
+
+    Attributes:
+        strategy: Steps joined by " -> ": "demos" (bootstrap random search), "instructions" (GEPA
+            where a reflection LM is given, else COPRO), "weights" (fine-tuning). Empty for all
+            that the LMs allow: demos, then weights or instructions, then demos.
+        candidates: Demo sets in a "demos" step.
+        evaluations: The most program runs of GEPA in an "instructions" step.
+    """
+
+    strategy: str = ""
+    candidates: int = 4
+    evaluations: int | None = None
+    name: ClassVar[str] = "better-together"
+
+    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+        """Steps that are known, and what each of them needs."""
+        super().check(lm, train, reflection=reflection)
+        steps, recipes = self._steps(lm), self._recipes(reflection)
+        if unknown := [step for step in steps if step not in recipes]:
+            raise InputError(
+                f"step {unknown[0]!r} in the strategy of recipe {self.name}",
+                expected=f"steps among {', '.join(recipes)}, joined by ' -> '",
+                remedy="leave the strategy out for the default",
+            )
+        for step in steps:
+            recipes[step].check(lm, train, reflection=reflection)
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """The sum of the steps, as if instructions came from GEPA."""
+        parts = self._recipes(reflection=True)
+        order = ("demos", "instructions", "demos")
+        each = [parts[step].work(train, validation, predictors) for step in order]
+        asked = sum(work.questions for work in each) + 4 * validation
+        return Work(asked, sum(work.proposals for work in each))
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Run the steps."""
+        steps, recipes = self._steps(context.lm), self._recipes(context.reflection_lm is not None)
+        together = dspy.BetterTogether(
+            metric=context.metric,
+            **{step: recipes[step].optimizer(context) for step in set(steps)},
+        )
+        student = program.deepcopy()
+        student.set_lm(context.lm)
+        # COPRO scores on what it calls the train set.
+        scored_on = {"trainset": list(context.validation)}
+        proposed = {"instructions"} & {*steps} if context.reflection_lm is None else ()
+        best = together.compile(
+            student,
+            trainset=list(context.train),
+            valset=list(context.validation),
+            num_threads=context.threads,
+            seed=context.seed,
+            strategy=" -> ".join(steps),
+            optimizer_compile_args=dict.fromkeys(proposed, scored_on),
+        )
+        if best.flag_compilation_error_occurred and len(best.candidate_programs) == 1:
+            raise RunAborted(
+                f"recipe {self.name} failed in the first step of {' -> '.join(steps)!r}",
+                expected="a program from it",
+                remedy="see run/optimizer.log in the output directory, or run that step's own "
+                "recipe",
+            )
+        return best  # type: ignore[no-any-return]
+
+    def _steps(self, lm: dspy.BaseLM) -> list[str]:
+        middle = "weights" if _finetunable(lm) else "instructions"
+        return (self.strategy or f"demos -> {middle} -> demos").split(" -> ")
+
+    def _recipes(self, reflection: bool) -> dict[str, Any]:
+        return {
+            "demos": BootstrapRandomSearch(candidates=self.candidates),
+            "instructions": GEPA(evaluations=self.evaluations) if reflection else COPRO(),
+            "weights": BootstrapFinetune(),
+        }
+
+
+@dataclass(frozen=True)
+class BootstrapFinetune(Recipe):
+    """The LM is trained on the program's own traces of train questions that it answered well.
+
+    The compiled program answers with the trained model. An artifact keeps the prompts and the
+    model's name; the app that loads it configures that model.
+
+    Attributes:
+        multitask: One model for all predictors, or one for each.
+        settings: What the provider takes for training, as `(name, value)` pairs.
+    """
+
+    multitask: bool = True
+    settings: tuple[tuple[str, str | int | float], ...] = ()
+    name: ClassVar[str] = "finetune"
+
+    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+        """Also a provider that trains."""
+        super().check(lm, train, reflection=reflection)
+        if not _finetunable(lm):
+            raise InputError(
+                f"the provider of {lm.model} cannot fine-tune",
+                expected=f"for recipe {self.name} a task LM whose provider does",
+                remedy="pass dspy.LM(…, provider=…) with a provider that is finetunable "
+                "(dspy.OpenAIProvider(), a local one), or choose a recipe for prompts",
+            )
+
+    def work(self, train: int, validation: int, predictors: int) -> Work:
+        """All train questions for traces, all validation questions with the trained model."""
+        return Work(train + validation)
+
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Collect traces, train, put the trained model in."""
+        student = program.deepcopy()
+        student.set_lm(context.lm)
+        return self.optimizer(context).compile(  # type: ignore[no-any-return]
+            student, trainset=list(context.train)
+        )
+
+    def optimizer(self, context: Context) -> Any:
+        """Trains on traces of questions that were answered well."""
+        return dspy.BootstrapFinetune(
+            metric=context.metric.passes,
+            multitask=self.multitask,
+            train_kwargs=dict(self.settings) or None,
+            num_threads=context.threads,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """The settings, with those of the provider as a mapping."""
+        return {"multitask": self.multitask, "settings": dict(self.settings)}
+
+
+def _finetunable(lm: dspy.BaseLM) -> bool:
+    return bool(getattr(getattr(lm, "provider", None), "finetunable", False))
+
+
+# --- All of them, by the name they have on the command line
+
+RECIPES: dict[str, type[Recipe]] = {kind.name: kind for kind in Recipe.__subclasses__()}
+
+
+def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any) -> Recipe:
+    """The recipe of a name, with other settings where they are given.
+
+    Args:
+        name: One of `RECIPES`; None for GEPA where there is a reflection LM, else bootstrap-rs.
+        reflection: Whether there is a reflection LM.
+        settings: Settings of the recipe.
+
+    Raises:
+        InputError: There is no such recipe, or it has no such setting.
+
+    >>> recipe("bootstrap", demos=2)
+    BootstrapFewShot(demos=2, rounds=1)
+    """
+    chosen = name or (GEPA.name if reflection else BootstrapRandomSearch.name)
+    if chosen not in RECIPES:
+        raise InputError(
+            f"recipe {chosen!r}",
+            expected=f"one of {', '.join(RECIPES)}",
+            remedy="pass one of these names",
+        )
+    known = [setting.name for setting in fields(RECIPES[chosen])]
+    if unknown := [setting for setting in settings if setting not in known]:
+        raise InputError(
+            f"setting {unknown[0]!r} of recipe {chosen}",
+            expected=f"one of {', '.join(known)}",
+            remedy="leave it out for the defaults",
+        )
+    return RECIPES[chosen](**settings)

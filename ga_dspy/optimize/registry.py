@@ -1,0 +1,309 @@
+"""The model registry: compiled programs as models, which one is the champion, their addresses."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+import threading
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import TypeAdapter
+
+from ga_dspy.artifact.files import FILES
+from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.eval import Report, paired_test
+from ga_dspy.optimize.mlflow_store import (
+    ROOT,
+    Store,
+    open_client,
+    pointed_at,
+    reaching,
+    report_metrics,
+    store_uri,
+    without_password,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.models import ModelSignature
+
+ALIAS = "champion"
+REPORT = "reports/after.json"
+ARTIFACT, INDEX = "artifact", "index"
+SIGNIFICANT = 0.05
+EXAMPLE = {"question": "In which country is the river on which the city of Basel lies?"}
+
+_SERVED = Path(__file__).with_name("served.py")
+
+# --- A compiled program as a model of MLflow: code and JSON, never a pickle
+
+
+def log_program(store: Store, run: str, artifact: Path, index: Path | None) -> str:
+    """Log a compiled program with a run; the model's id.
+
+    Args:
+        store: Where to.
+        run: The run that made it.
+        artifact: Its folder.
+        index: A retrieval index to pack with it, so that it can be served by itself.
+    """
+    from mlflow import pyfunc
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+    from mlflow.models import Model
+
+    client = store.client
+    model = client.create_logged_model(
+        store.experiment_id, name="program", source_run_id=run, model_type="ga-dspy"
+    ).model_id
+    ours = f"ga-dspy[offline,optimize]=={version('ga-dspy')}"
+    with tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
+        # Under its own name whatever the folder is called, and without what else lies in it.
+        path, packed = Path(folder, "model"), Path(folder, ARTIFACT)
+        packed.mkdir()
+        for file in FILES:
+            shutil.copyfile(artifact / file, packed / file)
+        pyfunc.save_model(
+            path=str(path),
+            python_model=str(_SERVED),
+            artifacts={ARTIFACT: str(packed), **({INDEX: str(index.resolve())} if index else {})},
+            signature=_signature(),
+            input_example=[EXAMPLE],
+            pip_requirements=[ours, *(f"{name}=={version(name)}" for name in ("dspy", "mlflow"))],
+            mlflow_model=Model(run_id=run, model_uuid=model, model_id=model),
+        )
+        client.log_model_artifacts(model, str(path))
+    client.finalize_logged_model(model, LoggedModelStatus.READY)
+    client.log_outputs(run, [LoggedModelOutput(model, step=0)])
+    return str(model)
+
+
+def _signature() -> ModelSignature:
+    """A column of questions in; a row an answer out."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    texts = Array(DataType.string)
+    answered = {
+        "answer": DataType.string, "verdict": DataType.string, "supported": DataType.boolean,
+        "evidence": texts, "cited": texts, "failures": texts, "steps": DataType.long,
+        "calls": DataType.long, "tokens": DataType.long,
+    }  # fmt: skip
+    return ModelSignature(
+        inputs=Schema([ColSpec(DataType.string, "question")]),
+        outputs=Schema([ColSpec(kind, name) for name, kind in answered.items()]),
+    )
+
+
+# --- Which of the registered programs is the champion
+
+
+class Registration(NamedTuple):
+    """A program in the registry: under which name and version, and whether it is the champion."""
+
+    name: str
+    version: str
+    champion: bool
+    reason: str
+
+
+def register(
+    store: Store, name: str, run: str, model: str, after: Report, *, better: bool
+) -> Registration:
+    """Register a model under a name, and give it the alias `champion` if the rule says so."""
+    from mlflow.exceptions import MlflowException
+
+    client = store.client
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    try:
+        champion, reason = decide(after, _reigning(store, name), better_than_before=better)
+    except DamagedFile as error:
+        champion, reason = False, f"the champion stays: {error}"
+    tags = {key: str(value) for key, value in report_metrics(after).items() if key[:2] == "f1"}
+    with pointed_at(store.uri):  # a database looks the model up in the process-wide store
+        made = client.create_model_version(
+            name,
+            f"models:/{model}",
+            run_id=run,
+            model_id=model,
+            tags={**tags, "champion_decision": reason},
+        )
+    if champion:
+        client.set_registered_model_alias(name, ALIAS, made.version)
+    return Registration(name, str(made.version), champion, reason)
+
+
+def decide(
+    challenger: Report, reigning: Report | None, *, better_than_before: bool
+) -> tuple[bool, str]:
+    """Whether the alias goes to a new program, and why.
+
+    Only if its F1 is higher than that of the reigning one on the same questions, with p < 0.05 in
+    the paired permutation test over both programs' stored answers. Where nobody reigns, the
+    program as it was before compiling stands in: the first champion has to be better than its own
+    baseline. Everything else leaves the alias where it is, with a reason.
+
+    Args:
+        challenger: The new program on the held-out questions.
+        reigning: The champion on its held-out questions; None where there is no champion.
+        better_than_before: Whether the new program beat its own baseline significantly.
+    """
+    if reigning is None:
+        so = "better" if better_than_before else "not better"
+        return (better_than_before, f"no champion yet; {so} than its own baseline")
+    new, old = ({(r.id, r.question, r.gold) for r in x.results} for x in (challenger, reigning))
+    if new != old:
+        return (
+            False,
+            f"the champion was measured on other questions ({reigning.protocol.source}, "
+            f"{reigning.protocol.n}), so the two cannot be compared",
+        )
+    paired = paired_test(challenger, reigning)
+    won = paired.difference > 0 and paired.p_value < SIGNIFICANT
+    return (
+        won,
+        f"{'beats' if won else 'does not beat'} the champion: F1 {paired.difference:+.1f} on "
+        f"{paired.n} questions, p = {paired.p_value:.3g}",
+    )
+
+
+def _reigning(store: Store, name: str) -> Report | None:
+    """The report of the champion of that name; None where there is no champion.
+
+    Raises:
+        DamagedFile: There is one, and its answers are not there, or not as this version writes
+            them.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if ALIAS not in store.client.get_registered_model(name).aliases:
+        return None
+    run = store.client.get_model_version_by_alias(name, ALIAS).run_id
+    try:
+        with tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
+            record = Path(store.client.download_artifacts(run, REPORT, folder)).read_bytes()
+        return TypeAdapter(Report).validate_json(record)
+    except (MlflowException, OSError, ValueError) as error:
+        raise DamagedFile(
+            f"{REPORT} of run {run} cannot be read ({type(error).__name__})",
+            expected=f"the answers behind the alias {ALIAS!r}",
+            remedy="give the alias by hand, or delete it",
+        ) from error
+
+
+# --- From "models:/name@champion" and "runs:/id/path" to a folder on this disk
+
+_FORMS = (
+    "models:/NAME@ALIAS, models:/NAME/VERSION, models:/MODEL_ID, runs:/RUN_ID or runs:/RUN_ID/PATH"
+)
+_ADDRESS = re.compile(
+    r"models:/(?P<name>[^/@]+)(@(?P<alias>[^/@]+)|/(?P<version>\d+))"
+    r"|models:/(?P<model>m-[0-9a-f]+)"
+    r"|runs:/(?P<run>[0-9a-f]+)(/(?P<path>.+))?"
+)
+_FETCHED: dict[tuple[str, str], Path] = {}
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> Path:
+    """Fetch the artifact of a compiled program from MLflow.
+
+    An alias is looked up each time; what it points at is fetched once in this process, into a
+    folder that is removed when the process ends. Nothing of it is executed or unpickled.
+
+    Args:
+        uri: "models:/name@alias", "models:/name/3", "models:/m-…", "runs:/id" or
+            "runs:/id/path".
+        tracking_uri: The store; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
+        root: The folder of the local store.
+
+    Returns:
+        A folder with manifest.json and program.json.
+
+    Raises:
+        InputError: The address has none of these forms, or there is no such model, alias,
+            version, run or folder.
+        TrackingFailed: The store was not reached.
+        MissingExtra: mlflow is not installed.
+    """
+    parts = _ADDRESS.fullmatch(uri.strip())
+    if parts is None:
+        raise InputError(f"the address {uri!r}", expected=_FORMS, remedy="correct the address")
+    store = store_uri(tracking_uri, root)
+    client = open_client(store)
+    with reaching(store):
+        folder = _folder(client, parts, uri, store)
+        with _ONE_AT_A_TIME:
+            if (store, folder) not in _FETCHED:
+                _FETCHED[store, folder] = _fetch(folder, uri, store)
+            return _FETCHED[store, folder]
+
+
+def _folder(client: MlflowClient, parts: re.Match[str], uri: str, store: str) -> str:
+    """The address of the files themselves, which never changes its meaning."""
+    from mlflow.exceptions import MlflowException
+
+    path = f"artifacts/{ARTIFACT}"
+    try:
+        if parts["run"]:
+            location = client.get_run(parts["run"]).info.artifact_uri
+            path = parts["path"] or ARTIFACT
+        elif parts["model"]:
+            location = client.get_logged_model(parts["model"]).artifact_location
+        else:
+            name, number = parts["name"], parts["version"]
+            number = number or client.get_model_version_by_alias(name, parts["alias"]).version
+            location = client.get_model_version_download_uri(name, str(number))
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise _not_found(uri, store, _there(client, parts["name"], str(error))) from error
+        raise
+    return f"{location.rstrip('/')}/{path.strip('/')}"
+
+
+def _there(client: MlflowClient, name: str | None, reason: str) -> str:
+    """What the registry has in place of what it has not."""
+    names = [model.name for model in client.search_registered_models()]
+    if name in names:
+        model = client.get_registered_model(name)
+        versions = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
+        aliases = ", ".join(model.aliases) or "none"
+        return f"versions {', '.join(map(str, versions))}; aliases: {aliases}"
+    return f"registered: {', '.join(names) or 'nothing'}" if name else " ".join(reason.split())
+
+
+def _not_found(address: str, where: str, there: str) -> InputError:
+    return InputError(
+        f"{without_password(where)} has no {address} ({there})",
+        expected="the address of a program that was compiled with tracking into that store",
+        remedy="name another one, or another store by MLFLOW_TRACKING_URI",
+    )
+
+
+def _fetch(folder: str, uri: str, store: str) -> Path:
+    from mlflow.artifacts import download_artifacts, list_artifacts
+
+    listed = list_artifacts(artifact_uri=folder, tracking_uri=store)
+    there = {file.path.rpartition("/")[2] for file in listed}
+    if missing := [file for file in FILES if file not in there]:
+        raise _not_found(uri, store, f"no {missing[0]} there")
+    target = tempfile.mkdtemp(dir=_cache())
+    for file in FILES:
+        download_artifacts(artifact_uri=f"{folder}/{file}", dst_path=target, tracking_uri=store)
+    return Path(target)
+
+
+@cache
+def _cache() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="ga-dspy-artifacts-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

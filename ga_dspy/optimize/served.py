@@ -1,0 +1,78 @@
+"""A compiled program behind MLflow's scoring server; MLflow runs this file when it loads a model.
+
+The program comes from the model's own artifact. What else it needs is named in the environment:
+
+    GA_DSPY_INDEX      folder of a retrieval index, in place of the one packed with the model
+    GA_DSPY_LM         any DSPy model name; by default the LM that the program was compiled for
+    GA_DSPY_API_BASE   address of an OpenAI-compatible endpoint; its key is OPENAI_API_KEY
+
+`predict` takes a table with a column `question` and gives a row an answer. An LM that cannot be
+reached is an error of the request, never an empty answer.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dspy
+import mlflow
+import pandas as pd
+from mlflow.models import set_model
+
+import ga_dspy
+from ga_dspy.artifact import load, show
+from ga_dspy.errors import InputError
+from ga_dspy.retrieval import Index
+
+
+class ServedProgram(mlflow.pyfunc.PythonModel):
+    """Answers questions with a compiled program."""
+
+    def load_context(self, context: Any) -> None:
+        """Open the index and load the program, once."""
+        artifact = Path(context.artifacts["artifact"])
+        index = os.environ.get("GA_DSPY_INDEX") or context.artifacts.get("index")
+        if not index:
+            raise InputError(
+                "the model has no index and GA_DSPY_INDEX is not set",
+                expected="one of the two",
+                remedy="set GA_DSPY_INDEX to the folder of an index over your passages",
+            )
+        self.program = load(artifact, retriever=Index.open(Path(index)))
+        self.lm = _lm(show(artifact).manifest.lms.get("task"))
+
+    def predict(self, model_input: pd.DataFrame) -> list[dict[str, Any]]:
+        """Answer the questions in column `question`, in order."""
+        with dspy.context(lm=self.lm):
+            return [_row(self.program(question=text)) for text in model_input["question"]]
+
+
+def _lm(compiled_for: str | None) -> dspy.LM:
+    embedded = ga_dspy.extractive_lm()
+    name = os.environ.get("GA_DSPY_LM") or compiled_for or embedded.model
+    if name == embedded.model:
+        return embedded
+    settings: dict[str, Any] = {"timeout": 120}
+    if address := os.environ.get("GA_DSPY_API_BASE"):
+        # Local servers ignore the key, but OpenAI-compatible clients insist on one.
+        settings |= {"api_base": address, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
+    return dspy.LM(name, **settings)
+
+
+def _row(prediction: dspy.Prediction) -> dict[str, Any]:
+    return {
+        "answer": prediction.answer,
+        "verdict": prediction.verdict,
+        "supported": prediction.supported,
+        "evidence": [str(link) for link in prediction.evidence],
+        "cited": list(prediction.cited),
+        "failures": list(prediction.failures),
+        "steps": len(prediction.steps),
+        "calls": prediction.calls,
+        "tokens": prediction.tokens,
+    }
+
+
+set_model(ServedProgram())

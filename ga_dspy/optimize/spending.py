@@ -1,0 +1,419 @@
+"""Spending: caps, the ledger of finished LM calls, and LMs that pay through both.
+
+An optimizer calls LMs on its own, in threads, and through copies that it makes of them. All of
+these calls pass a `Gate` (is there money left?) and end in the `Ledger` (what was answered before,
+in this run or in one that was killed, is answered from there). `LedgerLM` is the LM that does so.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+import pydantic
+from dspy.clients.call_result import CallResult
+from dspy.lm15 import Request, Response
+from dspy.utils.callback import with_callbacks
+
+from ga_dspy import __version__
+from ga_dspy.errors import InputError
+from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.storage import Journal
+from ga_dspy.text import estimate_tokens
+
+
+class BudgetExceeded(BaseException):
+    """A cap is reached: no further LM call is made.
+
+    Not an `Exception`: optimizers catch those, score the question 0 and go on.
+    """
+
+
+class Caps(NamedTuple):
+    """The most that may be spent; None for no limit. Money is in US dollars."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    money: float | None = None
+
+    def checked(self) -> Caps:
+        """Itself.
+
+        Raises:
+            InputError: A cap is not above 0.
+        """
+        for name, value in self._asdict().items():
+            if value is not None and value <= 0:
+                raise InputError(
+                    f"the cap on {name} is {value}", expected="more than 0", remedy="or no cap"
+                )
+        return self
+
+    def less(self, reserve: Spent) -> Caps:
+        """What remains for one purpose where `reserve` is kept for another."""
+        return Caps._make(
+            None if cap is None else cap - (kept or 0)
+            for cap, kept in zip(self, reserve[:3], strict=True)
+        )
+
+
+class Spent(NamedTuple):
+    """What has been spent.
+
+    Attributes:
+        calls: LM calls, one for each completion; a repeated request is answered from the ledger
+            and counts once.
+        tokens: Prompt and completion tokens of those calls.
+        money: US dollars; None where an LM has no known price.
+        replayed: How many of the calls an earlier run had made already.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    money: float | None = 0.0
+    replayed: int = 0
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        known = self.money is not None and other.money is not None
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            (self.money or 0.0) + (other.money or 0.0) if known else None,
+            self.replayed + other.replayed,
+        )
+
+    def times(self, factor: float) -> Spent:
+        """The same, scaled; rounded up."""
+        money = None if self.money is None else self.money * factor
+        return Spent(math.ceil(self.calls * factor), math.ceil(self.tokens * factor), money)
+
+
+NOTHING = Spent()
+
+# --- The ledger: every finished LM call of a compilation, on disk, so that none is paid twice
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS call (
+  key TEXT PRIMARY KEY, role TEXT NOT NULL,
+  tokens INTEGER NOT NULL, money REAL, result TEXT NOT NULL
+)
+"""
+
+
+class Kept(NamedTuple):
+    """A finished call: DSPy's record of the result, its tokens, its price where known."""
+
+    result: dict[str, Any]
+    tokens: int
+    money: float | None
+
+
+class Ledger(Journal):
+    """Finished LM calls by the digest of their request, and what this run has spent on them.
+
+    What was answered before a `kill -9` is there afterwards. Threads may share a ledger.
+
+    Raises:
+        InUse: Another process has it open.
+        DamagedFile: The file is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "compilation", {"call": _TABLE})
+        self.spent = Spent()
+        self.paid: set[str] = set()
+        self._reserved = Spent()
+        self._books = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
+
+    @contextmanager
+    def turn(self, key: str) -> Iterator[Kept | None]:
+        """Let one thread at a time work on a request, so that two never pay for the same.
+
+        Gives the call with this digest, where it was finished.
+        """
+        with self._books:
+            turn = self._turns.setdefault(key, threading.Lock())
+        with turn:
+            rows = self.rows("SELECT result, tokens, money FROM call WHERE key = ?", [key])
+            yield next((Kept(json.loads(text), *cost) for text, *cost in rows), None)
+
+    def keep(self, key: str, role: str, kept: Kept) -> None:
+        """Write a finished call."""
+        # What an LM of the old kind returns may be anything with attributes.
+        text = json.dumps(kept.result, ensure_ascii=False, default=vars)
+        self.write(
+            "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?)",
+            *(key, role, kept.tokens, kept.money, text),
+        )
+
+    def reserve(self, caps: Caps, asked: Spent) -> str:
+        """Set a request aside before it is sent; the reason where the caps do not allow it."""
+        with self._books:
+            spent, total = self.spent, self.spent.plus(self._reserved).plus(asked)
+            if caps.calls is not None and total.calls > caps.calls:
+                return f"the cap of LM calls was reached ({spent.calls:,} made)"
+            if caps.tokens is not None and total.tokens > caps.tokens:
+                return f"the cap of tokens was reached ({spent.tokens:,} used)"
+            if caps.money is not None and spent.money is None:
+                return "a cap of money is set, and a call had no known price"
+            if caps.money is not None and (spent.money or 0.0) >= caps.money:
+                return f"the cap of money was reached (${spent.money or 0.0:.4f} spent)"
+            self._reserved = self._reserved.plus(asked)
+            return ""
+
+    def settle(self, asked: Spent, cost: Spent = NOTHING) -> None:
+        """Book what a request that was set aside came to; nothing where it failed."""
+        with self._books:
+            self._reserved = self._reserved.plus(asked.times(-1))
+            self.spent = self.spent.plus(cost)
+
+
+# --- LMs whose calls all go through the ledger and the gate of the phase they belong to
+
+_SUSPICIOUS = 3
+_ADDRESSES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
+_SECRETS = {"api_key", "headers", "extra_headers", "cache"}
+
+# DSPy's adapters still send such messages; here they are only passed on.
+warnings.filterwarnings("ignore", "Passing OpenAI-style message", DeprecationWarning, __name__)
+
+
+class Gate:
+    """Lets the LM calls of one phase through until a cap is reached, or the phase is over.
+
+    A phase has its own gate, so that threads an optimizer left behind cannot spend what was kept
+    for the next phase.
+    """
+
+    def __init__(self, ledger: Ledger, caps: Caps, *, patience: int = 10) -> None:
+        self.ledger, self.caps, self._patience = ledger, caps, patience
+        self.closed = ""
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._error = ""
+
+    @property
+    def down(self) -> str:
+        """Why the LM seems to be down; empty where one of the last three calls was answered."""
+        if self._failures < _SUSPICIOUS:
+            return ""
+        return f"{self._failures} LM calls in a row failed ({self._error})"
+
+    def close(self, reason: str) -> None:
+        """Let nothing through from here on; the first reason stays."""
+        self.closed = self.closed or reason
+
+    def admit(self, asked: Spent) -> None:
+        """Set a request aside.
+
+        Raises:
+            BudgetExceeded: A cap is reached, or the gate was closed before.
+        """
+        self.closed = self.closed or self.ledger.reserve(self.caps, asked)
+        if self.closed:
+            raise BudgetExceeded(self.closed)
+
+    def failed(self, asked: Spent, error: BaseException) -> None:
+        """Give a request up; too many errors in a row close the gate."""
+        self.ledger.settle(asked)
+        if isinstance(error, Exception):
+            with self._lock:
+                self._failures += 1
+                self._error = f"{type(error).__name__}: {error}"[:300]
+            if self._failures >= self._patience:
+                self.close(self.down)
+
+    def answered(self, asked: Spent, cost: Spent) -> None:
+        """Book a request that did not fail."""
+        self.ledger.settle(asked, cost)
+        with self._lock:
+            self._failures = 0
+
+
+def _of_the_lm(name: str) -> Any:
+    return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
+
+
+class LedgerLM(dspy.BaseLM):
+    """An LM before an LM: a request is answered from the ledger, or sent on and written there.
+
+    Whatever is no call is asked of the LM behind it, which is left as it is. Copies keep to the
+    same gate and ledger, and so does a model that the LM is trained into.
+
+    Args:
+        lm: The LM that is called.
+        role: What it is for: "task", "reflection" or "prompt".
+        gate: The gate of the phase.
+    """
+
+    supports_function_calling = _of_the_lm("supports_function_calling")
+    supports_reasoning = _of_the_lm("supports_reasoning")
+    supports_response_schema = _of_the_lm("supports_response_schema")
+    supported_params = _of_the_lm("supported_params")
+
+    def __init__(self, lm: dspy.BaseLM, role: str, gate: Gate) -> None:
+        self.lm: dspy.BaseLM = (lm.lm if isinstance(lm, LedgerLM) else lm).copy()
+        self.role, self.gate = role, gate
+        super().__init__(
+            self.lm.model, self.lm.model_type, cache=self.lm.cache, callbacks=self.lm.callbacks
+        )
+        self.kwargs = self.lm.kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "lm":
+            raise AttributeError(name)
+        return getattr(self.lm, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LedgerLM:
+        return self
+
+    def copy(self, **kwargs: Any) -> LedgerLM:
+        """A copy with other settings, which pays in the same way."""
+        return LedgerLM(self.lm.copy(**kwargs), self.role, self.gate)
+
+    def finetune(self, *args: Any, **kwargs: Any) -> Any:
+        """Train the LM; the model that comes of it pays in the same way."""
+        job = self.lm.finetune(*args, **kwargs)
+        result = job.result
+
+        def trained(timeout: float | None = None) -> Any:
+            found = result(timeout)
+            known = isinstance(found, dspy.BaseLM)
+            return LedgerLM(found, self.role, self.gate) if known else found
+
+        job.result = trained
+        return job
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Answer as the LM itself would.
+
+        Raises:
+            BudgetExceeded: The gate is closed.
+        """
+        request = {"prompt": prompt, "messages": messages, **kwargs}
+        body = self._body(**request)
+        key, ledger = self._key(body), self.gate.ledger
+        with ledger.turn(key) as kept:
+            if kept is None or key not in ledger.paid:
+                kept = self._pay(key, kept, body, request)
+        # Always from the record, so that a replayed call and a fresh one cannot differ.
+        result, usage = CallResult.load(kept.result), kept.result["usage"]
+        if dspy.settings.usage_tracker:
+            dspy.settings.usage_tracker.add_usage(self.model, usage)
+        self.update_history(
+            {
+                "prompt": prompt,
+                "messages": messages,
+                "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("api_")},
+                "response": result.responses if result.raw is None else result.raw,
+                "outputs": result.outputs,
+                "usage": usage,
+                "cost": result.cost,
+                "timestamp": datetime.datetime.now().isoformat(),
+                "uuid": str(uuid.uuid4()),
+                "model": self.model,
+                "response_model": result.response_model,
+                "model_type": self.model_type,
+            }
+        )
+        return result.responses[0] if "request" in body else result.outputs
+
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """The same from a coroutine, in a worker thread."""
+        return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
+
+    def _body(self, prompt: Any, messages: Any, **settings: Any) -> dict[str, Any]:
+        """What is asked, with the LM's own settings."""
+        if isinstance(request := settings.get("request", prompt), Request):
+            return {**settings, "request": request}
+        asked = messages or [{"role": "user", "content": prompt}]
+        body = {"model": self.model, "messages": asked, **self.kwargs, **settings}
+        return {k: v for k, v in body.items() if v is not None or k != "rollout_id"}
+
+    def _key(self, body: dict[str, Any]) -> str:
+        """SHA-256 of all that decides an answer: model, messages, settings, rollout, address."""
+        engine = getattr(self.lm, "engine", "")
+        own = None if isinstance(engine, str) else f"{type(engine).__qualname__} {__version__}"
+        places = [body.get("api_base"), body.get("base_url"), *map(os.environ.get, _ADDRESSES)]
+        record = {
+            "model": self.model,
+            "type": self.model_type,
+            "engine": own,
+            "address": next(filter(None, places), None),
+            "n": body.get("n") or 1,
+            "body": {k: v for k, v in body.items() if k not in _SECRETS},
+        }
+        text = json.dumps(record, sort_keys=True, default=_plain)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _pay(
+        self, key: str, kept: Kept | None, body: dict[str, Any], request: dict[str, Any]
+    ) -> Kept:
+        """Book a call, after sending it where no earlier run did."""
+        ledger, n = self.gate.ledger, body.get("n") or 1
+        texts = [m.get("content") for m in body.get("messages", ())] or [body["request"]]
+        asked = Spent(n, n * sum(estimate_tokens(str(text)) for text in texts))
+        self.gate.admit(asked)
+        replayed = 0 if kept is None else n
+        if kept is None:
+            try:
+                result = self._send(request)
+            except BaseException as error:
+                self.gate.failed(asked, error)
+                raise
+            price = 0.0 if self.model == EMBEDDED else result.cost
+            kept = Kept(result.dump(), _tokens(result, asked.tokens), price)
+            ledger.keep(key, self.role, kept)
+        ledger.paid.add(key)
+        self.gate.answered(asked, Spent(n, kept.tokens, kept.money, replayed))
+        return kept
+
+    def _send(self, request: dict[str, Any]) -> CallResult:
+        """Call the LM; what it answered and cost is in the entry that it makes in its history."""
+        entries: list[dict[str, Any]] = []
+        lm = self.lm.copy(callbacks=[])
+        lm.update_history = entries.append
+        # Callbacks, trackers and modules hear of the call once: from this LM, not from that one.
+        with dspy.context(callbacks=[], usage_tracker=None, disable_history=False):
+            answer = lm(**request)
+        entry = entries[-1] if entries else {"outputs": answer}
+        raw = answer if isinstance(answer, Response) else entry.get("response")
+        responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
+        return CallResult(
+            responses,
+            entry["outputs"],
+            entry.get("usage", {}),
+            entry.get("cost"),
+            raw=None if responses else raw,
+            response_model=entry.get("response_model"),
+            cost_details=entry.get("cost_details", {}),
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, type) and issubclass(value, pydantic.BaseModel):
+        return value.model_json_schema()
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json")
+    return repr(value)
+
+
+def _tokens(result: CallResult, prompt: int) -> int:
+    usage = result.usage
+    parts = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
+    estimated = prompt + sum(estimate_tokens(str(output)) for output in result.outputs)
+    return int(usage.get("total_tokens") or parts or estimated)

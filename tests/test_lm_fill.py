@@ -1,0 +1,338 @@
+"""The extractive engine under the baselines' steps: thoughts, turns, notes, and nothing to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extractive_lm.answer import rank
+from extractive_lm.engine import extractive_lm
+from extractive_lm.fill import (
+    MOST_NOTES,
+    graph_as_passages,
+    next_thought,
+    read_notes,
+    write_notes,
+)
+from extractive_lm.prompt import Answer, Doc, Transcript, read_graph, read_inputs, read_transcript
+from extractive_lm.question import analyse
+from ga_dspy.signatures import (
+    AnswerFromMemory,
+    AnswerQuestion,
+    AskFromNotes,
+    CompareNotes,
+    NextThought,
+    ThinkOrSearch,
+    UpdateNotes,
+    answer_signature,
+)
+
+ADAPTERS: dict[str, dspy.Adapter] = {
+    "chat": dspy.ChatAdapter(use_json_adapter_fallback=False),
+    "json": dspy.JSONAdapter(use_native_function_calling=False),
+    "xml": dspy.XMLAdapter(),
+}
+QUESTION = "Which engineer built the harbour of the town where Mira Oldfield was born?"
+PAINTER = """[1] Mira Oldfield
+Mira Oldfield (born 4 May 1931) was a painter. She was born in Tarvin Bay and taught Orla Brand."""
+TOWN = """[2] Tarvin Bay
+Tarvin Bay is a fishing town in Lorne County. Its harbour was built by Jonas Reck in 1820."""
+QUERY = "Tarvin Bay engineer built harbour town"
+BRIDGE = "Mira Oldfield: She was born in Tarvin Bay and taught Orla Brand."
+PAINTER_NOTES = """- Mira Oldfield (born 4 May 1931) was a painter. [1]
+- She was born in Tarvin Bay and taught Orla Brand. [1]"""
+TOWN_NOTES = "- Tarvin Bay: Its harbour was built by Jonas Reck in 1820. [2]"
+BOTH_NOTES = f"{PAINTER_NOTES}\n{TOWN_NOTES}"
+ONE_TRIED = f"1. {QUESTION} => passages 1"
+TWO_TRIED = f"{ONE_TRIED}\n2. {QUERY} => passages 2"
+SEARCHED = f"Thought: Nothing was read yet.\n\nSearch: {QUESTION}\n\n{PAINTER}"
+ANSWER_ON_NOTES = answer_signature("text", passages=False).delete("candidate")
+STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
+    "a thought that leads on": (
+        NextThought, {"passages": PAINTER, "thoughts": "(empty)"}, {"thought": BRIDGE},
+    ),
+    "a thought that ends": (
+        NextThought, {"passages": f"{PAINTER}\n\n{TOWN}", "thoughts": BRIDGE},
+        {"thought": "So the answer is: Jonas Reck."},
+    ),
+    "a first turn": (
+        ThinkOrSearch, {"transcript": "(empty)", "searches_left": 4},
+        {"query": QUESTION, "answer": ""},
+    ),
+    "a turn that searches": (
+        ThinkOrSearch, {"transcript": SEARCHED, "searches_left": 3},
+        {"query": QUERY, "answer": ""},
+    ),
+    "a turn that answers": (
+        ThinkOrSearch,
+        {"transcript": f"{SEARCHED}\n\nSearch: {QUERY}\n\n{TOWN}", "searches_left": 2},
+        {"query": "", "answer": "Jonas Reck"},
+    ),
+    "a gap in the notes": (
+        AskFromNotes, {"tried": ONE_TRIED, "notes": PAINTER_NOTES},
+        {"next_query": QUERY},
+    ),
+    "notes without a gap": (
+        AskFromNotes, {"tried": TWO_TRIED, "notes": BOTH_NOTES}, {"next_query": ""},
+    ),
+    "better notes": (
+        CompareNotes, {"old_notes": PAINTER_NOTES, "new_notes": BOTH_NOTES}, {"better": "new"},
+    ),
+    "worse notes": (
+        CompareNotes, {"old_notes": BOTH_NOTES, "new_notes": TOWN_NOTES}, {"better": "old"},
+    ),
+    "notes to answer from": (
+        ANSWER_ON_NOTES, {"notes": BOTH_NOTES},
+        {"verdict": "answered", "cited": "2, 1", "answer": "Jonas Reck"},
+    ),
+    "nothing to read": (AnswerFromMemory, {}, {"answer": ""}),
+}  # fmt: skip
+
+
+def ask(signature: Any, adapter: str = "chat", **inputs: Any) -> dspy.Prediction:
+    with dspy.context(lm=extractive_lm(), adapter=ADAPTERS[adapter]):
+        return dspy.Predict(signature)(**{"question": QUESTION, **inputs})
+
+
+def think(passages: str, thoughts: str = "(empty)", question: str = QUESTION) -> str:
+    reply = ask(NextThought, passages=passages, thoughts=thoughts, question=question)
+    return str(reply.thought)
+
+
+def turn(transcript: str, left: int, question: str = QUESTION) -> dspy.Prediction:
+    return ask(ThinkOrSearch, transcript=transcript, searches_left=left, question=question)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_of_the_baselines_is_answered_under_every_adapter(
+    step: str, adapter: str
+) -> None:
+    signature, inputs, expected = STEPS[step]
+    reply = ask(signature, adapter, **inputs).toDict()
+    assert {name: reply[name] for name in expected} == expected
+    assert set(reply) == set(signature.output_fields)
+
+
+def test_a_name_of_the_question_that_no_passage_tells_of_must_be_looked_up() -> None:
+    question = "Was Mira Oldfield a pupil of Ingrid Solvay?"
+    thought = think(PAINTER, question=question)
+    assert thought == "Ingrid Solvay must be looked up: Mira Oldfield pupil."
+
+
+def continued(passages: str, *thoughts: str) -> str:
+    """The next thought where no answer is likely."""
+    read = read_inputs(
+        {"question": QUESTION, "passages": passages, "thoughts": "\n".join(thoughts)}
+    )
+    return next_thought(analyse(QUESTION), read, (Answer("Mira Oldfield", 0.05, (1,), "span"),))
+
+
+def test_a_link_that_was_thought_in_vain_is_thought_of_in_other_words() -> None:
+    assert continued(PAINTER) == BRIDGE
+    assert (
+        continued(PAINTER, BRIDGE) == "Tarvin Bay must be looked up: engineer built harbour town."
+    )
+
+
+def test_a_chain_of_thought_repeats_nothing_and_ends_with_the_answer() -> None:
+    thoughts: list[str] = []
+    while not thoughts or not thoughts[-1].startswith("So the answer is: "):
+        thoughts.append(continued(PAINTER, *thoughts))
+        assert len(thoughts) < 12
+    assert len(set(thoughts)) == len(thoughts) > 3
+
+
+def test_a_sentence_that_would_read_like_the_end_of_the_chain_is_no_thought() -> None:
+    said = PAINTER.replace("She was born in", "Where she was born, the answer is")
+    assert continued(said).startswith("Tarvin Bay must be looked up: ")
+
+
+def test_without_a_passage_or_a_name_no_thought_is_made_up() -> None:
+    assert think("(empty)", question="what is moss?") == ""
+
+
+def test_a_turn_says_what_is_known_and_what_is_missing() -> None:
+    thought = turn(SEARCHED, 3).thought
+    assert thought.startswith("Established: ")
+    assert "Mira Oldfield born in Tarvin Bay [1]" in thought
+    assert thought.endswith("Missing: what is asked about Tarvin Bay.")
+
+
+def test_where_no_search_is_left_the_best_answer_has_to_do() -> None:
+    reply = turn(SEARCHED, 0)
+    assert (reply.query, reply.answer) == ("", "Mira Oldfield")
+    assert reply.thought.endswith("No search is left.")
+
+
+@pytest.mark.parametrize("left", [0, 1, 4])
+@pytest.mark.parametrize("question", [QUESTION, "what is moss?", "Is moss older than fern?"])
+@pytest.mark.parametrize(
+    "transcript",
+    [
+        "(empty)",
+        "Thought: Nothing was read yet.",
+        "Search: moss\n\n(nothing new)",
+        f"Search: {QUESTION}\n\n(nothing new)\n\nSearch: Mira Oldfield\n\n(nothing new)",
+        SEARCHED,
+        f"{SEARCHED}\n\nThought: Tarvin Bay?\n\nSearch: {QUERY}\n\n(nothing new)",
+    ],
+)
+def test_a_turn_either_searches_or_answers(transcript: str, question: str, left: int) -> None:
+    reply = turn(transcript, left, question)
+    assert bool(reply.query) is not bool(reply.answer)
+    assert reply.answer or left
+    assert reply.query not in read_transcript(transcript).searches
+
+
+_WORD = st.sampled_from(("Thought:", "Search:", "moss", "[4]", "Fern", "(nothing new)", "a: b"))
+_LINE = st.lists(_WORD, min_size=1, max_size=5).map(" ".join)
+_TEXT = st.lists(_WORD, max_size=5).map(lambda words: " ".join(["It", *words]))
+_FOUND = st.lists(st.tuples(_LINE, _TEXT), max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(_TEXT, _TEXT, _FOUND), max_size=4))
+def test_a_transcript_is_read_back_as_it_was_written(turns: list[Any]) -> None:
+    blocks: list[str] = []
+    docs: list[Doc] = []
+    for thought, search, found in turns:
+        fresh = [Doc(len(docs) + n, *told) for n, told in enumerate(found, 1)]
+        docs += fresh
+        passages = [f"[{doc.label}] {doc.title}\n{doc.text}" for doc in fresh]
+        blocks += [f"Thought: {thought}", f"Search: {search}", *(passages or ["(nothing new)"])]
+    thoughts = tuple(thought for thought, _, _ in turns)
+    searches = tuple(search for _, search, _ in turns)
+    assert read_transcript("\n\n".join(blocks)) == Transcript(thoughts, searches, tuple(docs))
+
+
+def test_a_transcript_tells_passages_queries_and_thoughts() -> None:
+    read = read_inputs({"question": QUESTION, "transcript": SEARCHED, "searches_left": "3"})
+    assert [doc.title for doc in read.docs] == ["Mira Oldfield"]
+    assert (read.tried, read.searches_left) == ((QUESTION,), 3)
+    assert read.thoughts == ("Nothing was read yet.",)
+
+
+def test_passages_are_read_before_a_transcript() -> None:
+    read = read_inputs({"question": QUESTION, "passages": TOWN, "transcript": SEARCHED})
+    assert [doc.title for doc in read.docs] == ["Tarvin Bay"]
+
+
+def test_notes_that_name_no_gap_twice_end_the_search() -> None:
+    tried = [QUESTION]
+    while query := ask(
+        AskFromNotes,
+        tried="\n".join(f"{n}. {old} => nothing new" for n, old in enumerate(tried, 1)),
+        notes=PAINTER_NOTES,
+    ).next_query:
+        assert query not in tried
+        tried.append(query)
+        assert len(tried) < 8
+
+
+@pytest.mark.parametrize("told", [PAINTER_NOTES, "(empty)"])
+def test_notes_that_are_no_better_are_not_preferred(told: str) -> None:
+    reply = ask(CompareNotes, old_notes=told, new_notes=told)
+    assert reply.better == "old"
+
+
+def test_notes_are_better_than_none() -> None:
+    assert ask(CompareNotes, old_notes="(empty)", new_notes=TOWN_NOTES).better == "new"
+    assert read_notes("(empty)") == ()
+
+
+DOCS = (
+    Doc(2, "Tarvin Bay", "Tarvin Bay is a fishing town. It has a harbour. It lies low."),
+    Doc(3, "Mercury (planet)", "Mercury is the smallest planet. It has no moon."),
+    Doc(5, "Star Trip: Home", "Star Trip: Home is a film. It was shown in Tarvin Bay."),
+    Doc(7, "Mira Oldfield", "Mira Jane Oldfield was a painter. She came to Tarvin Bay."),
+)
+
+
+def test_notes_are_read_back_as_passages_with_their_titles() -> None:
+    written = write_notes(analyse(QUESTION), DOCS, ())
+    assert read_notes(written) == DOCS
+    assert written.splitlines()[0] == "- Tarvin Bay is a fishing town. [2]"
+    assert "- Mira Oldfield: Mira Jane Oldfield was a painter. [7]" in written
+
+
+def test_notes_of_another_hand_are_grouped_by_their_numbers() -> None:
+    written = "Notes:\n* A town is low. [2, 4]\n1. It is old.\n\n- Mira painted it [1]."
+    assert [(doc.label, doc.text) for doc in read_notes(written)] == [
+        (1, "Notes: Mira painted it"), (2, "A town is low. It is old."),
+    ]  # fmt: skip
+
+
+def test_notes_keep_the_sentence_with_a_likely_answer() -> None:
+    filler = " ".join(f"The painter of the town stood at stall {n}." for n in range(9))
+    docs = (Doc(1, "Oldfield", f"{filler} Everyone agreed upon Lorne County."),)
+    likely = rank("Everyone agreed upon which county?", docs)
+    assert "Lorne County" in likely[0].text
+    assert "Lorne County" in write_notes(analyse(QUESTION), docs, likely)
+
+
+def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> None:
+    crowd = "\n\n".join(f"[{n}] Stall {n}\nStall {n} sells fish. It is {n} years old." for n in
+                        range(3, 13))  # fmt: skip
+    written = ask(
+        UpdateNotes,
+        query=QUERY,
+        notes_so_far=PAINTER_NOTES,
+        previous_reasoning="",
+        passages=f"{TOWN}\n\n{crowd}",
+    ).notes
+    assert "taught Orla Brand. [1]" in written
+    assert "built by Jonas Reck in 1820. [2]" in written
+    assert len(written.splitlines()) == MOST_NOTES
+
+
+def test_notes_refute_a_premise_as_passages_do() -> None:
+    told = "- Jonas Reck was a botanist. [4]\n- He never married. [4]"
+    question = "Who was the wife of the botanist Jonas Reck?"
+    reply = ask(ANSWER_ON_NOTES, question=question, notes=told)
+    assert (reply.verdict, reply.answer, reply.cited) == (
+        "premise refuted", "He never married.", "4",
+    )  # fmt: skip
+
+
+def test_the_graph_alone_tells_what_its_names_are() -> None:
+    graph = (
+        "Entities:\n- Mira Oldfield (painter; lived by the sea) [1]\n- Orla [2]\n"
+        "- Tarvin Bay (; old \\; low) [2]\nRelations:\n1. Mira Oldfield -> met -> Orla [2]"
+    )
+    assert [(doc.title, doc.text) for doc in graph_as_passages(read_graph(graph))] == [
+        ("Mira Oldfield", "Mira Oldfield is a painter. Mira Oldfield: lived by the sea. "
+                          "Mira Oldfield met Orla."),
+        ("Tarvin Bay", "Tarvin Bay: old ; low."),
+    ]  # fmt: skip
+
+
+def test_a_type_in_the_graph_alone_can_be_the_answer() -> None:
+    graph = (
+        "Entities:\n- Mira Oldfield (Scottish painter) [1]\n- Tarvin Bay [1]\n"
+        "Relations:\n1. Mira Oldfield -> met -> Ann Lee [1]"
+    )
+    reply = ask(
+        AnswerQuestion.delete("passages"),
+        question="What was the profession of Mira Oldfield?",
+        graph=graph,
+        candidate="",
+    )
+    assert "painter" in reply.answer
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        QUESTION,
+        "Is Tarvin Bay a town?",
+        "Which is older, Tarvin Bay or Lorne County?",
+        "Who was born first, Mira Oldfield or Ingrid Solvay?",
+    ],
+)
+def test_nothing_is_known_by_heart(question: str) -> None:
+    assert ask(AnswerFromMemory, question=question).answer == ""

@@ -1,0 +1,164 @@
+"""Demonstrations: which ones are taken off a program, and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage
+from ga_dspy.optimize.demos import labelled, prompts, sanitise
+from ga_dspy.programs import DeepNote, IRCoT, MultiHopProgram, SearchR1
+from ga_dspy.signatures import GraphProposal
+from ga_dspy.testing import scripted_lm
+
+PASSAGES = "[1] Red Lodge\nRed Lodge is the seat of Carbon County."
+SEAT = "Relations:\n1. Red Lodge -> is the seat of -> Carbon County [1]"
+ROW = dspy.Example(id="1", question="Where?", answer="Montana", type="bridge").with_inputs(
+    "question"
+)
+READ = {
+    "question": "Where?",
+    "tried": "1. Where? => passages 1",
+    "graph": "(empty)",
+    "passages": PASSAGES,
+    "feedback": "",
+    "additions": SEAT,
+    "reasoning": "r",
+    "judgement": "sufficient",
+    "candidate": "Montana",
+    "next_query": "",
+    "augmented": True,
+}
+ANSWER = {
+    "question": "Where?",
+    "graph": "(empty)",
+    "passages": PASSAGES,
+    "verdict": "answered",
+    "cited": "1",
+    "answer": "Montana",
+    "augmented": True,
+}
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return [Passage(id="1", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")]
+
+
+def program_with(name: str, demo: dict[str, Any]) -> GraphAnchor:
+    program = GraphAnchor(search)
+    getattr(program, name).demos = [dspy.Example(**demo)]
+    return program
+
+
+@pytest.mark.parametrize(
+    ("name", "demo", "reason"),
+    [
+        ("read", READ | {"feedback": "- entity Bob: not found"}, "feedback"),
+        ("read", READ | {"additions": "Relations:\n1. Bob -> rules -> Mars [1]"}, "Bob"),
+        ("read", READ | {"passages": "[2] Other\nNothing of it."}, "do not support"),
+        ("read", READ | {"candidate": "Idaho"}, "wrong candidate"),
+        ("read", READ | {"passages": PASSAGES + " <TRUNCATED FOR BREVITY>"}, "cut off"),
+        ("answer", ANSWER | {"answer": "somewhere in Montana"}, "not the right one"),
+        ("answer", ANSWER | {"verdict": "not in passages"}, "do not hold"),
+        ("answer", {"question": "Where?", "augmented": True, "answer": "Montana"}, "lacks"),
+    ],
+)
+def test_a_demo_that_would_teach_a_fault_is_taken_off(
+    name: str, demo: dict[str, Any], reason: str
+) -> None:
+    clean = sanitise(program_with(name, demo), [ROW], 0.8)
+    assert not getattr(clean.program, name).demos
+    assert len(clean.dropped) == 1 and reason in clean.dropped[0]
+
+
+@pytest.mark.parametrize(("name", "demo"), [("read", READ), ("answer", ANSWER)])
+def test_a_sound_demo_is_kept_whether_its_graph_is_text_or_typed(
+    name: str, demo: dict[str, Any]
+) -> None:
+    typed = {k: GraphProposal.model_validate(v) if k == "additions" else v for k, v in demo.items()}
+    for given in (demo, typed):
+        clean = sanitise(program_with(name, given), [ROW], 0.8)
+        assert not clean.dropped and len(getattr(clean.program, name).demos) == 1
+
+
+def test_a_demo_keeps_fields_of_its_predictor_alone() -> None:
+    clean = sanitise(
+        program_with("answer", ANSWER | {"gold_titles": ("X",), "id": "1"}), [ROW], 0.8
+    )
+    assert set(clean.program.answer.demos[0].keys()) == set(ANSWER)
+
+
+def test_rows_become_demos_of_the_answer_step_alone_and_show_only_what_they_say() -> None:
+    program = labelled(GraphAnchor(search), [ROW])
+    assert program.read.demos == []
+    assert dict(program.answer.demos[0]) == {"question": "Where?", "answer": "Montana"}
+    assert not sanitise(program, [ROW], 0.8).dropped
+    lm = scripted_lm([{"verdict": "answered", "cited": "1", "answer": "x"}])
+    with dspy.context(lm=lm):
+        program.answer(question="q", graph="g", passages="p")
+    assert "Montana" in lm.engine.prompts[0] and "bridge" not in lm.engine.prompts[0]
+
+
+def test_prompts_read_as_instruction_and_numbered_demos() -> None:
+    shown = prompts(program_with("answer", ANSWER))
+    assert shown["answer"].startswith("Answer the question from the passages")
+    assert "--- demo 1 ---\nquestion: Where?" in shown["answer"]
+    assert "demo" not in shown["read"].rpartition("where one")[2]
+
+
+QUESTION = "Which river flows past the birthplace of Ines Marlow?"
+RIVER = dspy.Example(id="q", question=QUESTION, answer="Gilão").with_inputs("question")
+BORN, FLOWS = "Born in Tavira [1].", "Born in Tavira [1], where the Gilão flows [2]."
+TRANSCRIPT = "Search: Tavira\n\n[1] Tavira\nThe river Gilão flows through Tavira."
+TURN = {"question": QUESTION, "transcript": TRANSCRIPT, "searches_left": 3, "thought": "t"}
+THINK = {"question": QUESTION, "passages": "[1] Tavira\nA town.", "thoughts": "Born in Tavira."}
+GAPS = {"question": QUESTION, "tried": f"1. {QUESTION} => passages 1", "notes": BORN}
+UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": "[2] Tavira\nA."}
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "demo", "fault"),
+    [
+        (SearchR1, "think", {**TURN, "query": "Gilão", "answer": ""}, ""),
+        (SearchR1, "think", {**TURN, "query": "", "answer": "Gilão"}, ""),
+        (
+            SearchR1,
+            "think",
+            {**TURN, "query": "", "answer": "The river Gilão flows"},
+            "not the right one",
+        ),
+        (SearchR1, "think", {**TURN, "query": "", "answer": ""}, "neither searches nor answers"),
+        (SearchR1, "think", {**TURN, "query": "tavira", "answer": ""}, "repeats the query"),
+        (
+            SearchR1,
+            "think",
+            {**TURN, "transcript": "(empty)", "query": "", "answer": "Gilão"},
+            "does not hold the answer",
+        ),
+        (IRCoT, "think", {**THINK, "thought": "The Gilão flows there."}, ""),
+        (IRCoT, "think", {**THINK, "thought": "So the answer is: Gilão."}, ""),
+        (IRCoT, "think", {**THINK, "thought": "So the answer is: Douro."}, "not the right one"),
+        (IRCoT, "think", {**THINK, "thought": "Born in Tavira."}, "repeats a thought"),
+        (IRCoT, "think", {**THINK, "thought": "None"}, "no thought"),
+        (DeepNote, "ask", {**GAPS, "next_query": "Tavira"}, ""),
+        (DeepNote, "ask", {**GAPS, "next_query": QUESTION.lower()}, "repeats the query"),
+        (DeepNote, "update", {**UPDATE, "notes": FLOWS}, ""),
+        (DeepNote, "update", {**UPDATE, "notes": "Flows [7]."}, "does not show: 7"),
+    ],
+)
+def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
+    program: type[MultiHopProgram], name: str, demo: dict[str, Any], fault: str
+) -> None:
+    made = program(search)
+    getattr(made, name).demos = [dspy.Example(augmented=True, **demo)]
+    clean = sanitise(made, [RIVER], 0.8)
+    assert len(getattr(clean.program, name).demos) == (0 if fault else 1), clean.dropped
+    assert re.search(re.escape(fault), " ".join(clean.dropped))
+
+
+def test_a_bare_answer_is_no_demonstration_of_a_turn_that_may_search() -> None:
+    program = labelled(SearchR1(search), [RIVER])
+    assert (len(program.think.demos), len(program.answer.demos)) == (0, 1)

@@ -1,0 +1,117 @@
+"""Finding phrases in text: exact, normalised, fuzzy, and not at all."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ga_dspy.text import mentions, sentences, supports_phrase
+
+TEXT = (
+    "Ann Marie Fox (born March 25, 1942) began as a child, singing gospel at the church of her "
+    "father, minister C. L. Fox. Čapek Hall opened in 1901. She moved to Ouagadougou."
+)
+
+
+def found(phrase: str, text: str = TEXT) -> list[tuple[str, str]]:
+    return [(text[m.start : m.end], m.rung) for m in mentions(phrase, text)]
+
+
+def test_a_name_as_spelled_is_exact() -> None:
+    assert found("Ann Marie Fox") == [("Ann Marie Fox", "exact")]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "there"),
+    [("capek hall", "Čapek Hall"), ("C.L. Fox", "C. L. Fox"), ("The Čapek Hall", "Čapek Hall")],
+)
+def test_case_accents_punctuation_and_articles_are_normalised(phrase: str, there: str) -> None:
+    assert found(phrase) == [(there, "normalised")]
+
+
+def test_a_misspelt_long_name_is_found_as_fuzzy() -> None:
+    assert found("Ouagadugou") == [("Ouagadougou", "fuzzy")]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text"),
+    [
+        ("Apollo 12 mission", "The Apollo 11 mission landed."),
+        ("Apollo mission", "The Apollo 11 mission landed."),
+        ("Apollo 11 mission", "The Apollo mission landed."),
+    ],
+)
+def test_a_long_name_with_another_number_is_another_name(phrase: str, text: str) -> None:
+    assert found(phrase, text) == []
+
+
+def test_a_misspelt_long_name_with_the_same_number_is_found_as_fuzzy() -> None:
+    text = "The Apollo 11 mission landed."
+    assert found("Apolo 11 mission", text) == [("Apollo 11 mission", "fuzzy")]
+
+
+def test_a_date_is_found_in_any_order() -> None:
+    assert found("25 March 1942") == [("March 25, 1942", "fuzzy")]
+
+
+def test_a_description_is_found_where_its_content_words_stand_together() -> None:
+    assert found("her father's church") == [("church of her father", "fuzzy")]
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    ["Ann Fox", "March 1943", "25 March 1943", "Capel Hall 1902", "Bob", "Marie", "Foxe", "", "?!"],
+)
+def test_what_is_not_there_is_not_found(phrase: str) -> None:
+    expected = [("Marie", "exact")] if phrase == "Marie" else []
+    assert found(phrase) == expected
+
+
+def test_a_part_of_a_word_is_no_mention() -> None:
+    assert found("art", "The party started.") == []
+
+
+def test_a_name_in_another_order_is_another_name() -> None:
+    assert found("Fox Marie", "Marie Fox came.") == []
+
+
+@given(st.text(min_size=1, max_size=30), st.text(max_size=60))
+def test_spans_always_lie_in_the_text(phrase: str, text: str) -> None:
+    for mention in mentions(phrase, text):
+        assert 0 <= mention.start < mention.end <= len(text)
+
+
+CAPITALISED = st.text(string.ascii_lowercase, min_size=3, max_size=9).map(str.capitalize)
+
+
+@given(st.lists(CAPITALISED, min_size=1, max_size=12))
+def test_every_run_of_words_of_a_text_is_found_in_it(words: list[str]) -> None:
+    text = " ".join(words)
+    run = " ".join(words[: len(words) // 2 + 1])
+    assert any(text[m.start : m.end] == run for m in mentions(run, text))
+
+
+def test_sentences_end_at_stops_and_lines_but_not_in_abbreviated_names() -> None:
+    text = "Title\nHe met J. Fox in 1901. She left! Then 3 came."
+    assert next(text[a:b] for a, b in sentences(text)) == "Title"
+    assert "Then 3 came." in [text[a:b] for a, b in sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "supported"),
+    [
+        ("gospel singer", True),
+        ("sang gospel in church", True),
+        ("born in 1942", True),
+        ("born in 1950", False),
+        ("daughter of Bob", False),
+        ("Nobel laureate in physics", False),
+    ],
+)
+def test_a_phrase_needs_all_its_names_and_numbers_and_half_its_words(
+    phrase: str, supported: bool
+) -> None:
+    assert supports_phrase(phrase, TEXT) is supported
