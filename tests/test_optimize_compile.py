@@ -309,6 +309,25 @@ def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None
     assert not verify(tmp_path / "capped")
 
 
+def test_a_cap_that_ends_the_choice_is_named_and_the_program_as_given_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = {"settings": {"demos": 2}}
+    as_given = compiled("labeled", tmp_path / "free", **two).candidates[0]
+
+    def fit(self: Any, program: GraphAnchor, context: Any) -> Any:
+        wordy = program.deepcopy()
+        signature = wordy.answer.signature
+        wordy.answer.signature = signature.with_instructions("Answer well. " * 10_000)
+        return wordy
+
+    monkeypatch.setattr(RECIPES["labeled"], "fit", fit)
+    caps = Caps(tokens=3 * as_given.tokens)
+    outcome = compiled("labeled", tmp_path / "capped", caps=caps, **two)
+    assert "the cap of tokens" in outcome.stopped
+    assert outcome.prompts_after == outcome.prompts_before
+
+
 def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the cap of tokens .* while the program was measured"):
         compiled("labeled", tmp_path, caps=Caps(tokens=9_000), settings=SMALL["labeled"])

@@ -583,6 +583,11 @@ class Paired(NamedTuple):
     difference: float
     p_value: float
 
+    @property
+    def better(self) -> bool:
+        """Whether the first is better, and not by chance at the 5 % level."""
+        return self.difference > 0 and self.p_value < 0.05
+
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean, from 9,999 resamples of a fixed seed.

@@ -38,7 +38,6 @@ RUN = "run"
 """The folder, in the output folder, of all that is not the artifact."""
 
 LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
-SIGNIFICANT = 0.05
 _TOLERATED = 0.1  # share of the held-out questions that may fail before compiling
 _MARGIN = 1.5  # demos make prompts longer, and an answer may take more steps
 _CLEANINGS = 4
@@ -219,7 +218,7 @@ class _Compilation:
             after=after,
             held_out=self.held_out,
             p_value=paired.p_value,
-            better=paired.difference > 0 and paired.p_value < SIGNIFICANT,
+            better=paired.better,
             **self.ledger.spent._asdict(),
             seconds=time.monotonic() - begun,
             candidates=tuple(self.trials.candidates),
@@ -282,7 +281,7 @@ class _Compilation:
 
         Returns:
             The program that is kept, the demos removed from the ones considered, and the cap that
-            stopped the recipe, if one did.
+            stopped the recipe or the choice, if one did.
         """
         asked = len(before.results)
         one = self.ledger.spent.times(_MARGIN / asked)
@@ -298,9 +297,10 @@ class _Compilation:
             gate.close("the recipe is over")
             with self._configured(last) as context:
                 program, dropped = self._choose(found, context, last)
+            cut_short = last.closed
             last.close("the choice is made")
         _check_answering(last)
-        return program, tuple(dict.fromkeys(dropped)), stopped
+        return program, tuple(dict.fromkeys(dropped)), stopped or cut_short
 
     def _search(self, context: Context) -> tuple[MultiHopProgram | None, str]:
         """Score the program as it is given, then let the recipe work until it ends or a cap does.
@@ -336,7 +336,7 @@ class _Compilation:
                 self.trials.discard(best)
                 self._score(self._rebound(clean, gate), context)
         except BudgetExceeded:
-            pass
+            pass  # the gate says which cap it was; the program as it is given is what is left
         return self.program, dropped
 
     def _score(self, program: Any, context: Context) -> None:

@@ -703,7 +703,13 @@ def _finetunable(lm: dspy.BaseLM) -> bool:
 
 # --- All of them, by the name they have on the command line
 
-RECIPES: dict[str, type[Recipe]] = {kind.name: kind for kind in Recipe.__subclasses__()}
+RECIPES: dict[str, type[Recipe]] = {
+    kind.name: kind
+    for kind in (
+        LabeledFewShot, BootstrapFewShot, BootstrapRandomSearch, KNNFewShot, COPRO, MIPROv2,
+        InferRules, SIMBA, GEPA, BetterTogether, BootstrapFinetune,
+    )
+}  # fmt: skip
 
 
 def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any) -> Recipe:

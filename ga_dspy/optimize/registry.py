@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 ALIAS = "champion"
 REPORT = "reports/after.json"
 ARTIFACT, INDEX = "artifact", "index"
-SIGNIFICANT = 0.05
 EXAMPLE = {"question": "In which country is the river on which the city of Basel lies?"}
 
 _SERVED = Path(__file__).with_name("served.py")
@@ -168,11 +167,10 @@ def decide(
             f"{reigning.protocol.n}), so the two cannot be compared",
         )
     paired = paired_test(challenger, reigning)
-    won = paired.difference > 0 and paired.p_value < SIGNIFICANT
     return (
-        won,
-        f"{'beats' if won else 'does not beat'} the champion: F1 {paired.difference:+.1f} on "
-        f"{paired.n} questions, p = {paired.p_value:.3g}",
+        paired.better,
+        f"{'beats' if paired.better else 'does not beat'} the champion: "
+        f"F1 {paired.difference:+.1f} on {paired.n} questions, p = {paired.p_value:.3g}",
     )
 
 

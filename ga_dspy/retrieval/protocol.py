@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Self
 
@@ -138,12 +139,12 @@ def as_retriever(obj: Any) -> Retriever:
     return AdaptedRetriever(obj)
 
 
-class PassageRetriever:
+class PassageRetriever(ABC):
     """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
 
+    @abstractmethod
     def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` passages, best first."""
-        raise NotImplementedError
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return itself: copies of a program share the retriever, for corpora are large."""
