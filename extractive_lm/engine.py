@@ -15,6 +15,7 @@ and `max_tokens` never cuts a completion.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -100,14 +101,14 @@ class ExtractiveEngine(_Stateless):
 
 
 class AsyncExtractiveEngine(_Stateless):
-    """`ExtractiveEngine` for `acall`; a call is short enough not to need a thread."""
+    """`ExtractiveEngine` for `acall`, in a thread: a long prompt takes a moment."""
 
     def __init__(self) -> None:
         self._engine = ExtractiveEngine()
 
     async def complete(self, request: Request) -> Response:
         """Answer a request."""
-        return self._engine.complete(request)
+        return await asyncio.to_thread(self._engine.complete, request)
 
     async def stream(self, request: Request) -> AsyncIterator[Any]:
         """Answer a request as a stream of events."""

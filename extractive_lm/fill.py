@@ -165,10 +165,25 @@ class Filling:
         return ", ".join(map(str, self.refutation.labels if self.refutation else labels))
 
     def answer(self) -> str:
-        """The short answer, or the sentence that refutes the question; empty in mid-search."""
+        """The short answer, or the sentence that refutes the question; empty in mid-search.
+
+        Empty too where it is not supported and a guess has a field of its own.
+        """
         if self.takes_turns:
             return self.turn.answer
+        if self.guess():
+            return ""
         return (self.refutation or self.best).text or self.inputs.best
+
+    def guess(self) -> str:
+        """The best answer, where it is not supported and a guess is asked for."""
+        is_asked = any(field.name == "guess" for field in self.prompt.output_fields)
+        is_guess = not (self.supported or self.refutation)
+        return (self.best.text or self.inputs.best) if is_asked and is_guess else ""
+
+    def links(self) -> str:
+        """The answer with the passages it stands in, as the one link that was followed."""
+        return f"{self.best.text} [{self.cited()}]" if self.supported else "missing"
 
     def thought(self) -> str:
         """What is known and missing, or the next sentence of a chain of thought."""
@@ -271,6 +286,8 @@ _BY_NAME: Mapping[str, Callable[[Filling], str | None]] = {
     "answer": Filling.answer,
     "verdict": Filling.verdict,
     "cited": Filling.cited,
+    "guess": Filling.guess,
+    "links": Filling.links,
     "better": Filling.better,
     "notes": Filling.notes,
     "note": Filling.notes,

@@ -1,8 +1,9 @@
-"""What a prompt says: DSPy's adapters write prompts, and this reads them back.
+"""What a prompt says: adapters write prompts, and this reads them back.
 
 An LM sees rendered text alone, and so does this. The four forms of `dspy.ChatAdapter`,
-`JSONAdapter`, `BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. Text of another
-form is a `Prompt` without output fields. Inside the fields stand passages, graphs, queries and
+`JSONAdapter`, `BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth states
+each output once, in a line behind its chat marker ("Reply in this form:"). Text of another form is
+a `Prompt` without output fields. Inside the fields stand passages, graphs, queries and
 transcripts, which the second half of this file reads.
 """
 
@@ -33,6 +34,10 @@ _ONE_OF = re.compile(r"must (?:exactly match \(no extra characters\) )?(?:be )?o
 _SCHEMA = re.compile(r"must adhere to the JSON schema: (\{.*\})")
 _JSON_FIELDS = "Outputs will be a JSON object with the following fields."
 _NOT_SUPPLIED = "Not supplied for this "
+_FORM = "Reply in this form:\n\n"
+_LINE = re.compile(r"^\[\[ ## (\w+) ## \]\](.*(?:\n(?!\[\[ ## ).*)*)", re.MULTILINE)
+_LINE_CHOICES = re.compile(r"\(one of: (.*)\)\Z")
+_LINE_SCHEMA = re.compile(r"\(JSON by this schema: (\{.*\})\)\Z")
 
 
 class Field(NamedTuple):
@@ -84,6 +89,8 @@ def read_prompt(request: Request) -> Prompt:
     system = "\n".join(filter(None, (given, *developer)))
     turns = [(m.role, m.text or "") for m in request.messages if m.role in ("user", "assistant")]
     last = next((text for role, text in reversed(turns) if role == "user"), "")
+    if system.startswith(_FORM) or f"\n\n{_FORM}" in system:
+        return _read_form(system.rpartition(_FORM)[2], turns, last)
     body, asked = _split_request(last)
     if _OUTPUTS not in system or not asked:
         return Prompt({}, (), (), "plain", last)
@@ -97,14 +104,61 @@ def read_prompt(request: Request) -> Prompt:
     schema = (request.config.response_format or {}).get("schema") or {}
     fields = _output_fields(described, rest.partition(_OBJECTIVE)[0], asked, schema)
     names = [field.name for field in fields]
-    demos: list[DemoTurn] = []
+    demos = tuple(
+        DemoTurn(_values(_split_request(question)[0], inputs, style), supplied)
+        for question, reply in _pairs(turns)
+        if (supplied := _supplied(_reply_values(reply, names, style)))
+    )
+    return Prompt(_values(body, inputs, style), fields, demos, style, last)
+
+
+def _pairs(turns: list[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    """What a user said and what came back, for each time that something did."""
     for (role, question), (other, reply) in pairwise(turns):
         if (role, other) == ("user", "assistant"):
-            given_texts = _values(_split_request(question)[0], inputs, style)
-            outputs = _reply_values(reply, names, style).items()
-            known = {n: v for n, v in outputs if v and not v.startswith(_NOT_SUPPLIED)}
-            demos.append(DemoTurn(given_texts, known))
-    return Prompt(_values(body, inputs, style), fields, tuple(demos), style, last)
+            yield question, reply
+
+
+def _supplied(outputs: Mapping[str, str]) -> dict[str, str]:
+    return {n: v for n, v in outputs.items() if v and not v.startswith(_NOT_SUPPLIED)}
+
+
+def _read_form(form: str, turns: list[tuple[str, str]], last: str) -> Prompt:
+    """Take a prompt apart that states its outputs in lines, one behind each chat marker."""
+    about = {m[1]: m[2].strip() for m in _LINE.finditer(form) if m[1] != "completed"}
+    fields = tuple(_field_in_line(name, text) for name, text in about.items())
+
+    def inputs(message: str) -> dict[str, str]:
+        # Which inputs there are is not said: a value could forge one that was left out.
+        headers = (m[1] for m in _SECTION.finditer(message))
+        return _values(message, list(dict.fromkeys(n for n in headers if n not in about)), "chat")
+
+    demos = tuple(
+        DemoTurn(inputs(question), supplied)
+        for question, reply in _pairs(turns)
+        if (supplied := _supplied(_reply_values(reply, list(about), "chat")))
+    )
+    return Prompt(inputs(last), fields, demos, "chat", last)
+
+
+def _field_in_line(name: str, text: str) -> Field:
+    if listed := _LINE_CHOICES.search(text):
+        if listed[1] == "True; False":
+            return Field(name, "bool")
+        return Field(name, "Literal", tuple(listed[1].split("; ")))
+    if text.endswith("(a whole number)") or text.endswith("(a number)"):
+        return Field(name, "int" if text.endswith("(a whole number)") else "float")
+    found = _LINE_SCHEMA.search(text)
+    schema = _json_object(found[1]) if found else None
+    if schema is None:
+        return Field(name)
+    shape = next((s for s in schema.get("anyOf", ()) if s.get("type") != "null"), schema)
+    if shape.get("type") == "array" and shape.get("items", {}).get("type") == "string":
+        return Field(name, "list[str]", (), schema)
+    if shape.get("type") == "object" and not shape.get("properties"):
+        return Field(name, "dict", (), schema)
+    names = {"integer": "int", "number": "float", "boolean": "bool", "array": "list"}
+    return Field(name, names.get(shape.get("type", ""), "JSON"), (), schema)
 
 
 def _split_request(message: str) -> tuple[str, str]:
@@ -239,6 +293,7 @@ class Answer(NamedTuple):
 
 _PASSAGE = re.compile(r"^\[(\d+)\][ \t]*(.*)$", re.MULTILINE)
 _QUOTED = re.compile(r"[«]+(.*?)[»]+", re.DOTALL)
+_BY_TITLE = "\n\nRead as well, by title:"
 _BLANK = re.compile(r"\n[ \t]*\n")
 _TURN = re.compile(r"(Thought|Search):[ \t]*")
 
@@ -249,6 +304,7 @@ def read_passages(text: str) -> tuple[Doc, ...]:
     >>> read_passages("[3] Red Lodge\nA city.")
     (Doc(label=3, title='Red Lodge', text='A city.'),)
     """
+    text = text.partition(_BY_TITLE)[0].removeprefix("(empty)")
     marks = list(_PASSAGE.finditer(text))
     if not marks:
         return (Doc(1, "", text),) if text else ()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
     from ga_dspy.passage import Passage as Passage
+    from ga_dspy.plain_adapter import PlainAdapter as PlainAdapter
     from ga_dspy.programs import GraphAnchor as GraphAnchor
     from ga_dspy.programs import VanillaRAG as VanillaRAG
     from ga_dspy.retrieval import Index as Index
@@ -29,6 +30,7 @@ _HOME = {
     "Index": "ga_dspy.retrieval",
     "KnowledgeGraph": "ga_dspy.graph",
     "Passage": "ga_dspy.passage",
+    "PlainAdapter": "ga_dspy.plain_adapter",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
     "extractive_lm": "extractive_lm",

@@ -10,6 +10,7 @@ known by another name, the entity carries it as an alias.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
 from typing import Literal, NamedTuple
@@ -34,6 +35,14 @@ from ga_dspy.passage import Passage
 from ga_dspy.text import Mention, mentions, sentences, supports_phrase
 
 MAX_EVIDENCE = 3
+"""From how many passages an item is quoted at most."""
+
+_NO_TYPE = re.compile(
+    r"(?i)(?:unknown|n\s?/?\s?a|none|null|nil|nothing|tb[da]|undefined|\W*|"
+    r"(?:type )?(?:un|not )(?:stated|specified|identified|disclosed|determined|known|given|"
+    r"mentioned|clear)\b.*|no (?:type|information)|type|entity type)"
+)
+"""Types that say nothing; "person" and "entity" say something."""
 
 ItemKind = Literal["entity", "relation", "attribute", "line"]
 Cause = Literal["ungrounded", "placeholder", "hedged", "unreadable"]
@@ -64,10 +73,19 @@ class Grounding(NamedTuple):
     update: GraphUpdate
     dropped: tuple[Dropped, ...]
 
+    is_unreadable: bool = False
+    """Whether no item of the draft could be read, though lines there were."""
+
     @property
     def feedback(self) -> str:
-        """The entities and relations that no passage supports, as lines for the model."""
-        faults = (d for d in self.dropped if d.cause == "ungrounded" and d.kind != "attribute")
+        """What the model should mend, as lines for it.
+
+        The entities and relations that no passage supports; and, where not one item of the draft
+        could be read, the lines of it.
+        """
+        faults = [d for d in self.dropped if d.cause == "ungrounded" and d.kind != "attribute"]
+        if self.is_unreadable:
+            faults += [d for d in self.dropped if d.cause == "unreadable"]
         return "\n".join(f"- {dropped}" for dropped in faults)
 
 
@@ -100,7 +118,8 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
                 aliases = check.aliases(name, evidence)
                 entities.append(Entity(name=name, aliases=aliases, evidence=evidence))
     update = GraphUpdate(entities=tuple(entities), relations=tuple(relations))
-    return Grounding(update, tuple(check.dropped))
+    is_unreadable = bool(draft.skipped) and not (draft.entities or draft.relations)
+    return Grounding(update, tuple(check.dropped), is_unreadable)
 
 
 class _Check:
@@ -109,10 +128,21 @@ class _Check:
     def __init__(self, passages: Mapping[int, Passage], known: Collection[str]) -> None:
         self.passages, self.known = passages, known
         self.by_id = {passage.id: passage for passage in passages.values()}
+        self.contents = {id: passage.content for id, passage in self.by_id.items()}
+        self.found: dict[tuple[str, str], tuple[Mention, ...]] = {}
         self.dropped: dict[Dropped, None] = {}
 
     def drop(self, kind: ItemKind, item: str, reason: str, cause: Cause = "ungrounded") -> None:
         self.dropped[Dropped(kind=kind, item=item, cause=cause, reason=reason)] = None
+
+    def mentions(self, name: str, passage: Passage) -> tuple[Mention, ...]:
+        """Mentions of a name as it stands, else without the qualifier of a namesake."""
+        key = name, passage.id
+        if key not in self.found:
+            text, base = self.contents[passage.id], split_qualifier(name).base
+            found = mentions(name, text)
+            self.found[key] = found or (mentions(base, text) if base != name else ())
+        return self.found[key]
 
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
         """Whether a part of an item is a placeholder or a guess; the item is dropped for it."""
@@ -133,11 +163,10 @@ class _Check:
             cited = "".join(f"[{label}]" for label in draft.passages if label in self.passages)
             self.drop("entity", name, f"not found in {cited or 'any passage'}")
             return None
-        support = "\n".join(self.by_id[each.passage].content for each in evidence)
-        is_guess = is_hedged(draft.type) or is_placeholder(draft.type)
+        support = "\n".join(self.contents[each.passage] for each in evidence)
         return Entity(
             name=name,
-            type="" if is_guess else draft.type,
+            type="" if is_hedged(draft.type) or _NO_TYPE.fullmatch(draft.type) else draft.type,
             attributes=tuple(a for a in draft.attributes if self.is_supported(name, a, support)),
             aliases=self.aliases(name, evidence),
             evidence=evidence,
@@ -147,7 +176,7 @@ class _Check:
         item = f"{name}: {attribute}"
         if self.is_no_knowledge("attribute", item, attribute):
             return False
-        supported = supports_phrase(attribute.partition(": ")[2] or attribute, support)
+        supported = supports_phrase(attribute.partition(": ")[2] or attribute, support, name)
         if not supported:
             self.drop("attribute", item, "its passages do not say so")
         return supported
@@ -167,18 +196,18 @@ class _Check:
         if is_hedged(draft.relation):
             self.drop("relation", item, "a guess", "hedged")
             return None
-        passages = chain(*self.in_order(draft.passages))
-        found = ((p, _mentions(head, p), _mentions(tail, p)) for p in passages)
-        evidence = next((_quote(*each) for each in found if each[1] and each[2]), ())
+        evidence = self.relation_evidence(head, tail, draft.passages)
         if not evidence:
             every = self.passages.values()
-            missing = [f'"{e}"' for e in (head, tail) if not any(_mentions(e, p) for p in every)]
+            missing = [
+                f'"{e}"' for e in (head, tail) if not any(self.mentions(e, p) for p in every)
+            ]
             reason = f"{' and '.join(missing)} not found in any passage" if missing else ""
             self.drop("relation", item, reason or "no single passage mentions both ends")
             return None
         time = draft.time
         is_dated = time is not None and any(
-            mentions(time, self.by_id[each.passage].content) for each in evidence
+            mentions(time, self.contents[each.passage]) for each in evidence
         )
         return Relation(
             head=head,
@@ -189,19 +218,28 @@ class _Check:
             evidence=evidence,
         )
 
+    def relation_evidence(self, head: str, tail: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
+        """Quotes from a few passages that mention both ends: the cited ones, else any other."""
+        for group in self.in_order(cited):
+            found = ((p, self.mentions(head, p), self.mentions(tail, p)) for p in group)
+            quotes = [_quote(*each) for each in found if each[1] and each[2]]
+            if quotes:
+                return tuple(chain(*quotes[:MAX_EVIDENCE]))
+        return ()
+
     def plain_name(self, name: str) -> str:
         """The name without its qualifier, where neither the graph nor a passage carries that."""
         base, qualifier = split_qualifier(name)
         if not qualifier or name in self.known:
             return name
-        texts = (passage.content for passage in self.passages.values())
+        texts = self.contents.values()
         is_stated = any(mentions(base, text) and supports_phrase(qualifier, text) for text in texts)
         return name if is_stated else base
 
     def entity_evidence(self, name: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
         """The first mention in each of a few passages: the cited ones, else any that have one."""
         for group in self.in_order(cited):
-            found = [(p.id, spans[0]) for p in group if (spans := _mentions(name, p))]
+            found = [(p.id, spans[0]) for p in group if (spans := self.mentions(name, p))]
             if found:
                 return tuple(
                     Evidence(passage=id, start=span.start, end=span.end)
@@ -215,12 +253,6 @@ class _Check:
             [self.passages[label] for label in cited if label in self.passages],
             [passage for label, passage in self.passages.items() if label not in cited],
         )
-
-
-def _mentions(name: str, passage: Passage) -> tuple[Mention, ...]:
-    """Mentions of a name as it stands, else without the qualifier that tells namesakes apart."""
-    found = mentions(name, passage.content)
-    return found or mentions(split_qualifier(name).base, passage.content)
 
 
 def _quote(

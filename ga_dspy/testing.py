@@ -136,6 +136,16 @@ def scripted_lm(script: Script) -> dspy.LM:
     )
 
 
+def asked_fields(prompt: str) -> list[str]:
+    """The output fields that a prompt of `PlainAdapter`, or of an adapter of DSPy's, asks for."""
+    _, plain, form = prompt.rpartition("Reply in this form:")
+    if plain:
+        form = form.partition("[[ ## completed ## ]]")[0]
+        return re.findall(r"^\[\[ ## (\w+) ## \]\]", form, re.MULTILINE)
+    listed = prompt.partition("output fields are")[2]
+    return re.findall(r"^\d+\. `(\w+)`", listed, re.MULTILINE)
+
+
 def _prompt_of(request: Request) -> str:
     system = request.system
     parts = [system if isinstance(system, str) else "".join(p.text for p in system or ())]

@@ -1,4 +1,6 @@
-"""Text: its cost in tokens, its words and their normal forms, and which names stand in it.
+"""Text: its cost in tokens, the normal forms of its names, and which known names stand in it.
+
+The face of `ga_dspy.terms` (words, sentences) and `ga_dspy.mentions` (where a phrase stands).
 
 Names are compared in three normal forms. `fold` drops case and accents, and `fold_words`
 punctuation too: for finding words in a text. `normalise` also drops articles and possessives, and
@@ -9,13 +11,26 @@ their own, `ga_dspy.eval.normalise`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import dropwhile, pairwise
-from typing import Final, Literal, NamedTuple
+from itertools import dropwhile
+from typing import Final
 
-from rapidfuzz.fuzz import ratio
+from ga_dspy.mentions import Mention as Mention
+from ga_dspy.mentions import Rung as Rung
+from ga_dspy.mentions import mentions as mentions
+from ga_dspy.mentions import supports_phrase as supports_phrase
+from ga_dspy.terms import ARTICLES as ARTICLES
+from ga_dspy.terms import CONNECTORS as CONNECTORS
+from ga_dspy.terms import DATE_WORDS as DATE_WORDS
+from ga_dspy.terms import FUNCTION_WORDS as FUNCTION_WORDS
+from ga_dspy.terms import MONTHS as MONTHS
+from ga_dspy.terms import STOPWORDS as STOPWORDS
+from ga_dspy.terms import Word as Word
+from ga_dspy.terms import fold as fold
+from ga_dspy.terms import fold_words as fold_words
+from ga_dspy.terms import sentences as sentences
+from ga_dspy.terms import words as words
 
 # --- Tokens
 
@@ -45,36 +60,6 @@ def estimate_tokens(text: str) -> int:
     return round(count * _SCALE)
 
 
-# --- Lists of words, in lower case
-
-ARTICLES: Final = frozenset(("the", "a", "an"))
-CONNECTORS: Final = frozenset("of the de la le van von du der and for in at on".split())
-"""Small words inside names."""
-
-MONTHS: Final = frozenset(
-    "january february march april may june july august september october november december".split()
-)
-DATE_WORDS: Final = MONTHS | frozenset(
-    "jan feb mar apr jun jul aug sep sept oct nov dec bc ad ce bce".split()
-)
-FUNCTION_WORDS: Final = ARTICLES | frozenset(
-    """
-    of in on at by for from to with and or as is was are were be been being has have had his her
-    its their he she it they that this these those who which s during into after before
-    """.split()
-)
-"""Words that a passage need not repeat to support a phrase."""
-
-STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | frozenset(
-    """
-    about all also although another any because both but can could did do does each either ever him
-    how however i if itself many may me more most much my name no nor not one only other our out
-    over same should so some such than them then there through too under until up us very we what
-    when where whether while whom whose why will within would yes you
-    """.split()
-)
-"""Words that say nothing of what a question asks for."""
-
 _NAMES_TOO: Final = frozenset(
     """
     been being ever him i itself me much my nor out same should so them too us very whether whom
@@ -94,32 +79,6 @@ _OPENING_WORDS: Final = (STOPWORDS - _NAMES_TOO) | MONTHS | _NUMBERS_AND_TIMES
 # --- Normal forms
 
 
-def fold(text: str) -> str:
-    """Case, accents and compatibility forms removed.
-
-    >>> fold("Čapek’s Ünique")
-    'capek’s unique'
-    """
-    return text.lower() if text.isascii() else _without_accents(text).casefold()
-
-
-def _without_accents(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text)
-    return "".join(c for c in decomposed if not unicodedata.combining(c))
-
-
-def fold_words(text: str) -> str:
-    """The words of a folded text, with one space between them.
-
-    >>> fold_words("St. Louis, Missouri")
-    'st louis missouri'
-    """
-    return " ".join(_WORD.findall(fold(text).replace("_", " ")))
-
-
-_LETTERS: Final = str.maketrans(
-    dict(zip("øłđæœþðı&", ("o", "l", "d", "ae", "oe", "th", "d", "i", " and "), strict=True))
-)
 _APOSTROPHE: Final = re.compile(r"[’‘`´ʼ]")
 _POSSESSIVE: Final = re.compile(r"(?<=\w)'s\b|'")
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -129,7 +88,6 @@ _INITIALS: Final = re.compile(r"\b[^\W\d_](?: [^\W\d_]\b)+")
 _ARTICLE: Final = re.compile(r"\A(?:the|an?) (?=.)")
 
 
-@lru_cache(maxsize=65536)
 def normalise(name: str) -> str:
     """The form in which two spellings of one name are equal.
 
@@ -139,8 +97,14 @@ def normalise(name: str) -> str:
     >>> normalise("The Beyoncé’s"), normalise("U. S."), normalise("J.K. Rowling")
     ('beyonce', 'us', 'jk rowling')
     """
-    text = unicodedata.normalize("NFKC", name).casefold()
-    text = _without_accents(text.translate(_LETTERS))
+    return _normalised(name) if len(name) > _LONG_NAME else _known_normalised(name)
+
+
+_LONG_NAME: Final = 200
+
+
+def _normalised(name: str) -> str:
+    text = fold(name).replace("&", " and ")
     text = _POSSESSIVE.sub("", _APOSTROPHE.sub("'", text))
     text = _POINT.sub(" ", _THOUSANDS.sub("", text))
     text = " ".join(_MARK.sub(" ", text).split())
@@ -148,46 +112,15 @@ def normalise(name: str) -> str:
     return _ARTICLE.sub("", text) or " ".join(name.casefold().split())
 
 
-# --- Words and sentences with their places
-
-_WORD: Final = re.compile(r"\w+")
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|\n+")
+_known_normalised = lru_cache(maxsize=16384)(_normalised)
 
 
-class Word(NamedTuple):
-    """A word as written and folded, with its place: characters `start` to `end` (exclusive)."""
-
-    text: str
-    folded: str
-    start: int
-    end: int
-
-    @property
-    def proper(self) -> bool:
-        """Whether the word may be part of a name: it has a capital, or is a number."""
-        return not self.text[0].islower()
-
-
-@lru_cache(maxsize=4096)
-def words(text: str) -> tuple[Word, ...]:
-    """The words of a text.
-
-    >>> words("Red Lodge")[1]
-    Word(text='Lodge', folded='lodge', start=4, end=9)
-    """
-    return tuple(Word(m[0], fold(m[0]), m.start(), m.end()) for m in _WORD.finditer(text))
+# --- Words and their places
 
 
 def name_words(text: str) -> tuple[Word, ...]:
     """The words of a text, cut at underscores too, as links and file names have them."""
     return words(text.replace("_", " "))
-
-
-@lru_cache(maxsize=1024)
-def sentences(text: str) -> tuple[tuple[int, int], ...]:
-    """The sentences of a text as character spans; a line break ends one too."""
-    cuts = [0, *(m.end() for m in _SENTENCE_END.finditer(text)), len(text)]
-    return tuple((a, a + len(text[a:b].rstrip())) for a, b in pairwise(cuts) if text[a:b].strip())
 
 
 def places(sought: Sequence[str], there: Sequence[str]) -> list[int]:
@@ -231,118 +164,6 @@ def longest_matches(
         if end:
             yield start, end
             free = end
-
-
-# --- Where does a text mention a phrase? Spans are found here and never claimed by an LM.
-
-FUZZY_THRESHOLD = 90.0
-FUZZY_LENGTH = 8
-MAX_MENTIONS = 20
-
-Rung = Literal["exact", "normalised", "fuzzy"]
-
-
-class Mention(NamedTuple):
-    """Where a phrase stands: characters `start` to `end` (exclusive), and how it was found."""
-
-    start: int
-    end: int
-    rung: Rung
-
-
-@lru_cache(maxsize=65536)
-def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
-    """Every place where a text mentions a phrase, by the first rung that finds any.
-
-    1. exact: the same words in the same order, spelled the same;
-    2. normalised: the same words in the same order once folded, whatever the punctuation between
-       them, without a leading article;
-    3. fuzzy: the window of as many words (one more or fewer) whose spelling is nearest and
-       reaches `FUZZY_THRESHOLD` of 100, for phrases of at least `FUZZY_LENGTH` letters; numbers
-       in it must be equal. Dates match in any order, and a phrase without a name or number ("her
-       father's church") where all its content words stand close together ("the church of her
-       father").
-
-    >>> mentions("the red lodge", "Red Lodge is a city.")
-    (Mention(start=0, end=9, rung='normalised'),)
-    >>> mentions("Billings", "Red Lodge is a city.")
-    ()
-    """
-    sought = [word.folded for word in words(phrase)]
-    while len(sought) > 1 and sought[0] in ARTICLES:
-        sought = sought[1:]
-    if not sought:
-        return ()
-    there = words(text)
-    if found := places(sought, [word.folded for word in there])[:MAX_MENTIONS]:
-        spans = [(there[i].start, there[i + len(sought) - 1].end) for i in found]
-        return tuple(
-            Mention(a, b, "exact" if text[a:b] == phrase else "normalised") for a, b in spans
-        )
-    loose = _fuzzy(sought, there) or _any_order(phrase, sought, there)
-    return (Mention(*loose, "fuzzy"),) if loose else ()
-
-
-def _fuzzy(sought: list[str], there: tuple[Word, ...]) -> tuple[int, int] | None:
-    joined, numbers = " ".join(sought), _numbers(sought)
-    if len(joined) < FUZZY_LENGTH:
-        return None
-    scored = []
-    for size in {max(1, len(sought) - 1), len(sought), len(sought) + 1}:
-        for i in range(len(there) - size + 1):
-            window = [word.folded for word in there[i : i + size]]
-            score = ratio(joined, " ".join(window), score_cutoff=FUZZY_THRESHOLD)
-            if score and _numbers(window) == numbers:
-                scored.append((-score, there[i].start, there[i + size - 1].end))
-    return min(scored)[1:] if scored else None
-
-
-def _numbers(folded: list[str]) -> list[str]:
-    return sorted(word for word in folded if any(c.isdigit() for c in word))
-
-
-def _any_order(phrase: str, sought: list[str], there: tuple[Word, ...]) -> tuple[int, int] | None:
-    is_date = all(word.isdigit() or word in DATE_WORDS for word in sought)
-    is_name = re.search(r"\b[A-Z0-9]", phrase) is not None
-    content = [word for word in sought if word not in FUNCTION_WORDS]
-    if len(content) < 2 or (is_name and not is_date):
-        return None
-    reach = len(content) + (1 if is_date else 4)
-    for i in range(len(there)):
-        window = there[i : i + reach]
-        hits = [next((w for w in window if _same_word(w.folded, c)), None) for c in content]
-        if None not in hits and window[0] in hits:
-            return min(w.start for w in hits if w), max(w.end for w in hits if w)
-    return None
-
-
-def _same_word(one: str, other: str) -> bool:
-    """Whether two folded words are equal, or forms of one word: "sang in church", "churches"."""
-    if one == other:
-        return True
-    short, long = sorted((one, other), key=len)
-    if len(short) < 4 or short.isdigit() or long.isdigit():
-        return False
-    return long.startswith(short) or (len(short) >= 6 and short[:5] == long[:5])
-
-
-def supports_phrase(phrase: str, text: str) -> bool:
-    """Does a text carry a descriptive phrase: all its names and numbers, half of its words?
-
-    >>> supports_phrase("sang in church", "After singing in church as a child, she left.")
-    True
-    >>> supports_phrase("sang in Detroit", "After singing in church as a child, she left.")
-    False
-    """
-    there = {word.folded for word in words(text)}
-    content = [word for word in words(phrase) if word.folded not in FUNCTION_WORDS]
-    if not content:
-        return bool(mentions(phrase, text))
-    for word in content[1:] if phrase[:1].isupper() else content:
-        if (word.text[0].isupper() or word.text[0].isdigit()) and word.folded not in there:
-            return False
-    held = sum(any(_same_word(word.folded, other) for other in there) for word in content)
-    return 2 * held >= len(content)
 
 
 # --- Names in text, found by spelling alone: title aliases, first subjects, capitalised runs

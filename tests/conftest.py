@@ -48,6 +48,18 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """A file beside the checkout, by its path in the folder of shared files."""
+
+    def find(path: str) -> Path:
+        if not (file := DATA.parent / path).is_file():
+            pytest.skip(f"there is no {file}")
+        return file.resolve()
+
+    return find
+
+
+@pytest.fixture(scope="session")
 def command() -> Callable[..., subprocess.CompletedProcess[str]]:
     """`ga-dspy` with these arguments, run in a folder; in this process, which saves its start."""
     from ga_dspy.cli import main

@@ -20,7 +20,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import ProtocolMismatch, RunProgress
 from ga_dspy.graphrag.build import build_graph
 from ga_dspy.programs import GraphAnchor
-from ga_dspy.programs.program import PROMPT_TOKENS
+from ga_dspy.programs.program import ANSWER_TOKENS
 from ga_dspy.retrieval import Index
 
 ROOT = Path(__file__).parents[1]
@@ -84,9 +84,11 @@ def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
     assert made["vanilla-rag"].settings()["k"] == 50
     assert made["graph-anchor"].settings()["max_steps"] == 12
     assert made["one-step"].settings()["max_steps"] == 1
-    assert {p.settings()["passage_tokens"] for p in made.values()} == {5000 - PROMPT_TOKENS}
+    assert {p.settings()["passage_tokens"] for p in made.values()} == {5000 - ANSWER_TOKENS}
     left_out = {m.name for m in methods("depths,steps,graphrag")} | {"closed-book"}
     assert made.keys() == METHODS.keys() - left_out
+    by_group = [e.name for e in entrants("graph-use", tokens=5000)]
+    assert by_group == [m.name for m in methods("graph-use")] != []
 
 
 def test_graphrag_takes_part_where_there_are_graphs(ground: Ground, tmp_path: Path) -> None:

@@ -161,6 +161,14 @@ def test_table_2_is_in_the_papers_order_and_needs_an_ablation() -> None:
     assert not missing.rows and "ablations" in missing.needs
 
 
+def test_what_the_graph_is_used_for_stands_below_the_plain_program_and_needs_such_a_run() -> None:
+    names = ("all-uses", "graph-anchor", "two-queries", "no-graph")
+    found = t.graph_use(runs(*map(made, names)))
+    assert methods(found) == [*("GraphAnchor", "two queries a step", "all three uses of the graph")]
+    missing = t.graph_use(runs(made("graph-anchor"), made("vanilla-rag"), made("no-graph")))
+    assert not missing.rows and "--programs graph-use" in missing.needs
+
+
 def test_table_3_counts_where_questions_ended_and_those_that_failed() -> None:
     ended = [result(1, "Paris", steps=1), result(2, "x", steps=4), result(3, None)]
     found = t.table_3(runs(made("graph-anchor", ended, steps=4), made("vanilla-rag")))
@@ -269,6 +277,13 @@ def test_evidence_is_blank_where_a_method_makes_no_graph_and_zero_where_it_found
     assert columns(shown)["Graph recall"] == columns(shown)["Graph precision"] == 25.0
     assert columns(shown)["Chain recall"] == 0.0
     assert columns(shown, 1)["Graph recall"] is columns(shown, 1)["Chain recall"] is None
+
+
+def test_answers_that_the_graph_chains_are_counted_beside_those_a_passage_carries() -> None:
+    said = ("chained", "quoted", False)
+    results = [result(n, "x", supported=how) for n, how in enumerate(said, 1)]
+    shown = columns(t.evidence(runs(made("graph-anchor", results))))
+    assert (shown["Supported"], shown["Chained"]) == (66.67, 33.33)
 
 
 def test_a_hit_counts_at_the_last_step_without_yes_no_questions() -> None:
@@ -434,7 +449,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 18
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")

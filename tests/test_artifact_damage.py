@@ -23,6 +23,7 @@ from ga_dspy.artifact import (
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
 from ga_dspy.programs.calls import Conversation
+from ga_dspy.programs.program import State
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -185,6 +186,11 @@ def first_fields(manifest: dict[str, Any]) -> Any:
     return manifest["predictors"][0]["fields"]
 
 
+def field(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in first_fields(manifest) if f["name"] == name)
+    return found
+
+
 def state_fields(state: dict[str, Any]) -> Any:
     return state["read"]["signature"]["fields"]
 
@@ -195,12 +201,12 @@ FIELDS: dict[str, tuple[str, Change, str]] = {
     "dropped": ("manifest.json", lambda m: first_fields(m).pop(), "('question', "),
     "retyped": (
         "manifest.json",
-        lambda m: first_fields(m)[6].update(type="str"),
+        lambda m: field(m, "additions").update(type="str"),
         "('output additions: str',), the code has ('output additions: GraphProposal',)",
     ),
     "on the other side": (
         "manifest.json",
-        lambda m: first_fields(m)[5].update(kind="output"),
+        lambda m: field(m, "feedback").update(kind="output"),
         "('output feedback: str',), the code has ('input feedback: str',)",
     ),
     "renamed in the state": (
@@ -331,9 +337,9 @@ class Own(MultiHopProgram):
     def settings(self) -> dict[str, Any]:
         return {"k": self.k, "hints": self.hints}
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         yield from ()
-        return dspy.Prediction(answer=question)
+        return dspy.Prediction(answer=state.question)
 
 
 def test_a_program_of_an_app_is_saved_once_it_is_registered(

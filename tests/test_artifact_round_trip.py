@@ -19,8 +19,9 @@ from dspy.adapters.baml_adapter import BAMLAdapter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga_dspy.artifact import Recipe, Score, Scores, load, save, show, verify
+from ga_dspy.artifact import ArtifactError, Recipe, Score, Scores, load, save, show, verify
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.testing import scripted_lm
@@ -46,8 +47,14 @@ READ_ON = {
     "candidate": "Montana",
     "next_query": "",
 }
-ANSWER = {"verdict": "answered", "cited": "2", "answer": "Montana"}
-ADAPTERS = (dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.XMLAdapter)
+ANSWER = {
+    "links": "seat of [1], state [2]",
+    "verdict": "answered",
+    "cited": "2",
+    "answer": "Montana",
+    "guess": "",
+}
+ADAPTERS = (dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.XMLAdapter, PlainAdapter)
 
 
 def search(query: str, k: int) -> list[Passage]:
@@ -83,7 +90,7 @@ def prompts(program: MultiHopProgram, adapter: Any) -> list[str]:
     """Every byte an LM receives from each predictor, demos and all."""
     seen = []
     for _, predictor in program.named_predictors():
-        lm = scripted_lm([READ | ANSWER | {"notes": "none", "verdict": "answered"}])
+        lm = scripted_lm([READ | ANSWER | {"notes": "none"}])
         inputs = {field: f"the {field}" for field in predictor.signature.input_fields}
         with dspy.context(lm=lm, adapter=adapter):
             predictor(**inputs, lm=lm)
@@ -92,10 +99,13 @@ def prompts(program: MultiHopProgram, adapter: Any) -> list[str]:
 
 
 def programs() -> list[MultiHopProgram]:
-    made: list[MultiHopProgram] = [VanillaRAG(search, k=7, abstain=True)]
+    made: list[MultiHopProgram] = [VanillaRAG(search, k=7, abstain="quoted")]
     made += [GraphAnchor(search, fused=fused) for fused in (True, False)]
     made += [GraphAnchor(search, index="text", fused=fused) for fused in (True, False)]
     made += [GraphAnchor(search, index=None), GraphAnchor(search, answer_from="graph")]
+    made += [GraphAnchor(search, style="report", abstain="chained")]
+    lean: dict[str, Any] = {"answer_passages": "cited", "final_call": "when unsure"}
+    made += [GraphAnchor(search, queries=2, anchored=False, again_tokens=300, **lean)]
     return [*made, GraphAnchor(search, answer_from="passages", stop="judge+path")]
 
 
@@ -164,7 +174,26 @@ def test_a_loaded_program_answers(tmp_path: Path) -> None:
     loaded = load(tmp_path / "a", retriever=search)
     with dspy.context(lm=scripted_lm([READ, READ_ON, ANSWER])):
         prediction = loaded(question=QUESTION)
-    assert (prediction.answer, prediction.supported, len(prediction.steps)) == ("Montana", True, 2)
+    assert (prediction.answer, prediction.supported) == ("Montana", "chained")
+    assert len(prediction.steps) == 2
+
+
+class AnswerWithYear(dspy.Signature):
+    """Answer, and say since when."""
+
+    question: str = dspy.InputField()
+    passages: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    year: int = dspy.OutputField()
+
+
+def test_a_signature_of_one_s_own_is_passed_again_to_load_its_program(tmp_path: Path) -> None:
+    program = compiled(GraphAnchor(search, answer_with=AnswerWithYear))
+    path = save(program, tmp_path / "a")
+    loaded = load(path, retriever=search, answer_with=AnswerWithYear)
+    assert loaded.answer.signature.equals(program.answer.signature)
+    with pytest.raises(ArtifactError, match="predictor 'answer' was compiled with fields"):
+        load(path, retriever=search)
 
 
 def test_a_loaded_program_uses_the_lm_of_the_app(tmp_path: Path) -> None:

@@ -1,26 +1,82 @@
-"""The ladder under a reply: mended here, asked for anew, or failed by name."""
+"""Calls: what is mended, asked for anew or failed by name; any module; threads and asyncio."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import time
+from collections.abc import Generator, Mapping
+from typing import Any, Literal
 
 import dspy
 import pytest
 
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.passage import Passage
 from ga_dspy.programs import StepFailed
-from ga_dspy.programs.calls import Meter, ask, drive, salvage
-from ga_dspy.signatures import AnswerQuestion, JudgeSufficiency, ReadAndJudge
-from ga_dspy.testing import CutOff, Reply, scripted_lm
+from ga_dspy.programs.calls import (
+    Ask,
+    Grounded,
+    Meter,
+    Search,
+    adrive,
+    ask,
+    ask_grounded,
+    drive,
+)
+from ga_dspy.signatures import GraphProposal
+from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
+
+CHAT = dspy.ChatAdapter(use_json_adapter_fallback=False)
+
+
+class AnswerIt(dspy.Signature):
+    """Answer."""
+
+    question: str = dspy.InputField()
+    passages: str = dspy.InputField()
+    verdict: Literal["answered", "not in passages", "premise refuted"] = dspy.OutputField()
+    cited: str = dspy.OutputField()
+    answer: str = dspy.OutputField()
+
+
+class Read(dspy.Signature):
+    """Read and judge."""
+
+    question: str = dspy.InputField()
+    passages: str = dspy.InputField()
+    feedback: str = dspy.InputField(default="")
+    additions: GraphProposal = dspy.OutputField()
+    reasoning: str = dspy.OutputField()
+    judgement: Literal["sufficient", "insufficient"] = dspy.OutputField()
+    next_query: str = dspy.OutputField()
+
 
 GOOD = {"verdict": "answered", "cited": "1", "answer": "Montana"}
 INPUTS = {"question": "Where?", "graph": "(empty)", "passages": "[1] A\nB.", "candidate": ""}
+LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is a city in Montana.")
+TRUE = "Relations:\n1. Red Lodge -> is in -> Montana [1]"
+FALSE = f"{TRUE}\n2. Red Lodge -> is in -> Wyoming [1]"
+READ = {"additions": TRUE, "reasoning": "r", "judgement": "sufficient", "next_query": ""}
 
 
-def run(*script: Reply) -> tuple[dspy.Prediction, Meter, list[str]]:
+def run(
+    *script: Reply, module: Any = None, adapter: Any = CHAT, required: Any = None, **options: Any
+) -> tuple[dspy.Prediction, Meter, list[str]]:
     meter, lm = Meter(), scripted_lm(script)
-    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        reply = drive(ask("answer", dspy.Predict(AnswerQuestion), dict(INPUTS), meter))
+    module = module or dspy.Predict(AnswerIt)
+    with dspy.context(lm=lm, adapter=adapter):
+        reply = drive(ask("answer", module, INPUTS, meter, required=required, **options))
     return reply, meter, lm.engine.prompts
+
+
+def read(*script: Reply, module: Any = None, trace: Any = None, **options: Any) -> Grounded:
+    arguments = ("read", module or dspy.Predict(Read), {"question": "q", "passages": "[1]"})
+    with dspy.context(lm=scripted_lm(script), adapter=CHAT, trace=trace):
+        return drive(
+            ask_grounded(
+                *arguments, Meter(), {1: LODGE}, rounds=1, required=("judgement",), **options
+            )
+        )
 
 
 def test_a_good_reply_costs_one_call() -> None:
@@ -35,6 +91,7 @@ def test_a_good_reply_costs_one_call() -> None:
         '{"verdict": "ANSWERED", "cited": 1, "answer": "Montana"}',
         "<verdict>answered</verdict>\n<cited>1</cited>\n<answer>Montana</answer>",
         "[[ ## verdict ## ]]\n`answered`.\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana",
+        "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\n**Montana**",
     ],
 )
 def test_a_reply_in_another_form_is_mended_without_another_call(raw: str) -> None:
@@ -42,15 +99,109 @@ def test_a_reply_in_another_form_is_mended_without_another_call(raw: str) -> Non
     assert (reply.verdict, reply.answer, meter.calls) == ("answered", "Montana", 1)
 
 
+@pytest.mark.parametrize(
+    ("raw", "verdict", "cited"),
+    [
+        ("[[ ## verdict ## ]]\nyes\n[[ ## answer ## ]]\nMontana", "answered", ""),
+        ("verdict: who knows?\nanswer: Montana", "", ""),
+        ("Answer: Montana", "", ""),
+        ('{"answer": "Montana"}', "", ""),
+    ],
+)
+def test_only_required_fields_fail_a_reply(raw: str, verdict: str, cited: str) -> None:
+    reply, meter, _ = run(raw, required=("answer",))
+    assert (reply.verdict, reply.cited, reply.answer) == (verdict, cited, "Montana")
+    assert meter.calls == 1
+
+
+def test_a_reply_without_the_required_field_is_asked_for_anew_once() -> None:
+    reply, meter, _ = run("verdict: answered\ncited: 1", GOOD, required=("answer",))
+    assert (reply.answer, meter.calls) == ("Montana", 2)
+
+
 def test_prose_is_asked_for_anew_once() -> None:
     reply, meter, _ = run("I am not sure what you mean.", GOOD)
     assert (reply.answer, meter.calls) == ("Montana", 2)
 
 
-def test_an_output_that_was_cut_off_is_asked_for_anew_even_if_it_parses() -> None:
+THOUGHT = {
+    "json": (
+        dspy.JSONAdapter(),
+        '<think>{"verdict": "answered", "cited": "", "answer": "Salma Hayek"}</think>'
+        '{"verdict": "answered", "cited": "1", "answer": "Montana"}',
+    ),
+    "json, chat inside": (
+        dspy.JSONAdapter(),
+        "<think>answer: Salma Hayek</think>[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n"
+        "[[ ## answer ## ]]\nMontana",
+    ),
+    "xml": (
+        dspy.XMLAdapter(),
+        "<think><verdict>answered</verdict><answer>Salma Hayek</answer><cited></cited></think>"
+        "<verdict>answered</verdict><cited>1</cited><answer>Montana</answer>",
+    ),
+    "chat": (
+        CHAT,
+        "<think>\n[[ ## answer ## ]]\nSalma Hayek\n</think>\n[[ ## verdict ## ]]\nanswered\n"
+        "[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n[[ ## completed ## ]]",
+    ),
+    "none": (
+        None,
+        "<think>\n[[ ## answer ## ]]\nSalma Hayek\n</think>\n[[ ## verdict ## ]]\nanswered\n"
+        "[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n[[ ## completed ## ]]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", THOUGHT)
+def test_what_was_only_thought_is_no_answer_under_any_adapter(case: str) -> None:
+    adapter, raw = THOUGHT[case]
+    reply, _, _ = run(raw, raw, adapter=adapter, required=("answer",))
+    assert (reply.answer, reply.cited) == ("Montana", "1")
+
+
+def test_a_lone_surrogate_is_taken_out_of_a_reply_that_parsed() -> None:
+    raw = '{"verdict": "answered", "cited": "1", "answer": "Mont\\ud83dana"}'
+    assert run(raw, adapter=dspy.JSONAdapter())[0].answer == "Montana"
+
+
+def test_a_lone_surrogate_in_a_graph_line_costs_no_more_than_itself() -> None:
+    raw = (
+        '{"additions": "Relations:\\n1. Red Lodge -> is in -> Montana\\ud83d [1]", "reasoning":'
+        ' "", "judgement": "sufficient", "next_query": ""}'
+    )
+    with dspy.context(lm=scripted_lm([raw]), adapter=dspy.JSONAdapter()):
+        found = drive(
+            ask_grounded(
+                "read", dspy.Predict(Read), INPUTS, Meter(), {1: LODGE}, rounds=0,
+                required=("judgement",),
+            )
+        )  # fmt: skip
+    assert [relation.tail for relation in found.updates[0].relations] == ["Montana"]
+
+
+# --- Cut off at the token limit
+
+
+def test_an_output_that_was_cut_off_in_its_answer_is_asked_for_anew_even_if_it_parses() -> None:
     cut = "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMon"
-    reply, meter, _ = run(CutOff(cut), GOOD)
+    reply, meter, _ = run(CutOff(cut), GOOD, required=("answer",))
     assert (reply.answer, meter.calls) == ("Montana", 2)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n\n"
+        "[[ ## completed ## ]]",
+        "[[ ## answer ## ]]\nMontana\n\n[[ ## verdict ## ]]\nanswered\n\n[[ ## cited ## ]]\n1, ",
+        "[[ ## answer ## ]]\nMontana\n\n[[ ## verdict ## ]]\nansw",
+        '{"verdict": "answered", "cited": "1", "answer": "Montana"}',
+    ],
+)
+def test_a_reply_at_the_token_limit_that_has_the_answer_whole_is_used(whole: str) -> None:
+    reply, meter, _ = run(CutOff(whole), required=("answer",))
+    assert (reply.answer, meter.calls) == ("Montana", 1)
 
 
 def test_two_unusable_outputs_are_a_named_failure() -> None:
@@ -63,38 +214,309 @@ def test_two_outputs_cut_off_are_a_named_failure() -> None:
         run(CutOff("[[ ## verdict ## ]]\nansw"), CutOff("[[ ## verdict ## ]]\nansw"))
 
 
+# --- What fails on the way
+
+
 def test_an_error_of_the_endpoint_is_not_a_bad_reply() -> None:
     with pytest.raises(dspy.LMError):
         run(dspy.LMError("down"), GOOD)
 
 
+def test_the_meter_knows_whether_any_call_brought_a_reply() -> None:
+    meter, lm = Meter(), scripted_lm([dspy.LMError("down"), GOOD])
+    with dspy.context(lm=lm, adapter=CHAT):
+        with pytest.raises(dspy.LMError):
+            drive(ask("answer", dspy.Predict(AnswerIt), INPUTS, meter))
+        seen = [meter.answered]
+        drive(ask("answer", dspy.Predict(AnswerIt), INPUTS, meter))
+    assert ([*seen, meter.answered], meter.calls) == ([False, True], 2)
+
+
 @pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ("Insufficient.", "insufficient"),
-        ("**sufficient**", "sufficient"),
-        ("It is insufficient", "insufficient"),
-        ("not sufficient", None),
-        ("maybe", None),
-    ],
-)
-def test_a_judgement_is_read_for_what_it_says(said: str, read: str | None) -> None:
-    raw = f"reasoning: r\njudgement: {said}\ncandidate: \nnext_query: x"
-    reply = salvage(JudgeSufficiency, raw)
-    assert (reply and reply.judgement) == read
+    ("error", "named"),
+    [(dspy.LMError("down for an hour"), "down for an hour"), (TimeoutError("90 s"), "90 s"),
+     (CutOff("additions: x"), "cut off")],
+)  # fmt: skip
+def test_what_fails_while_faults_are_sent_back_costs_only_that(error: Any, named: str) -> None:
+    found = read({**READ, "additions": FALSE}, error, error)
+    assert [relation.tail for relation in found.updates[0].relations] == ["Montana"]
+    assert found.reply.judgement == "sufficient"
+    (failure,) = (str(item) for item in found.dropped if item.cause == "unreadable")
+    assert named in failure and "feedback" in failure
 
 
-def test_a_graph_is_salvaged_line_by_line() -> None:
-    raw = (
-        "additions:\nEntities:\n- Red Lodge (city) [1]\nRelations:\n1. Red Lodge -> in\n"
-        "reasoning: r\njudgement: sufficient\ncandidate: Montana\nnext_query:"
-    )
-    reply: Any = salvage(ReadAndJudge, raw)
-    assert [entity.name for entity in reply.additions.draft.entities] == ["Red Lodge"]
-    assert reply.additions.draft.relations == () and len(reply.additions.draft.skipped) == 1
+def test_an_error_of_the_first_attempt_is_raised() -> None:
+    with pytest.raises(dspy.LMError):
+        read(dspy.LMError("down"))
+
+
+@pytest.mark.parametrize("error", [RunAborted("spent"), KeyboardInterrupt("stop")])
+def test_what_ends_a_run_ends_it_in_a_feedback_call_too(error: BaseException) -> None:
+    def reply(prompt: str) -> Reply:
+        if "Wyoming" not in prompt:
+            return {**READ, "additions": FALSE}
+        raise error
+
+    with (
+        pytest.raises((type(error), dspy.LMError), match=str(error)),
+        dspy.context(lm=scripted_lm(reply), adapter=CHAT),
+    ):
+        drive(ask_grounded("read", dspy.Predict(Read), INPUTS, Meter(), {1: LODGE}, rounds=1))
+
+
+@pytest.mark.parametrize("nothing", ["No additions.", "-", "", "Nothing new."])
+def test_additions_that_hold_nothing_do_not_fail_a_step(nothing: str) -> None:
+    found = read({**READ, "additions": nothing})
+    assert found.reply.judgement == "sufficient"
+    assert found.updates[0].relations == ()
+
+
+# --- Any module in a predictor's place
+
+
+class Twice(dspy.Module):
+    """A module of two predictors with inputs of its own choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.think = dspy.Predict("question -> thought")
+        self.say = dspy.Predict("thought, passages -> answer, mood")
+
+    def forward(self, question: str, passages: str) -> dspy.Prediction:
+        thought = self.think(question=question).thought
+        return self.say(thought=thought, passages=passages)
+
+
+class Loose(Twice):
+    """The same, which takes whatever its predictors take."""
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:  # type: ignore[override]
+        assert inputs.keys() == {"question", "passages"}
+        return super().forward(**inputs)
+
+
+class More(AnswerIt):
+    """Answer, with more."""
+
+    hint: str = dspy.InputField(default="")
+    confidence: float = dspy.OutputField()
+
+
+def reply_by_field(prompt: str) -> Reply:
+    wanted = {"thought": "t", "answer": "Montana", "mood": "calm"}
+    return {name: wanted[name] for name in asked_fields(prompt)}
+
+
+@pytest.mark.parametrize("make", [Twice, Loose])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_module_of_several_calls_may_stand_for_a_predictor(make: Any, asynchronous: bool) -> None:
+    meter, lm = Meter(), scripted_lm(reply_by_field)
+    talk = ask("answer", make(), INPUTS, meter, required=("answer",), optional=("cited",))
+    with dspy.context(lm=lm, adapter=CHAT):
+        reply = asyncio.run(adrive(talk)) if asynchronous else drive(talk)
+    assert (reply.answer, reply.mood, reply.cited, meter.calls) == ("Montana", "calm", "", 2)
+
+
+def test_a_chain_of_thought_may_stand_for_a_predictor_and_its_reply_is_mended() -> None:
+    module = dspy.ChainOfThought(AnswerIt)
+    raw = "reasoning: Because.\nverdict: yes\ncited: 1\nanswer: **Montana**"
+    trace: list[Any] = []
+    with dspy.context(trace=trace):
+        reply, meter, _ = run(raw, module=module, required=("answer",))
+    assert (reply.answer, reply.verdict, reply.reasoning) == ("Montana", "answered", "Because.")
+    assert meter.calls == 1
+    assert [entry[0] for entry in trace] == module.predictors()
+
+
+def test_a_chain_of_thought_is_asked_for_graph_lines_and_traced_as_it_should_have_been() -> None:
+    module, trace = dspy.ChainOfThought(Read.delete("reasoning")), []  # type: ignore[var-annotated]
+    found = read({**READ, "additions": FALSE}, READ, module=module, trace=trace)
+    assert [relation.tail for relation in found.updates[1].relations] == ["Montana"]
+    ((predictor, inputs, clean),) = trace
+    assert predictor is module.predict
+    assert inputs["feedback"] == "" and "Wyoming" not in str(clean)
+
+
+def test_outputs_beyond_ours_stay_in_the_reply() -> None:
+    reply, _, prompts = run({**GOOD, "confidence": "0.5"}, module=dspy.Predict(More))
+    assert reply.confidence == 0.5
+    assert "graph" not in prompts[0]
+
+
+def test_a_text_will_do_for_additions() -> None:
+    signature = Read.with_updated_fields("additions", type_=str)
+    found = read(READ, module=dspy.Predict(signature))
+    assert [relation.tail for relation in found.updates[0].relations] == ["Montana"]
+
+
+def test_a_module_without_additions_adds_nothing() -> None:
+    found = read(READ, module=dspy.Predict(Read.delete("additions")))
+    assert found.updates[0].relations == ()
+
+
+class Wordless(dspy.Module):
+    """A module that gives back something else than a prediction."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self.given = given
+
+    def forward(self, question: str) -> Any:
+        return self.given
+
+
+@pytest.mark.parametrize("given", [dspy.Prediction(reply="x"), {"answer": "x"}, "x", None])
+def test_a_module_without_the_required_field_is_an_input_error(given: Any) -> None:
+    with pytest.raises(InputError, match="answer") as caught:
+        run(module=Wordless(given), required=("answer",))
+    assert "answer step" in caught.value.found and caught.value.remedy
+
+
+def test_a_config_is_sent_with_every_call_and_a_second_attempt_is_still_fresh() -> None:
+    sent = []
+
+    class Noting(dspy.Predict):
+        def forward(self, **arguments: Any) -> dspy.Prediction:
+            sent.append(dict(arguments.get("config", {})))
+            return super().forward(**arguments)
+
+    with dspy.context(lm=scripted_lm(["Hm.", GOOD]), adapter=CHAT):
+        talk = ask("answer", Noting(AnswerIt), INPUTS, Meter())
+        drive(talk, config={"temperature": 0.7, "max_tokens": 50})
+    assert sent[0] == {"temperature": 0.7, "max_tokens": 50}
+    assert sent[1] == {"temperature": 1.0, "max_tokens": 50, "rollout_id": 1}
+
+
+def test_a_config_is_kept_from_a_module_that_takes_none() -> None:
+    with dspy.context(lm=scripted_lm(reply_by_field), adapter=CHAT):
+        talk = ask("answer", Twice(), INPUTS, Meter(), required=("answer",))
+        assert drive(talk, config={"temperature": 0.7}).answer == "Montana"
+
+
+# --- Threads and asyncio
 
 
 def test_every_call_is_counted_and_its_tokens_reported() -> None:
     _, meter, prompts = run("Hm.", GOOD)
     assert meter.calls == len(prompts) == 2
     assert meter.tokens > 200
+
+
+async def longest_block(work: Any) -> float:
+    """The longest time for which the event loop stood still, in seconds."""
+    worst, ended = 0.0, False
+
+    async def probe() -> None:
+        nonlocal worst
+        while not ended:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            worst = max(worst, time.perf_counter() - before)
+
+    probing = asyncio.create_task(probe())
+    await work
+    ended = True
+    await probing
+    return worst
+
+
+def test_the_event_loop_goes_on_while_a_conversation_works() -> None:
+    def talk() -> Generator[Search, Any, int]:
+        total = 0
+        for _ in range(3):
+            yield Search(lambda query, k: [], "q", 1)
+            for number in range(2_000_000):  # a fraction of a second
+                total += number
+        return total
+
+    assert asyncio.run(longest_block(adrive(talk()))) < 0.05
+
+
+def test_a_cancelled_task_closes_its_conversation() -> None:
+    closed = []
+
+    def talk() -> Generator[Search, Any, None]:
+        try:
+            yield Search(lambda query, k: [], "q", 1)
+            time.sleep(0.3)
+            yield Search(lambda query, k: [], "q", 1)
+        finally:
+            closed.append(True)
+
+    async def cancel(after: float) -> None:
+        task = asyncio.create_task(adrive(talk()))
+        await asyncio.sleep(after)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel(0.1))
+    assert closed == [True]
+
+
+def test_a_conversation_that_waits_is_closed_when_its_task_is_cancelled() -> None:
+    closed = []
+
+    class Slow:
+        def __call__(self, query: str, k: int) -> list[Passage]:
+            raise AssertionError
+
+        async def acall(self, query: str, k: int) -> list[Passage]:
+            await asyncio.sleep(60)
+            return []
+
+    def talk() -> Generator[Search, Any, None]:
+        try:
+            yield Search(Slow(), "q", 1)
+        finally:
+            closed.append(True)
+
+    async def cancel() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(adrive(talk()), 0.1)
+
+    asyncio.run(cancel())
+    assert closed == [True]
+
+
+def test_the_settings_of_the_caller_hold_while_a_conversation_works() -> None:
+    seen = []
+
+    def talk() -> Generator[Search, Any, None]:
+        seen.append(dspy.settings.lm)
+        dspy.settings.trace.append("seen")
+        yield Search(lambda query, k: [], "q", 1)
+        seen.append(dspy.settings.lm)
+
+    trace: list[Any] = []
+    with dspy.context(lm="mine", trace=trace):
+        asyncio.run(adrive(talk()))
+    assert (seen, trace) == (["mine", "mine"], ["seen"])
+
+
+@pytest.mark.parametrize("anchors", [(), ("Red Lodge",)])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_anchors_are_passed_on_where_there_are_any(
+    anchors: tuple[str, ...], asynchronous: bool
+) -> None:
+    heard: list[Mapping[str, Any]] = []
+
+    class Listening:
+        def __call__(self, query: str, k: int, **more: Any) -> list[Passage]:
+            heard.append(more)
+            return [LODGE]
+
+        async def acall(self, query: str, k: int, **more: Any) -> list[Passage]:
+            heard.append({**more, "async": True})
+            return [LODGE]
+
+    search = Search(Listening(), "q", 1, anchors=anchors)
+    found = asyncio.run(search.arun()) if asynchronous else search.run()
+    assert found == [LODGE]
+    expected: dict[str, Any] = {"anchors": anchors} if anchors else {}
+    assert heard == [{**expected, "async": True} if asynchronous else expected]
+
+
+def test_a_request_for_a_call_shows_its_config() -> None:
+    request = Ask("answer", dspy.Predict(AnswerIt), {}, Meter(), 1, {"temperature": 0.2, "n": 1})
+    assert request.arguments["config"] == {"temperature": 1.0, "rollout_id": 1, "n": 1}

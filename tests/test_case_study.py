@@ -85,7 +85,7 @@ def test_the_queries_and_the_answer_are_those_of_the_paper() -> None:
     prediction = replayed()
     assert [step.query for step in prediction.steps] == [QUESTION, NEXT]
     assert [step.judgement for step in prediction.steps] == ["insufficient", "sufficient"]
-    assert (prediction.answer, prediction.supported) == ("Katy Perry", True)
+    assert (prediction.answer, prediction.supported) == ("Katy Perry", "chained")
 
 
 def test_the_graph_is_that_of_the_paper_after_each_step() -> None:

@@ -343,6 +343,149 @@ def test_questions_without_paragraphs_are_refused() -> None:
         rename_rows([{"question": "Who was Ludo Hasek?", "answer": "a singer"}], "bamboogle", 3)
 
 
+# --- Readers can still follow: common nouns stay, misspelt and lower-case names keep their owner.
+
+
+HARBOUR = hotpot(
+    "Who designed the harbour of Kremsau?",
+    "Otakar Hasek",
+    ("Kremsau", ["Kremsau is a town.", " Otakar Hasek designed the harbour of Kremsau."]),
+    ("Otakar Hasek", ["Otakar Hasek (born 1901) was a painter, and drew Adventure's End."]),
+    ("Adventure's End", ["Adventure's End is a film about Ludovic Bohm."]),
+)
+
+
+def asked(question: str, row: Row = HARBOUR) -> tuple[str, Row]:
+    copied = renamed({**row, "question": question})
+    return copied["question"], copied
+
+
+@pytest.mark.parametrize(
+    ("question", "owner"),
+    [
+        ("Who drew Advernture's End?", "Adventure's End"),
+        ("Who drew adventure's end?", "Adventure's End"),
+        ("Is Otakra Hasek from Kremsau?", "Otakar Hasek"),
+        ("Is Otakar Hašk a painter?", "Otakar Hasek"),
+        ("is otakar hasek a painter", "Otakar Hasek"),
+        ("Where did Otakar Hasek paint?", "Otakar Hasek"),
+    ],
+)
+def test_a_misspelt_or_lower_case_name_follows_its_owner(question: str, owner: str) -> None:
+    text, copied = asked(question)
+    titles = [title for title, _ in HARBOUR["context"]]
+    new = copied["context"][titles.index(owner)][0]
+    assert normalise(new) in normalise(text)
+
+
+@pytest.mark.parametrize("initials", ["O. Hasek", "O Hasek", "O.J. Hasek", "o. hasek"])
+def test_initials_begin_as_the_new_given_name_does(initials: str) -> None:
+    text, copied = asked(f"is {initials} a painter")
+    given, surname = copied["context"][1][0].split()
+    assert normalise(text).split()[1][0] == given[0].lower()
+    assert surname.lower() in text.lower()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the capital of Kremsau?",
+        "Which river runs through Kremsau, and does Hasek like violins?",
+        "Which painter designed the reggae festival of Kremsau?",
+    ],
+)
+def test_common_nouns_of_a_question_stay(question: str) -> None:
+    text, _ = asked(
+        question,
+        hotpot(
+            "",
+            "Otakar Hasek",
+            ("Kremsau", ["Kremsau has a Capital Bank, a Reggae House and a Violin Museum."]),
+            ("Otakar Hasek", ["Otakar Hasek (born 1901) was a painter from Kremsau."]),
+        ),
+    )
+    kept = [word for word in re.findall(r"\b[a-z]+\b", question) if word != "s"]
+    assert [word for word in re.findall(r"\b[a-z]+\b", text) if word != "s"] == kept
+
+
+@pytest.mark.parametrize("noun", ["plasma weapon", "violin", "black hole"])
+def test_a_title_that_its_own_paragraph_writes_small_is_no_name(noun: str) -> None:
+    row = hotpot(
+        f"What does a {noun} need?",
+        "Otakar Hasek",
+        (noun.capitalize(), [f"A {noun} needs power.", f" Otakar Hasek built a {noun}."]),
+        ("Otakar Hasek", ["Otakar Hasek (born 1901) was a painter."]),
+    )
+    copied = renamed(row)
+    assert copied["context"][0][0] == noun.capitalize()
+    assert copied["question"] == row["question"]
+
+
+@pytest.mark.parametrize(
+    "answer", ["Green Bay", "World War II", "Revolution Studios", "Queen's University", "War/Dance"]
+)
+def test_a_name_made_of_common_words_is_renamed_where_it_is_the_answer(answer: str) -> None:
+    row = hotpot(
+        "Where does Ludo Hasek work?",
+        answer,
+        ("Ludo Hasek", [f"Ludo Hasek (born 1961) is known for {answer}.", " He paints a bay."]),
+    )
+    result = rename_rows([row], "hotpotqa", 3)
+    (copied,) = result.rows
+    assert copied["answer"] != answer
+    assert copied["answer"] in copied["context"][0][1][0]
+    assert result.report.unchanged == {}
+
+
+def test_a_part_of_a_title_is_renamed_wherever_its_row_uses_it_as_a_name() -> None:
+    row = hotpot(
+        "Who made Hatchet II?",
+        "Ivo Brandl",
+        ("Hatchet II", ["Hatchet II is a film by Ivo Brandl.", " A hatchet is in it."]),
+        ("Ivo Brandl", ['Ivo Brandl (born 1970) made "Hatchet" and "Hatchet II".']),
+    )
+    copied = renamed(row)
+    assert "Hatchet" not in text_of(copied)
+    assert "A hatchet is in it" in text_of(copied)
+
+
+def test_a_bridge_that_cannot_be_followed_any_more_is_counted_and_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_bridge(row: Row, plan: Plan) -> Row:
+        copied = rename_row(row, plan)
+        return {**copied, "question": "Which town was the father born in?"}
+
+    whole = rename_rows([FAMILY], "hotpotqa", 3).report
+    assert (whole.followed_in_source, whole.followed_in_copy, whole.lost) == (1.0, 1.0, ())
+    monkeypatch.setattr(rename_module, "rename_row", without_bridge)
+    spoilt = rename_rows([FAMILY], "hotpotqa", 3).report
+    assert (spoilt.followed_in_source, spoilt.followed_in_copy, spoilt.lost) == (1.0, 0.0, ("q1",))
+
+
+def test_a_misspelt_name_that_was_left_is_a_bridge_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {**HARBOUR, "question": "Who drew Advernture's End?"}
+
+    def left(row: Row, plan: Plan) -> Row:
+        return {**rename_row(row, plan), "question": row["question"]}
+
+    monkeypatch.setattr(rename_module, "rename_row", left)
+    assert rename_rows([row], "hotpotqa", 3).report.lost == ("q1",)
+
+
+def test_an_ampersand_of_a_web_page_parts_words_as_any_other() -> None:
+    row = hotpot(
+        "Who made Tunnels and Trolls?",
+        "Ivo Brandl",
+        ("Tunnels &amp; Trolls", ["Tunnels & Trolls is a game by Ivo Brandl."]),
+        ("Ivo Brandl", ["Ivo Brandl (born 1970) made games of trolls in tunnels."]),
+    )
+    copied = renamed(row)
+    first, last = copied["context"][0][0].split(" &amp; ")
+    assert copied["context"][0][1][0].startswith(f"{first} & {last} is a game")
+    assert copied["question"] == f"Who made {first} and {last}?"
+
+
 LETTERS = st.sampled_from("abcdefghijklmnopqrstuvwxyz")
 NAMES = st.lists(LETTERS, min_size=4, max_size=8).map(lambda letters: "".join(letters).title())
 
@@ -511,6 +654,8 @@ def test_a_whole_real_file_loses_no_answer_and_leaks_no_name(file: str, data: Pa
     rows = [row for row in read_rows(data / file) if isinstance(row, dict)]
     report = rename_rows(rows, detect(data / file), 7).report
     assert report.leaks == 0
+    assert report.followed_in_copy >= 0.99 * report.followed_in_source > 0.5
+    assert "names" not in report.unchanged
     assert report.derivable_in_copy >= report.derivable_in_source
 
 

@@ -59,6 +59,7 @@ def test_the_summary_has_exactly_the_stated_keys(tmp_path: Path) -> None:
         *("joint_f1", "graph_precision", "graph_recall", "chain_precision", "chain_recall"),
         *(
             "supported",
+            "chained",
             "grounded_share",
             "faithful_share",
             "sufficiency",
@@ -213,7 +214,7 @@ def prediction(**changes: Any) -> dspy.Prediction:
     return dspy.Prediction(
         **{
             "answer": "Helena", "steps": steps, "passages": (LODGE, BATH, MONTANA),
-            "graph": GRAPH, "evidence": (link,), "supported": True, "usage": usage,
+            "graph": GRAPH, "evidence": (link,), "supported": "chained", "usage": usage,
             "calls": 3, "tokens": 175, **changes,
         }
     )  # fmt: skip
@@ -271,6 +272,20 @@ def test_supporting_facts_and_triples_are_scored_from_the_evidence_and_the_graph
     # The answer is right and half of the facts are told: joint F1 is 2/3; the failure counts 0.
     assert (measured["joint_f1"], measured["joint_em"]) == (33.33, 0.0)
     assert (measured["support_precision"], measured["supported"]) == (33.33, 50.0)
+
+
+def test_answers_that_the_graph_chains_are_counted_among_those_supported() -> None:
+    said = ("chained", "quoted", None, True)
+    results = [Result.from_prediction(EXAMPLE, prediction(supported=how)) for how in said]
+    assert [result.supported for result in results] == ["chained", "quoted", False, True]
+    measured = report(*results).measures()
+    assert (measured["supported"], measured["chained"]) == (75.0, 25.0)
+
+
+def test_a_program_that_does_not_say_what_supports_its_answer_is_not_measured_for_it() -> None:
+    told = {k: v for k, v in prediction().items() if k != "supported"}
+    measured = report(Result.from_prediction(EXAMPLE, dspy.Prediction(**told))).measures()
+    assert (measured["supported"], measured["chained"]) == (None, None)
 
 
 def test_a_failed_question_lowers_every_mean_and_is_listed() -> None:

@@ -12,7 +12,7 @@ import pytest
 from ga_dspy.arena.methods import METHODS, Method
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor
-from ga_dspy.testing import scripted_lm
+from ga_dspy.testing import asked_fields, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -51,7 +51,7 @@ def reply(prompt: str) -> Mapping[str, str]:
         "cited": "3",
         "answer": "Gilão",
     }
-    wanted = re.findall(r"`\[\[ ## (\w+) ## \]\]`", prompt.rpartition("Respond with")[2])
+    wanted = asked_fields(prompt)
     return {name: said[name] for name in wanted if name in said}
 
 
@@ -64,22 +64,13 @@ def prompts(**settings: Any) -> list[Asked]:
 
 def asked(prompt: str) -> Asked:
     system, _, last = prompt.rpartition("\n\n[[ ## question ## ]]\n")
-    body = f"[[ ## question ## ]]\n{last}".partition("\n\nRespond with")[0]
-    parts = re.split(r"(?:\A|\n\n)\[\[ ## (\w+) ## \]\]\n", body)[1:]
+    parts = re.split(r"(?:\A|\n\n)\[\[ ## (\w+) ## \]\]\n", f"[[ ## question ## ]]\n{last}")[1:]
     return Asked(system, dict(zip(parts[::2], parts[1::2], strict=True)), prompt)
 
 
-def without(system: str, *fields: str) -> str:
-    """What is said before the inputs, as it reads without some input fields."""
-    lines = system.partition("Your output fields are")
-    inputs = [x for x in lines[0].splitlines() if not re.search(rf"`({'|'.join(fields)})`", x)]
-    rest = re.sub(rf"\[\[ ## ({'|'.join(fields)}) ## \]\]\n\{{\1\}}\n\n", "", "".join(lines[1:]))
-    return unnumbered("\n".join(inputs) + "\n" + rest)
-
-
-def unnumbered(system: str) -> str:
-    """Without the numbers of the fields, and with lines of one length."""
-    return " ".join(re.sub(r"^\d+\. `", "`", system, flags=re.MULTILINE).split())
+def unfolded(system: str) -> str:
+    """What is said before the inputs, with lines of one length."""
+    return " ".join(system.split())
 
 
 def test_qa_with_docs_reads_the_same_and_answers_without_the_graph() -> None:
@@ -88,8 +79,8 @@ def test_qa_with_docs_reads_the_same_and_answers_without_the_graph() -> None:
     graph = full[-1].inputs.pop("graph")
     assert "Gilão -> flows through -> Tavira" in graph
     assert ablated[-1].inputs == full[-1].inputs
-    expected = without(full[-1].system, "graph").replace(", guided by the graph", "")
-    assert unnumbered(ablated[-1].system) == expected
+    expected = unfolded(full[-1].system).replace(" and the graph", "")
+    assert unfolded(ablated[-1].system) == expected != unfolded(full[-1].system)
 
 
 def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None:
@@ -98,24 +89,22 @@ def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None
     passages = full[-1].inputs.pop("passages")
     assert "[3] Tavira" in passages
     assert ablated[-1].inputs == full[-1].inputs
-    expected = without(full[-1].system, "passages")
+    expected = unfolded(full[-1].system)
     for words, others in (
-        ("the passages, guided by the graph", "the graph"),
-        ("Prefer the wording of the passages", "Prefer the wording used there"),
-        ("If the passages do not hold the answer", "If the answer is not there"),
-        ("If the passages refute something the question takes for granted",
-         "If something the question takes for granted is refuted there"),
-        ("do the passages hold the answer?", "is the answer in the graph?"),
-    ):  # fmt: skip
+        ("the passages and the graph", "the graph"),
+        ("shortest span of the passages", "shortest span of the graph"),
+    ):
         assert expected.count(words) == 1
         expected = expected.replace(words, others)
-    assert unnumbered(ablated[-1].system) == expected
+    assert unfolded(ablated[-1].system) == expected
 
 
 def test_without_iterative_retrieval_the_first_prompt_is_the_same_and_the_only_one_read() -> None:
     full, ablated = prompts(), prompts(max_steps=1)
     assert len(ablated) == 2
-    assert ablated[0].text == full[0].text
+    assert ablated[0].system == full[0].system
+    first = full[0].inputs | {"search": "1 of 1, the last: a candidate, no query"}
+    assert ablated[0].inputs == first
     assert ablated[1].system == full[-1].system
     assert ablated[1].inputs["passages"] == full[0].inputs["passages"]
     assert "Ines Marlow -> was born in -> Tavira" in ablated[1].inputs["graph"]
@@ -125,14 +114,22 @@ def test_a_text_index_stands_in_the_graph_s_place_and_all_else_is_the_same() -> 
     full, ablated = prompts(), prompts(index="text")
     assert len(ablated) == len(full)
     for mine, theirs in zip(ablated[:-1], full[:-1], strict=True):
-        given = {"graph": mine.inputs.pop("notes_so_far"), **mine.inputs, "feedback": ""}
+        given = {"graph": mine.inputs.pop("notes_so_far"), **mine.inputs}
         changed = {"graph", "tried"}
         assert given.keys() == theirs.inputs.keys()
         assert {n: v for n, v in given.items() if n not in changed} == {
             name: text for name, text in theirs.inputs.items() if name not in changed
         }
+        assert judging(mine.system) == judging(theirs.system)
+        assert "link by link" in judging(mine.system) and "next_query" in judging(mine.system)
     assert [p.inputs.get("notes") for p in ablated] == [None, None, NOTES[1]]
     assert untold(ablated[1].inputs["tried"]) == untold(full[1].inputs["tried"])
+
+
+def judging(system: str) -> str:
+    """What a step that indexes and judges is told of judging."""
+    told, _, form = system.partition("\n\nReply in this form:\n\n")
+    return told.rpartition("\n\n")[2] + form[form.index("[[ ## reasoning ## ]]") :]
 
 
 def test_the_answer_with_a_text_index_says_notes_where_it_says_graph() -> None:
@@ -140,8 +137,8 @@ def test_the_answer_with_a_text_index_says_notes_where_it_says_graph() -> None:
     theirs, mine = full.inputs.pop("graph"), ablated.inputs.pop("notes")
     assert "Gilão" in theirs and mine == NOTES[1]
     assert ablated.inputs == full.inputs
-    expected = without(full.system, "graph").replace("guided by the graph", "guided by the notes")
-    assert without(ablated.system, "notes") == expected
+    expected = unfolded(full.system).replace("and the graph", "and the notes")
+    assert unfolded(ablated.system) == expected != unfolded(full.system)
 
 
 def untold(tried: str) -> str:
@@ -152,8 +149,8 @@ def untold(tried: str) -> str:
 def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
     full, ablated = prompts(fused=False), prompts(fused=False, index="text")
     for theirs, mine in zip(full[1:4:2], ablated[1:4:2], strict=True):
-        expected = without(theirs.system, "graph").replace("the graph and", "the notes and")
-        assert without(mine.system, "notes") == expected
+        expected = unfolded(theirs.system).replace("Judge from the graph", "Judge from the notes")
+        assert unfolded(mine.system) == expected != unfolded(theirs.system)
         assert theirs.inputs.pop("graph") != mine.inputs.pop("notes")
         assert untold(theirs.inputs.pop("tried")) == untold(mine.inputs.pop("tried"))
         assert mine.inputs == theirs.inputs
@@ -163,8 +160,10 @@ def test_without_a_graph_the_judge_s_prompts_are_the_full_program_s_but_for_the_
     full, ablated = prompts(fused=False), prompts(index=None)
     assert len(full) == 5 and len(ablated) == 3
     for theirs, mine in zip(full[1:4:2], ablated[:2], strict=True):
-        expected = without(theirs.system, "graph").replace("the graph and ", "")
-        assert unnumbered(mine.system) == expected
+        expected = unfolded(theirs.system).replace(
+            "Judge from the graph", "Judge from the passages"
+        )
+        assert unfolded(mine.system) == expected != unfolded(theirs.system)
         assert theirs.inputs.pop("graph") != "(empty)"
         assert untold(theirs.inputs["tried"]) == mine.inputs["tried"]
         theirs.inputs.pop("tried"), mine.inputs.pop("tried")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import string
 import time
+from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
 
@@ -18,15 +19,20 @@ from ga_dspy.graph import (
     KnowledgeGraph,
     is_hedged,
     is_placeholder,
+    is_unstated,
     normalise,
+    split_qualifier,
     stated_aliases,
 )
 from ga_dspy.graph.identity import (
     identity,
     is_acronym,
     is_alias_relation,
+    is_nickname,
     near_duplicate,
     near_pairs,
+    says_same,
+    without_legal_form,
     words_in_digits,
 )
 
@@ -83,6 +89,11 @@ def test_a_pronoun_is_no_country() -> None:
         ("James Charles Mathew", "Charles James Mathew"),
         ("Men's National League", "Women's National League"),
         ("Super Bowl XLVII halftime", "Super Bowl XLVIII halftime"),
+        ("First Man", "One Man"),
+        ("Third Reich", "Three Reich"),
+        ("Romania", "Romanian"),
+        ("Bulgaria", "Bulgarian"),
+        ("Robert William", "Robert Williams"),
     ],
 )
 def test_a_number_or_a_telling_word_keeps_names_apart(one: str, other: str) -> None:
@@ -112,13 +123,50 @@ def test_an_acronym_is_written_in_capitals() -> None:
 def test_known_as_gives_another_name_and_known_for_does_not() -> None:
     assert is_alias_relation("also known as")
     assert is_alias_relation("stage name")
+    assert is_alias_relation("also called")
     assert not is_alias_relation("known for")
     assert not is_alias_relation("born")
 
 
 @pytest.mark.parametrize(
+    "relation", ["same as", "is the same as", "is the same person as", "identical to", "equals"]
+)
+def test_a_relation_may_say_that_its_ends_are_one(relation: str) -> None:
+    assert says_same(relation)
+    assert not is_alias_relation(relation)
+
+
+@pytest.mark.parametrize(
+    "relation", ["same year as", "same genre as", "plays for the same team as", "similar to"]
+)
+def test_what_two_have_in_common_does_not_make_them_one(relation: str) -> None:
+    assert not says_same(relation)
+
+
+@pytest.mark.parametrize(
+    "name", ["The King", "the Boss", "Princess of Wales", "Duke", "King of Pop"]
+)
+def test_a_title_is_nobodys_own_name(name: str) -> None:
+    assert is_nickname(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Prince Harry", "King Charles III", "Queens", "Theodore", "Bossa Nova"]
+)
+def test_a_name_with_a_title_is_a_name(name: str) -> None:
+    assert not is_nickname(name)
+
+
+def test_a_legal_form_is_no_part_of_a_name() -> None:
+    assert without_legal_form("limode co ltd") == without_legal_form("limode gmbh") == "limode"
+    assert without_legal_form("company") == "company"
+
+
+@pytest.mark.parametrize(
     ("text", "pair"),
     [
+        ("Siam was ruled from Thailand (formerly known as Siam).", ("Thailand", "Siam")),
+        ("Kim Sol, better known mononymously as Sol, sings.", ("Kim Sol", "Sol")),
         ("Anna Lee Berg, known professionally as Lia, sang.", ("Anna Lee Berg", "Lia")),
         ("Ida Holm (née Dahl) was a painter.", ("Ida Holm", "Ida Dahl")),
         ("The Coastal Rescue Union (CRU) was founded.", ("The Coastal Rescue Union", "CRU")),
@@ -136,6 +184,18 @@ def test_aliases_are_read_where_a_text_states_them(text: str, pair: tuple[str, s
         "William, Prince of Orange, known as Bill, ruled.",
         "Katy Perry (born 1984) is known for her songs.",
         "The film (2013) is long.",
+        "Flag to Flag, known as Super Speed, is a game.",
+        "The Late Show with James Reed (also known as Late) runs.",
+        "The First Kurdish–Iraqi War also known as Aylul revolts began.",
+        "The Line 1, also known as North–South Metro, opened.",
+        "Unhitched (previously known as The Rules for Starting Over) was a show.",
+        "Celebrity House (also known as Big House: Hijack) was a show.",
+        "The 160th Special Regiment, aka Night Stalkers, flew.",
+        "Formally known as Hill Academy, the school is old.",
+        "She was a racer from Ohio, known as Jane.",
+        "The Church in Malawi and Zambia is known as Central.",
+        "Anna du Plessis (née Naude) sings.",
+        "Frank Hale, known as Hrishi-, sings.",
     ],
 )
 def test_no_alias_is_read_where_none_is_stated(text: str) -> None:
@@ -156,6 +216,20 @@ def test_a_word_for_nothing_is_a_placeholder(name: str) -> None:
 )
 def test_a_placeholder_names_nothing(name: str) -> None:
     assert is_placeholder(name)
+
+
+@pytest.mark.parametrize("word", ["person", "entity", "place", "the band", "someone"])
+def test_a_word_for_any_thing_is_a_placeholder_for_a_name_and_no_lack_of_a_type(word: str) -> None:
+    assert is_placeholder(word)
+    assert not is_unstated(word)
+
+
+@pytest.mark.parametrize(
+    "text", ["unknown", "N/A", "not mentioned", "unknown profession", "?", "-"]
+)
+def test_what_is_not_stated_is_neither_a_name_nor_a_type(text: str) -> None:
+    assert is_placeholder(text)
+    assert is_unstated(text)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +275,23 @@ def test_of_two_titles_in_one_questions_context_fewer_than_one_in_ten_thousand_m
     pairs = {pair for titles in contexts for pair in combinations(titles, 2)}
     assert len(pairs) > 30_000
     assert sum(near_duplicate(*pair) for pair in pairs) < len(pairs) / 10_000
+
+
+@pytest.mark.data
+def test_of_titles_with_two_qualifiers_of_one_name_those_that_say_different_things_stay_apart(
+    data: Path,
+) -> None:
+    rows = [row for file in data.glob("hotpotqa/*.json") for row in json.loads(file.read_text())]
+    rows += json.loads((data / "2wikimultihopqa" / "dev.json").read_text())
+    by_name: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for title, _ in row["context"]:
+            if split_qualifier(title).qualifier:
+                by_name[identity(title)].add(title)
+    pairs = [pair for titles in by_name.values() for pair in combinations(sorted(titles), 2)]
+    joined = [pair for pair in pairs if len(things(list(pair))) == 1]
+    assert len(pairs) > 100
+    assert len(joined) <= len(pairs) / 50, joined
 
 
 @given(st.text(max_size=6))

@@ -107,6 +107,32 @@ def test_nothing_private_is_in_a_community() -> None:
     assert "Kaa" in told and "Maa" not in told
 
 
+def test_what_leads_out_of_a_community_is_told_with_it_and_may_be_summarised() -> None:
+    graph = CorpusGraph.of(CIRCLES)
+    found = [c for c in find_communities(graph) if "Kaa" in names_of(graph, c)]
+    assert found and all("Kaa -> knows -> Maa" in community_text(graph.public, c) for c in found)
+    over = {"title": "Kaa", "summary": "Kaa knows Maa, who is of another circle."}
+    made = Summaries().of(graph, found, lm=scripted_lm([over] * len(found)))
+    assert {s.text for s in made.values() if isinstance(s, Summary)} == {over["summary"]}
+
+
+def test_a_change_in_what_leads_out_of_a_community_makes_it_another() -> None:
+    changed = CIRCLES | {"p3": links("p3", ("Kaa", "Mab"))}
+    kept = {c.key for c in find_communities(CorpusGraph.of(changed))} & set(keys_in_order())
+    assert 0 < len(kept) < len(keys_in_order())
+
+
+def test_few_of_the_relations_that_lead_out_of_a_community_are_told() -> None:
+    center = [("Kaa", f"M{a}{b}") for a in "abcde" for b in "abcdefghij"]
+    graph = CorpusGraph.of(CIRCLES | {"p3": links("p3", *center)})
+    for community in find_communities(graph):
+        inside = names_of(graph, community)
+        lines = community_text(graph.public, community).splitlines()
+        ends = [line.split(". ", 1)[1].split(" -> ")[::2] for line in lines if " -> " in line]
+        out = [pair for pair in ends if not set(pair) <= inside]
+        assert len(out) <= 40 and sum("Kaa" in pair for pair in out) <= 40
+
+
 # Summaries
 
 SMALL = {

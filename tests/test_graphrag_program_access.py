@@ -99,7 +99,7 @@ def world() -> GraphIndex:
 
 
 def reply(prompt: str) -> Reply:
-    if "`[[ ## points ## ]]`" in prompt:
+    if "[[ ## points ## ]]" in prompt:
         return {"points": "- Ines Marlow was born in Tavira [1] (80)"}
     cited = "1" if "## notes ##" in prompt else "1, 2, 3, 4, 5"
     return {"verdict": "answered", "cited": cited, "answer": "Otto Brandt"}

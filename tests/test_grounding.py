@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga_dspy.graph import Draft, DraftEntity, DraftRelation, parse
@@ -124,12 +124,74 @@ def test_a_line_that_is_no_graph_is_reported() -> None:
     assert [d.kind for d in found.dropped] == ["line"]
 
 
+@pytest.mark.parametrize(
+    ("type_", "kept"),
+    [
+        ("person", "person"),
+        ("entity", "entity"),
+        ("place", "place"),
+        ("other", "other"),
+        ("the city", "the city"),
+        ("unknown", ""),
+        ("N/A", ""),
+        ("type unknown", ""),
+        ("not stated", ""),
+        ("possibly a city", ""),
+    ],
+)
+def test_a_type_is_kept_as_given_unless_it_says_nothing(type_: str, kept: str) -> None:
+    draft = Draft(entities=(DraftEntity(name="Red Lodge", type=type_, passages=(1,)),))
+    assert [entity.type for entity in ground(draft, READ).update.entities] == [kept]
+
+
+def test_a_relation_that_two_cited_passages_state_is_quoted_from_both() -> None:
+    other = Passage(id="o", title="Seats", text="Many moved. Red Lodge leads Carbon County now.")
+    draft = parse("Relations:\n1. Red Lodge -> seat of -> Carbon County [1][3]")
+    [relation] = ground(draft, {**READ, 3: other}).update.relations
+    quotes = [other.content, LODGE.content]
+    assert [evidence.passage for evidence in relation.evidence] == ["lodge", "o"]
+    assert [
+        quote[e.start : e.end] for e, quote in zip(relation.evidence, quotes[::-1], strict=True)
+    ] == [
+        "It is the county seat of Carbon County since 1896.",
+        "Red Lodge leads Carbon County now.",
+    ]
+
+
+def test_quotes_are_whole_sentences_though_initials_stand_in_them() -> None:
+    text = "It grew. The Ann L. Fox Company and Bell Inc. of Ohio merged in 1961. Then it fell."
+    passage = Passage(id="p", text=text)
+    draft = parse("Relations:\n1. Bell Inc. -> merged with -> Ann L. Fox Company [1]")
+    [relation] = ground(draft, {1: passage}).update.relations
+    assert [text[e.start : e.end] for e in relation.evidence] == [
+        "The Ann L. Fox Company and Bell Inc. of Ohio merged in 1961."
+    ]
+
+
+def test_a_role_that_the_credits_give_is_a_supported_attribute() -> None:
+    passage = Passage(id="p", title="Prism", text="Prism stars Ann Fox. Bob Hall directed it.")
+    draft = parse("Entities:\n- Ann Fox (person; actress; director) [1]")
+    [entity] = ground(draft, {1: passage}).update.entities
+    assert entity.attributes == ("actress",)
+
+
+def test_a_draft_of_which_nothing_could_be_read_is_sent_back() -> None:
+    found = ground(Draft(skipped=("Red Lodge lies in Montana",)), READ)
+    assert "Red Lodge lies in Montana" in found.feedback
+
+
+def test_junk_beside_what_could_be_read_is_not_sent_back() -> None:
+    entity = DraftEntity(name="Red Lodge", passages=(1,))
+    assert ground(Draft(entities=(entity,), skipped=("Note: all good",)), READ).feedback == ""
+
+
 names = st.one_of(
     st.sampled_from(["Red Lodge", "Montana", "Carbon County", "Katy Perry", "Prism", "1896"]),
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=14),
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(names, names), max_size=6), st.lists(names, max_size=6))
 def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
     pairs: list[tuple[str, str]], proposed: list[str]

@@ -174,6 +174,153 @@ def test_a_relation_known_as_makes_an_alias() -> None:
     assert graph.find("Katheryn Hudson") == graph.find("katy perry") == graph.entities[0]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            entity("Euphoria (Usher song)", "song"),
+            entity("Euphoria (Loreen song)", "song", at="p2"),
+        ),
+        (entity("Jan Hill (footballer)"), entity("Jan Hill (basketball player)", at="p2")),
+        (entity("My Aunt (1925 film)"), entity("My Aunt (1926 film)", at="p2")),
+        (entity("Madonna (book)"), entity("Madonna (entertainer)", at="p2")),
+        (entity("Prism (EP)"), entity("Prism (album)", at="p2")),
+        (entity("First Man"), entity("One Man", at="p2")),
+        (entity("Red Hill", "film", "1969"), entity("Red Hill", "film", "2010", at="p2")),
+        (entity("Red Hill", "1969 film"), entity("Red Hill", "film", "2010 western", at="p2")),
+        (
+            entity("Red Hill", "novel", "published in 1969"),
+            entity("Red Hill", "novel", "2010", at="p2"),
+        ),
+        (entity("Jan Hill", "poet", "1820–1890"), entity("Jan Hill", "poet", "1901–1980", at="p2")),
+        (entity("Romania", "country"), entity("Romanian", "language", at="p2")),
+        (entity("Kiribati", "country"), entity("Kiribati", "language", at="p2")),
+        (entity("Somoni", "currency"), entity("Somoni", "country", at="p2")),
+        (entity("Michael Palin", "person"), entity("MP", at="p2")),
+        (entity("Elvis Presley"), entity("EP", at="p2")),
+        (entity("Jo Frank Kay", "person"), entity("JFK", "airport", at="p2")),
+        (entity("Walt Hill", "person"), entity("Walt Hill Company", "company", at="p2")),
+        (entity("Bad", "album"), entity("Bad Company", at="p2")),
+    ],
+)
+def test_two_that_are_not_one_stay_two(one: Entity, other: Entity) -> None:
+    assert len(graph_of(one, other).entities) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (entity("Prism (film)"), entity("Prism (1925 film)", at="p2")),
+        (entity("Prism (movie)"), entity("Prism (film)", at="p2")),
+        (entity("Cambridge (England)"), entity("Cambridge (UK)", at="p2")),
+        (entity("Red Hill", "film", "1969"), entity("Red Hill", "film", "1970", at="p2")),
+        (entity("Laerbodan City", "city"), entity("Laerbodan city", "town", at="p2")),
+        (entity("Limode"), entity("Limode Ltd", at="p2")),
+        (entity("Limode", "retailer"), entity("Limode Inc.", at="p2")),
+        (entity("Limode"), entity("Limode Corp.", "company", at="p2")),
+        (entity("Limode", "company"), entity("Limode GmbH", at="p2")),
+        (entity("Limode Motor"), entity("Limode Motor Company", "company", at="p2")),
+        (entity("European Union", aliases=("EU",)), entity("EU", at="p2")),
+        (entity("European Union (EU)"), entity("EU", at="p2")),
+        (entity("EU (European Union)"), entity("European Union", at="p2")),
+        (entity("World Health Organization", "agency"), entity("WHO", at="p2")),
+    ],
+)
+def test_two_names_of_one_make_one(one: Entity, other: Entity) -> None:
+    assert len(graph_of(one, other).entities) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "alias"),
+    [
+        (("Diana Spencer", "Catherine Middleton"), "Princess of Wales"),
+        (("Chuck Norris", "Andrea Mantegna"), "The Master"),
+        (("Robert Dylan Hale", "William Orson Reed"), "Big Bob"),
+        (("National Basketball Association", "National Boxing Association"), "NBA"),
+    ],
+)
+def test_a_name_that_two_bear_joins_neither_to_the_other(
+    names: tuple[str, str], alias: str
+) -> None:
+    by_alias = graph_of(
+        entity(names[0], aliases=(alias,), at="p1"),
+        entity(names[1], aliases=(alias,), at="p2"),
+        Entity(name=alias, aliases=names, evidence=cited("p1", "p2")),
+        relation(alias, "opened", "Padua", at="p2"),
+        relation(alias, "closed", "Houston", at="p9"),
+    )
+    assert {*names} <= {each.name for each in by_alias.entities}
+    assert (names[1], "opened", "Padua") in triples(by_alias)
+    assert (alias, "closed", "Houston") in triples(by_alias)
+    by_relation = graph_of(
+        *(entity(name, at=at) for name, at in zip(names, ("p1", "p2"), strict=True)),
+        relation(names[0], "known as", alias, at="p1"),
+        relation(names[1], "known as", alias, at="p2"),
+    )
+    assert [each.name for each in by_relation.entities] == [*names]
+
+
+def test_a_title_is_its_bearers_only_in_the_passage_that_says_so() -> None:
+    graph = graph_of(
+        entity("Elvis Presley", "singer", aliases=("The King",), at="p1"),
+        relation("The King", "sang", "Hound Dog", at="p1"),
+        relation("The King", "died in", "1952", at="p2"),
+    )
+    assert triples(graph) == [
+        ("Elvis Presley", "sang", "Hound Dog"),
+        ("The King", "died in", "1952"),
+    ]
+
+
+SAME = ("same as", "is the same as", "same person as", "identical to", "also known as", "alias of")
+
+
+@pytest.mark.parametrize("wording", SAME)
+def test_a_relation_may_state_that_two_names_are_one(wording: str) -> None:
+    graph = graph_of(
+        entity("Babubhai Mistri", "director", at="p1"),
+        entity("Babubhai Mistry", at="p6"),
+        relation("Babubhai Mistry", "born", "1918", at="p6"),
+        relation("Babubhai Mistri", wording, "Babubhai Mistry", at="p1"),
+    )
+    (one,) = graph.entities
+    assert {one.name, *one.aliases} == {"Babubhai Mistri", "Babubhai Mistry"}
+    assert (one.name, "born", "1918") in triples(graph)
+
+
+def test_three_names_of_one_are_joined_and_what_joined_them_is_not_shown() -> None:
+    graph = graph_of(
+        entity("Ted Mosby", "architect", at="p1"),
+        relation("Ted Mosby", "same as", "Theodore Evelyn Mosby", at="p1"),
+        relation("T. Mosby", "same as", "Theodore Evelyn Mosby", at="p2"),
+        relation("T. Mosby", "lives in", "New York", at="p2"),
+    )
+    assert triples(graph) == [("Ted Mosby", "lives in", "New York")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (entity("Alice River", "suburb"), entity("Rupert Wood", "estate", at="p2")),
+        (entity("Euphoria (Usher song)"), entity("Euphoria (Loreen song)", at="p2")),
+        (entity("Ida Hill", "person"), entity("Ida Hill House", "museum", at="p2")),
+    ],
+)
+def test_what_contradicts_itself_is_not_joined_by_a_relation(one: Entity, other: Entity) -> None:
+    graph = graph_of(one, other, relation(one.name, "same as", other.name, at="p2"))
+    assert len(graph.entities) == 2
+
+
+def test_two_films_of_one_title_are_shown_by_their_years() -> None:
+    graph = graph_of(
+        entity("Red Hill", "film", "1969", "western", at="p1"),
+        entity("Red Hill", "film", "2010", "Revisionist Western", at="p2"),
+        relation("Red Hill", "directed by", "Ida Lee", at="p2"),
+    )
+    assert names(graph) == ["Red Hill (1969)", "Red Hill (2010)"]
+    assert triples(graph) == [("Red Hill (2010)", "directed by", "Ida Lee")]
+
+
 CAMBRIDGES = (
     entity("Cambridge", "city", "country: England", at="p1"),
     entity("Cambridge", "city", "state: Massachusetts", at="p2"),
@@ -303,6 +450,27 @@ def test_a_blank_name_and_evidence_that_runs_backwards_are_refused() -> None:
         Evidence(passage="p", start=4, end=1)
 
 
+@pytest.mark.parametrize("shared", ["nothing", "a name", "an alias", "a chain of relations"])
+def test_two_thousand_records_merge_within_seconds(shared: str) -> None:
+    own = [f"Person{i} Name{i * 7 % 1999}" for i in range(2000)]
+    records: list[Entity | Relation] = [
+        entity(
+            f"John Smith (thing {i})" if shared == "a name" else name,
+            aliases=("Big Bob",) if shared == "an alias" else (),
+            at=f"p{i}",
+        )
+        for i, name in enumerate(own)
+    ]
+    links = [
+        relation(*pair, at="p1") for pair in zip(own, ["same as"] * 1999, own[1:], strict=False)
+    ]
+    records += links if shared == "a chain of relations" else []
+    start = time.perf_counter()
+    graph = KnowledgeGraph().merge(update_of(*records))
+    assert len(graph.entities) == (1 if shared == "a chain of relations" else 2000)
+    assert time.perf_counter() - start < 5
+
+
 def test_four_steps_of_fifteen_entities_and_relations_merge_quickly() -> None:
     def step(n: int) -> GraphUpdate:
         people = [f"Person{i} Name{i * 7 % 60}" for i in range(n * 15, n * 15 + 15)]
@@ -342,6 +510,9 @@ CONFUSABLE = (
         ("USA", "U.S.", "United States", "UN", "United Nations", "World Health Organization", "WHO")
     )
     | st.sampled_from(
+        ("The King", "Elvis", "Prism (film)", "Prism (1925 film)", "Prism Ltd", "First")
+    )
+    | st.sampled_from(
         ("Mercury", "Prism", "Prism (album)", "Henry VII", "Henry VIII", "Christina Perri")
     )
 )
@@ -364,7 +535,7 @@ ENTITIES = st.builds(
 RELATIONS = st.builds(
     Relation,
     head=CONFUSABLE,
-    relation=st.sampled_from(["born in", "was born in", "known as", "wrote"]),
+    relation=st.sampled_from(["born in", "was born in", "known as", "wrote", "same as"]),
     tail=CONFUSABLE,
     time=st.sampled_from([None, "1950", "1998"]),
     confidence=st.sampled_from([None, 0.5, 0.9]),

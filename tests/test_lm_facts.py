@@ -207,6 +207,15 @@ def test_a_graph_is_read_back_with_its_escapes_and_groups() -> None:
         ("[2] (untitled)\nSome text.", (Doc(2, "", "Some text."),)),
         ("[1] «Perth | Perth is a city.»", (Doc(1, "Perth", "Perth is a city."),)),
         ("Perth is a city.", (Doc(1, "", "Perth is a city."),)),
+        (
+            "[1] Perth\n  Suburbs:\n  [2] Leith\n\n[4] Leith\nA port.",
+            (Doc(1, "Perth", "Suburbs: [2] Leith"), Doc(4, "Leith", "A port.")),
+        ),
+        (
+            "[1] Perth\nPerth is a city.\n\nRead as well, by title: [2] Leith; [3] Tay",
+            (Doc(1, "Perth", "Perth is a city."),),
+        ),
+        ("(empty)\n\nRead as well, by title: [2] Leith", ()),
         ("", ()),
     ],
 )
@@ -215,8 +224,10 @@ def test_passages_are_read_in_every_form_a_prompt_has(text: str, docs: tuple[Doc
 
 
 def test_queries_tried_are_read_without_what_they_brought() -> None:
-    text = "1. red lodge => passages 1,2; 3 entities\n2. montana => nothing new"
-    assert read_tried(text) == ("red lodge", "montana")
+    text = """1. red lodge => [1] Red Lodge, [2] (untitled); 3 entities, 1 relations added
+2. montana => (made from the graph) nothing new
+3. 1999 mine, 2nd shaft => [3]; notes rewritten"""
+    assert read_tried(text) == ("red lodge", "montana", "1999 mine, 2nd shaft")
 
 
 @pytest.mark.data

@@ -20,6 +20,7 @@ from extractive_lm.fill import (
 )
 from extractive_lm.prompt import Answer, Doc, Transcript, read_graph, read_inputs, read_transcript
 from extractive_lm.question import analyse
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.signatures import (
     AnswerFromMemory,
     AnswerQuestion,
@@ -35,6 +36,7 @@ ADAPTERS: dict[str, dspy.Adapter] = {
     "chat": dspy.ChatAdapter(use_json_adapter_fallback=False),
     "json": dspy.JSONAdapter(use_native_function_calling=False),
     "xml": dspy.XMLAdapter(),
+    "plain": PlainAdapter(),
 }
 QUESTION = "Which engineer built the harbour of the town where Mira Oldfield was born?"
 PAINTER = """[1] Mira Oldfield
@@ -47,8 +49,8 @@ PAINTER_NOTES = """- Mira Oldfield (born 4 May 1931) was a painter. [1]
 - She was born in Tarvin Bay and taught Orla Brand. [1]"""
 TOWN_NOTES = "- Tarvin Bay: Its harbour was built by Jonas Reck in 1820. [2]"
 BOTH_NOTES = f"{PAINTER_NOTES}\n{TOWN_NOTES}"
-ONE_TRIED = f"1. {QUESTION} => passages 1"
-TWO_TRIED = f"{ONE_TRIED}\n2. {QUERY} => passages 2"
+ONE_TRIED = f"1. {QUESTION} => [1] Mira Oldfield; notes rewritten"
+TWO_TRIED = f"{ONE_TRIED}\n2. {QUERY} => [2] Tarvin Bay; notes rewritten"
 SEARCHED = f"Thought: Nothing was read yet.\n\nSearch: {QUESTION}\n\n{PAINTER}"
 ANSWER_ON_NOTES = answer_signature("text", passages=False).delete("candidate")
 STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
@@ -87,7 +89,23 @@ STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     ),
     "notes to answer from": (
         ANSWER_ON_NOTES, {"notes": BOTH_NOTES},
-        {"verdict": "answered", "cited": "2, 1", "answer": "Jonas Reck"},
+        {
+            "links": "Jonas Reck [2, 1]", "verdict": "answered", "cited": "2, 1",
+            "answer": "Jonas Reck", "guess": "",
+        },
+    ),
+    "nothing to answer from": (
+        answer_signature("graph"),
+        {"graph": "(empty)", "passages": "(empty)", "candidate": "Orla Brand"},
+        {
+            "links": "missing", "verdict": "not in passages", "cited": "",
+            "answer": "", "guess": "Orla Brand",
+        },
+    ),
+    "nothing to answer from, and no place for a guess": (
+        answer_signature("graph").delete("guess"),
+        {"graph": "(empty)", "passages": "(empty)", "candidate": "Orla Brand"},
+        {"verdict": "not in passages", "answer": "Orla Brand"},
     ),
     "nothing to read": (AnswerFromMemory, {}, {"answer": ""}),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Declined, Outcome, compile, recipe
 from ga_dspy.optimize.compilation import check_sets, fingerprints, without_context
 from ga_dspy.optimize.estimate import check_prices, estimate
-from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, scripted_lm
 
 HINT = "Name the state alone."
 
@@ -51,11 +51,11 @@ def asked_of(prompt: str) -> str:
 def task(prompt: str) -> Reply:
     """Right, but wordy unless a demo or the instruction shows how short an answer is."""
     i, last = asked_of(prompt), prompt.rpartition("[[ ## question ## ]]")[2]
-    if "`[[ ## answer ## ]]`" in prompt:
+    if "[[ ## answer ## ]]" in prompt:
         shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
         answer = f"State{i}" if shown or int(i) % 3 == 0 else f"the state of State{i}"
         return {"verdict": "answered", "cited": "2", "answer": answer}
-    first = f"[1] Town{i}" in last
+    first = f"[1] Town{i}\n" in last
     additions = (
         f"Relations:\n1. Town{i} -> is the seat of -> County{i} [1]"
         if first
@@ -84,7 +84,7 @@ PROPOSALS = {
 
 def proposer(prompt: str) -> Reply:
     """Fill whichever fields a prompt for instructions, rules or summaries asks for."""
-    wanted = re.findall(r"^\d+\. `(\w+)`", prompt.partition("output fields are")[2], re.MULTILINE)
+    wanted = asked_fields(prompt)
     return {name: PROPOSALS.get(name, f"about {name}") for name in wanted} or f"```\n{HINT}\n```"
 
 

@@ -21,7 +21,8 @@ ROW = dspy.Example(id="1", question="Where?", answer="Montana", type="bridge").w
 )
 READ = {
     "question": "Where?",
-    "tried": "1. Where? => passages 1",
+    "search": "1 of 4",
+    "tried": "1. Where? => [1]",
     "graph": "(empty)",
     "passages": PASSAGES,
     "feedback": "",
@@ -36,9 +37,11 @@ ANSWER = {
     "question": "Where?",
     "graph": "(empty)",
     "passages": PASSAGES,
+    "links": "seat of [1]",
     "verdict": "answered",
     "cited": "1",
     "answer": "Montana",
+    "guess": "",
     "augmented": True,
 }
 
@@ -59,6 +62,8 @@ def program_with(name: str, demo: dict[str, Any]) -> GraphAnchor:
         ("read", READ | {"feedback": "- entity Bob: not found"}, "feedback"),
         ("read", READ | {"additions": "Relations:\n1. Bob -> rules -> Mars [1]"}, "Bob"),
         ("read", READ | {"passages": "[2] Other\nNothing of it."}, "do not support"),
+        ("read", READ | {"additions": "as far as I can see, all is known"}, "do not support"),
+        ("read", READ | {"next_query": "Montana\nwhere?"}, "repeats the query 'where?'"),
         ("read", READ | {"candidate": "Idaho"}, "wrong candidate"),
         ("read", READ | {"passages": PASSAGES + " <TRUNCATED FOR BREVITY>"}, "cut off"),
         ("answer", ANSWER | {"answer": "somewhere in Montana"}, "not the right one"),
@@ -74,7 +79,20 @@ def test_a_demo_that_would_teach_a_fault_is_taken_off(
     assert len(clean.dropped) == 1 and reason in clean.dropped[0]
 
 
-@pytest.mark.parametrize(("name", "demo"), [("read", READ), ("answer", ANSWER)])
+IN_LINES = "[1] Red Lodge\n  Red Lodge:\n  - a city\n  - the seat of Carbon County"
+BESIDE = {"passages_read_before": PASSAGES, "passages": "[2] Other\nNothing of it."}
+
+
+@pytest.mark.parametrize(
+    ("name", "demo"),
+    [
+        ("read", READ),
+        ("read", READ | {"passages": IN_LINES}),
+        ("read", READ | BESIDE),
+        ("read", READ | {"additions": "none"}),
+        ("answer", ANSWER),
+    ],
+)
 def test_a_sound_demo_is_kept_whether_its_graph_is_text_or_typed(
     name: str, demo: dict[str, Any]
 ) -> None:
@@ -96,7 +114,7 @@ def test_rows_become_demos_of_the_answer_step_alone_and_show_only_what_they_say(
     assert program.read.demos == []
     assert dict(program.answer.demos[0]) == {"question": "Where?", "answer": "Montana"}
     assert not sanitise(program, [ROW], 0.8).dropped
-    lm = scripted_lm([{"verdict": "answered", "cited": "1", "answer": "x"}])
+    lm = scripted_lm([dict.fromkeys(program.answer.signature.output_fields, "answered")])
     with dspy.context(lm=lm):
         program.answer(question="q", graph="g", passages="p")
     assert "Montana" in lm.engine.prompts[0] and "bridge" not in lm.engine.prompts[0]
@@ -115,7 +133,7 @@ BORN, FLOWS = "Born in Tavira [1].", "Born in Tavira [1], where the Gilão flows
 TRANSCRIPT = "Search: Tavira\n\n[1] Tavira\nThe river Gilão flows through Tavira."
 TURN = {"question": QUESTION, "transcript": TRANSCRIPT, "searches_left": 3, "thought": "t"}
 THINK = {"question": QUESTION, "passages": "[1] Tavira\nA town.", "thoughts": "Born in Tavira."}
-GAPS = {"question": QUESTION, "tried": f"1. {QUESTION} => passages 1", "notes": BORN}
+GAPS = {"question": QUESTION, "tried": f"1. {QUESTION} => [1] Tavira", "notes": BORN}
 UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": "[2] Tavira\nA."}
 
 

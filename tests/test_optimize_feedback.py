@@ -69,6 +69,13 @@ class Run:
         return str(result.feedback)
 
 
+def test_a_right_yes_or_no_is_not_blamed_for_what_no_passage_can_quote() -> None:
+    gold = GOLD.copy(answer="yes", answers=("yes",))
+    run = Run([FIRST, SECOND, answer("Yes")], gold=gold)
+    assert run.prediction.supported is None
+    assert "passages cited" not in run.told("answer")
+
+
 def test_the_score_is_f1_by_the_official_rule() -> None:
     for said in ("Montana", "the state of Montana", "yes Montana", "Idaho", ""):
         result = AnswerMetric()(GOLD, dspy.Prediction(answer=said))

@@ -37,7 +37,7 @@ def town(prompt: str) -> int:
 def task(prompt: str) -> Reply:
     """Right for even towns, wordy for the others."""
     i = town(prompt)
-    if "`[[ ## answer ## ]]`" in prompt:
+    if "[[ ## answer ## ]]" in prompt:
         answer = f"in the land of Land{i}" if i % 2 else f"Land{i}"
         return {"verdict": "answered", "cited": "1", "answer": answer}
     return {

@@ -50,7 +50,7 @@ WORLD = textwrap.dedent(
         i = re.findall(r"Where is Town(\\d+)", prompt)[-1]
         if "`proposed_instruction`" in prompt or "`new_instruction`" in prompt:
             return "nothing"
-        if "`[[ ## answer ## ]]`" in prompt:
+        if "[[ ## answer ## ]]" in prompt:
             wordy = "[[ ## answer ## ]]\\nLand" not in prompt and int(i) % 2
             return {"verdict": "answered", "cited": "1", "answer": ("the " if wordy else "") + (
                 f"land of Land{i}" if wordy else f"Land{i}")}
@@ -137,7 +137,7 @@ def rows(first: int, last: int) -> list[dspy.Example]:
 
 def task(prompt: str) -> Reply:
     i = prompt.rpartition("Question ")[2][0]
-    if "`[[ ## answer ## ]]`" in prompt:
+    if "[[ ## answer ## ]]" in prompt:
         return {"verdict": "answered", "cited": "1", "answer": f"Answer{i}"}
     return {
         "additions": "(empty)",

@@ -168,7 +168,7 @@ def loaded(store: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root: Path) -> None:
     model = loaded.load_model("models:/towns@champion")
     (row,) = model.predict([{"question": "Where is Red Lodge?"}])
-    assert (row["answer"], row["supported"], row["calls"]) == ("Montana", True, 1)
+    assert (row["answer"], row["supported"], row["calls"]) == ("Montana", "quoted", 1)
     kept = {path.suffix for path in root.rglob("*")}
     assert not {".pkl", ".pickle", ".joblib"} & kept
 
@@ -224,7 +224,7 @@ def test_mlflow_serves_the_champion_over_http(store: str, endpoint: str, tmp_pat
             {"Content-Type": "application/json"},
         )
         (row,) = _answer(asked, process, tmp_path / "log")["predictions"]
-        assert (row["answer"], row["supported"]) == ("Montana", True)
+        assert (row["answer"], row["supported"]) == ("Montana", "quoted")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -148,13 +148,28 @@ def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
 ) -> None:
     secret = "sk-" + 24 * "x"
     refused = dspy.LMError(f"key {secret} was refused")
-    with dspy.context(lm=scripted_lm([refused, *script()])):
-        failed, fine = traced_sample(GraphAnchor(search), [QUESTION, QUESTION], root=root)
+    replies = iter(script())
+    lm = scripted_lm(lambda prompt: refused if "Who?" in prompt else next(replies))
+    with dspy.context(lm=lm):
+        failed, fine = traced_sample(GraphAnchor(search), ["Who?", QUESTION], root=root)
     client = client_of(root)
     assert (client.get_trace(failed).info.state, client.get_trace(fine).info.state) == (
         *("ERROR", "OK"),
     )
     assert "withheld" in str(spans(root, failed)[0].outputs["error"])
+    assert secret.encode() not in (root / "mlflow.db").read_bytes()
+
+
+def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_the_key(
+    root: Path,
+) -> None:
+    secret = "sk-" + 24 * "y"
+    replies: list[Reply] = [dspy.LMError(f"key {secret} was refused"), *script()]
+    with dspy.context(lm=scripted_lm(replies)):
+        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
+    whole, first = spans(root, trace)[0], spans(root, trace)[2]
+    assert (first.name, first.status.status_code) == ("read 1", "ERROR")
+    assert whole.status.status_code == "OK" and "withheld" in str(whole.outputs["failures"])
     assert secret.encode() not in (root / "mlflow.db").read_bytes()
 
 

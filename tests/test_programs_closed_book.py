@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 from ga_dspy.passage import Passage
-from ga_dspy.programs import ClosedBook, StepFailed
+from ga_dspy.programs import ClosedBook
 from ga_dspy.testing import Reply, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
@@ -34,21 +34,25 @@ def test_one_call_answers_from_the_question_alone_and_never_searches() -> None:
 
 def test_nothing_is_ever_supported_and_nothing_was_read() -> None:
     prediction, _ = run(ANSWER)
-    assert (prediction.supported, prediction.verdict) == (False, "not in passages")
+    assert (prediction.supported, prediction.verdict) == (None, "not in passages")
     empty = (prediction.cited, prediction.passages, prediction.evidence, prediction.steps)
     assert empty == ((), (), (), ())
 
 
 def test_yes_is_not_supported_either() -> None:
     prediction, _ = run({"answer": "yes"})
-    assert (prediction.answer, prediction.supported) == ("yes", False)
+    assert (prediction.answer, prediction.supported) == ("yes", None)
 
 
 def test_abstaining_hides_the_guess() -> None:
-    prediction, _ = run(ANSWER, abstain=True)
-    assert (prediction.answer, prediction.candidate) == ("", "Gilão")
+    prediction, _ = run(ANSWER, abstain="quoted")
+    assert (prediction.answer, prediction.guess) == ("", "Gilão")
 
 
-def test_an_answer_that_is_unusable_twice_is_an_error_with_its_remedy() -> None:
-    with pytest.raises(StepFailed, match="the answer step got no usable output from the LM, twice"):
-        run("{", "{")
+@pytest.mark.parametrize("unusable", ["", " \n", "<think>Is it the Douro?", "{}"])
+def test_an_answer_that_is_unusable_twice_is_named_and_there_is_none(unusable: str) -> None:
+    prediction, prompts = run(unusable, unusable)
+    assert (prediction.answer, prediction.guess, prediction.calls) == ("", "", 2)
+    (failure,) = prediction.failures
+    assert "the answer step got no usable output from the LM, twice" in failure
+    assert "raise max_tokens" in failure and prompts[0] == prompts[1]

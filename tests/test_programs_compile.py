@@ -24,7 +24,7 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
-from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, scripted_lm
 
 HINT = "Name the state alone."
 NEW = (IRCoT, IterRetGen, DeepNote, SearchR1, ClosedBook)
@@ -83,18 +83,15 @@ def task(prompt: str) -> Reply:
         "thought": f"So the answer is: State{i}." if found else f"County{i} has the seat Town{i}.",
         "notes": f"Town{i} is the seat of County{i} [1]" + (f"; in State{i} [2]" if found else ""),
         "better": "new",
+        "links": f"Town{i} [1], County{i} [2]",
+        "guess": "",
         "verdict": "answered",
         "cited": "2",
-        "answer": answer if found or "query" not in _wanted(prompt) else "",
+        "answer": answer if found or "query" not in asked_fields(prompt) else "",
     }
-    if "notes" in _wanted(prompt) or "next_query" in _wanted(prompt):
+    if "notes" in asked_fields(prompt) or "next_query" in asked_fields(prompt):
         said["next_query"] = "" if f"in State{i} [2]" in last or found else f"County{i}"
-    return {name: said[name] for name in _wanted(prompt)}
-
-
-def _wanted(prompt: str) -> list[str]:
-    asked = re.findall(r"`\[\[ ## (\w+) ## \]\]`", prompt.rpartition("Respond with")[2])
-    return [name for name in asked if name != "completed"]
+    return {name: said[name] for name in asked_fields(prompt)}
 
 
 def _additions(i: str, found: bool) -> str:
@@ -120,7 +117,7 @@ def proposer(prompt: str) -> Reply:
 
 def made(program: type[MultiHopProgram]) -> MultiHopProgram:
     if program is ClosedBook:
-        return ClosedBook(search, abstain=False)
+        return ClosedBook(search)
     rounds: dict[str, Any] = {} if program is VanillaRAG else {"max_steps": 3}
     return program(search, k=2, token_budget=50_000, **rounds)
 
@@ -230,7 +227,7 @@ def test_no_demo_is_made_of_a_reply_that_was_unusable_or_rejected(
         """Unusable when first asked anything, and with an update of notes that is no better."""
         if prompt not in tried:
             tried.add(prompt)
-            return "{ no idea"
+            return "<think>no idea"
         reply = task(prompt)
         assert isinstance(reply, dict)
         return {**reply, "better": "old"} if "better" in reply else reply

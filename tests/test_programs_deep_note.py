@@ -11,7 +11,7 @@ import pytest
 
 from ga_dspy.passage import Passage
 from ga_dspy.programs import DeepNote
-from ga_dspy.testing import Reply, scripted_lm
+from ga_dspy.testing import Reply, asked_fields, scripted_lm
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -40,13 +40,14 @@ def ask(query: str) -> dict[str, str]:
 NEW, OLD = {"better": "new"}, {"better": "old"}
 ANSWER = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
 GUESS = {"verdict": "not in passages", "cited": "", "answer": "Douro"}
+UNUSABLE = ("", "<think>Which river is it?")
 GROWS = [note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ask(""), ANSWER]
 
 
 def shown(prompt: str, field: str) -> str:
     """The value of a field in the last message of a prompt."""
     behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+    return behind.partition("\n\n[[ ##")[0]
 
 
 class Run:
@@ -67,13 +68,13 @@ class Run:
 
 def asked(run: Run) -> list[str]:
     """The first output field of each prompt, which tells the predictors apart."""
-    return [re.findall(r"starting with the field `\[\[ ## (\w+)", p)[-1] for p in run.prompts]
+    return [asked_fields(prompt)[0] for prompt in run.prompts]
 
 
 def test_note_gap_search_update_comparison_and_answer_take_their_turns() -> None:
     run = Run(GROWS)
     assert run.queries == [QUESTION, "river in Tavira"]
-    assert asked(run) == ["notes", "next_query", "notes", "better", "next_query", "verdict"]
+    assert asked(run) == ["notes", "next_query", "notes", "better", "next_query", "links"]
     assert {name: used.calls for name, used in run.prediction.usage.items()} == {
         "update": 2, "ask": 2, "compare": 1, "answer": 1,
     }  # fmt: skip
@@ -131,8 +132,8 @@ def test_the_gaps_are_asked_for_with_the_note_and_what_each_query_brought() -> N
     run = Run([note(BORN), ask("river in Porto"), note(WORSE), OLD, ask(""), GUESS])
     assert shown(run.prompts[1], "notes") == BORN
     assert shown(run.prompts[4], "tried") == (
-        f"1. {QUESTION} => passages 1,2; notes rewritten\n"
-        "2. river in Porto => passages 3,2; notes no better"
+        f"1. {QUESTION} => [1] Ines Marlow, [2] Douro; notes rewritten\n"
+        "2. river in Porto => [3] Porto; notes no better"
     )
 
 
@@ -162,7 +163,7 @@ def test_a_better_update_sets_the_patience_back() -> None:
 
 def test_a_round_with_nothing_new_writes_no_note_and_counts_as_no_better() -> None:
     run = Run([note(BORN), ask("river"), ask("sea"), GUESS])
-    assert asked(run) == ["notes", "next_query", "next_query", "verdict"]
+    assert asked(run) == ["notes", "next_query", "next_query", "links"]
     assert run.steps[1].rule == "nothing new was found: the note stays"
     assert run.steps[2].rule.endswith("the patience (2) is used up: the search ends")
 
@@ -176,7 +177,7 @@ def test_a_query_that_was_tried_ends_the_search() -> None:
 
 def test_the_last_round_is_not_asked_for_a_query_it_could_not_search() -> None:
     run = Run([note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ANSWER], max_steps=2)
-    assert asked(run)[-2:] == ["better", "verdict"]
+    assert asked(run)[-2:] == ["better", "links"]
     assert (run.prediction.answer, len(run.steps)) == ("Gilão", 2)
 
 
@@ -184,7 +185,7 @@ def test_the_answer_reads_the_note_alone_and_rests_on_the_passages_it_cites() ->
     run = Run(GROWS)
     assert shown(run.prompts[-1], "notes") == FLOWS
     assert "passages ##" not in run.prompts[-1] and "[3] Tavira" not in run.prompts[-1]
-    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", True)
+    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", "quoted")
     assert run.prediction.cited == ("tavira",)
     assert run.prediction.evidence[0].quote == "The river Gilão flows through Tavira."
 
@@ -195,18 +196,18 @@ def test_nothing_found_at_all_is_answered_from_an_empty_note() -> None:
         prediction = DeepNote(lambda query, k: [])(question=QUESTION)
     assert prediction.steps[0].rule == "nothing was found: the search ends"
     assert shown(lm.engine.prompts[0], "notes") == "(empty)"
-    assert (prediction.calls, prediction.supported) == (1, False)
+    assert (prediction.calls, prediction.supported) == (1, None)
 
 
 def test_an_update_that_is_unusable_twice_is_named_and_the_note_before_answers() -> None:
-    run = Run([note(BORN), ask("river in Tavira"), "{", "{", GUESS])
+    run = Run([note(BORN), ask("river in Tavira"), *UNUSABLE, GUESS])
     assert "the update step got no usable output" in run.steps[1].failure
     assert shown(run.prompts[-1], "notes") == BORN
     assert run.prediction.failures == (run.steps[1].failure,)
 
 
 def test_a_query_that_is_unusable_twice_costs_no_note() -> None:
-    run = Run([note(BORN), "{", "{", GUESS])
+    run = Run([note(BORN), *UNUSABLE, GUESS])
     assert "the ask step got no usable output" in run.steps[0].failure
     assert run.steps[0].notes == run.prediction.notes == BORN
 

@@ -31,7 +31,7 @@ def thought(text: str) -> dict[str, str]:
 def shown(prompt: str, field: str) -> str:
     """The value of a field in the last message of a prompt."""
     behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+    return behind.partition("\n\n[[ ##")[0]
 
 
 def labels(prompt: str) -> list[str]:
@@ -88,7 +88,7 @@ def test_the_search_ends_where_a_thought_holds_the_answer_which_the_reader_start
     assert (last.judgement, last.candidate, last.next_query) == ("sufficient", "Tavira", "")
     assert shown(run.prompts[-1], "candidate") == "Tavira"
     assert run.prediction.calls == 3
-    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", True)
+    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", "quoted")
     assert run.prediction.cited == ("marlow",)
 
 
@@ -135,7 +135,7 @@ def test_the_search_ends_after_max_steps_and_the_answer_is_read_from_everything(
     run = Run([thought(DIRECTED), thought(BORN), ANSWER], max_steps=2)
     assert (run.queries, run.prediction.calls) == ([QUESTION, DIRECTED], 3)
     assert len(labels(run.prompts[-1])) == 3
-    assert shown(run.prompts[-1], "candidate") == ""
+    assert "[[ ## candidate ## ]]" not in run.prompts[-1]
 
 
 def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None:
@@ -145,7 +145,7 @@ def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None
 
 
 def test_a_thought_that_is_unusable_twice_is_named_and_the_question_still_answered() -> None:
-    run = Run([thought(DIRECTED), "{", "{", ANSWER])
+    run = Run([thought(DIRECTED), "", "<think>Where was she born?", ANSWER])
     assert run.queries == [QUESTION, DIRECTED]
     assert "the think step got no usable output" in run.steps[-1].failure
     assert run.prediction.failures == (run.steps[-1].failure,)

@@ -33,7 +33,7 @@ FIRST, SECOND, THIRD = answer("Tavira", "1"), answer("Gilão", "3"), answer("Gil
 def shown(prompt: str, field: str) -> str:
     """The value of a field in the last message of a prompt."""
     behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+    return behind.partition("\n\n[[ ##")[0]
 
 
 def labels(prompt: str) -> list[str]:
@@ -83,7 +83,7 @@ def test_a_round_takes_one_call_and_the_last_answer_counts() -> None:
     run = Run([FIRST, SECOND, THIRD])
     assert [step.candidate for step in run.steps] == ["Tavira", "Gilão", "Gilão"]
     assert (run.prediction.calls, run.prediction.answer) == (3, "Gilão")
-    assert (run.prediction.supported, run.prediction.cited) == (True, ("tavira",))
+    assert (run.prediction.supported, run.prediction.cited) == ("quoted", ("tavira",))
     assert set(run.prediction.usage) == {"answer"}
 
 
@@ -103,7 +103,7 @@ def test_an_empty_answer_ends_the_rounds_and_says_so() -> None:
     run = Run([answer("", verdict="not in passages")])
     assert run.queries == [QUESTION]
     assert run.steps[0].rule == "no answer: the search ends"
-    assert (run.prediction.answer, run.prediction.supported) == ("", False)
+    assert (run.prediction.answer, run.prediction.supported) == ("", None)
 
 
 def test_the_rounds_end_after_max_steps() -> None:
@@ -139,9 +139,9 @@ def test_a_search_that_brings_nothing_is_answered_all_the_same() -> None:
 
 def test_abstaining_hides_the_guess_from_the_reader_not_from_the_next_search() -> None:
     guess = answer("Tavira", verdict="not in passages")
-    run = Run([guess, answer("Minho", verdict="not in passages")], max_steps=2, abstain=True)
+    run = Run([guess, answer("Minho", verdict="not in passages")], max_steps=2, abstain="quoted")
     assert run.queries[1] == f"{QUESTION} Tavira"
-    assert (run.prediction.answer, run.prediction.candidate) == ("", "Minho")
+    assert (run.prediction.answer, run.prediction.guess) == ("", "Minho")
 
 
 def test_the_prompts_speak_of_no_graph_and_of_no_candidate() -> None:

@@ -62,7 +62,7 @@ def transcript(prompt: str) -> str:
 def shown(prompt: str, field: str) -> str:
     """The value of a field in the last message of a prompt."""
     behind = prompt.rpartition(f"[[ ## {field} ## ]]\n")[2]
-    return re.split(r"\n\n(?:\[\[ ##|Respond with)", behind)[0]
+    return behind.partition("\n\n[[ ##")[0]
 
 
 class Run:
@@ -119,7 +119,7 @@ def test_n_searches_take_n_and_one_calls_and_the_last_turn_s_answer_counts() -> 
     run = Run([WHERE, WHICH, DONE])
     prediction = run.prediction
     assert (prediction.calls, prediction.answer) == (3, "Gilão")
-    assert (prediction.verdict, prediction.supported) == ("answered", True)
+    assert (prediction.verdict, prediction.supported) == ("answered", "quoted")
     assert prediction.cited == ("tavira",)
     assert prediction.evidence[0].quote == "The river Gilão flows through Tavira."
     last = run.steps[-1]
@@ -129,13 +129,13 @@ def test_n_searches_take_n_and_one_calls_and_the_last_turn_s_answer_counts() -> 
 def test_an_answer_without_a_search_rests_on_nothing() -> None:
     run = Run([turn("I remember.", answer="Gilão")])
     assert (run.queries, run.steps, run.prediction.calls) == ([], (), 1)
-    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", False)
+    assert (run.prediction.answer, run.prediction.supported) == ("Gilão", None)
     assert (run.prediction.verdict, run.prediction.cited) == ("not in passages", ())
 
 
 def test_an_answer_that_no_passage_mentions_is_not_supported() -> None:
-    run = Run([WHERE, turn("It must be this one.", answer="Minho")], abstain=True)
-    assert (run.prediction.answer, run.prediction.candidate) == ("", "Minho")
+    run = Run([WHERE, turn("It must be this one.", answer="Minho")], abstain="quoted")
+    assert (run.prediction.answer, run.prediction.guess) == ("", "Minho")
     assert not run.prediction.supported
 
 
@@ -144,7 +144,7 @@ def test_searches_used_up_without_an_answer_leave_one_call_to_answer() -> None:
     assert run.queries == ["Ines Marlow", "river Tavira"]
     assert shown(run.prompts[2], "searches_left") == "0"
     assert all(f"[{n}]" in shown(run.prompts[-1], "passages") for n in (1, 2, 3))
-    assert shown(run.prompts[-1], "candidate") == ""
+    assert "[[ ## candidate ## ]]" not in run.prompts[-1]
     assert (run.prediction.answer, run.prediction.calls) == ("Gilão", 4)
     assert {name: used.calls for name, used in run.prediction.usage.items()} == {
         "think": 3, "answer": 1,
@@ -189,7 +189,7 @@ def test_a_turn_that_is_unusable_twice_is_named_and_the_question_still_answered(
     assert "the think step got no usable output" in run.steps[0].failure
     assert run.prediction.failures == (run.steps[0].failure,)
     assert run.steps[0].notes == run.prediction.notes
-    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", True)
+    assert (run.prediction.answer, run.prediction.supported) == ("Tavira", "quoted")
 
 
 def test_a_search_that_brings_nothing_new_says_so_in_the_transcript() -> None:

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,15 +36,15 @@ from ga_dspy.programs import (
     setting,
 )
 from ga_dspy.programs.program import as_json
-from ga_dspy.testing import scripted_lm
+from ga_dspy.testing import asked_fields, scripted_lm
 
 SEARCHING = (VanillaRAG, GraphAnchor, IRCoT, IterRetGen, DeepNote, SearchR1)
 EVERY = (*SEARCHING, ClosedBook)
 ITERATIVE = tuple(program for program in SEARCHING if issubclass(program, IterativeProgram))
 ENDED = "the token budget allows no further round: the search ends"
 FIELDS = {
-    "answer", "verdict", "supported", "candidate", "evidence", "cited", "passages", "left_out",
-    "graph", "notes", "steps", "failures", "usage", "calls", "tokens",
+    "answer", "verdict", "supported", "guess", "evidence", "cited", "citations", "passages",
+    "left_out", "graph", "notes", "steps", "failures", "usage", "calls", "tokens",
 }  # fmt: skip
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -54,6 +55,7 @@ EVERYTHING = {
     "reasoning": "The river is missing.", "judgement": "insufficient", "candidate": "",
     "next_query": "Tavira river", "query": "Tavira river", "thought": "She was born in Tavira.",
     "notes": "Born in Tavira [1].", "better": "new", "verdict": "answered", "cited": "1",
+    "links": "born in Tavira [1]", "guess": "",
 }  # fmt: skip
 
 
@@ -71,12 +73,9 @@ def demo_questions() -> list[str]:
 
 def fill(prompt: str) -> Mapping[str, str]:
     """Any output fields a prompt asks for; an answer from whoever must give one."""
-    wanted = re.findall(r"`\[\[ ## (\w+) ## \]\]`", prompt.rpartition("Respond with")[2])
+    wanted = asked_fields(prompt)
     answer = "" if "query" in wanted else "Tavira"
-    return {name: {**EVERYTHING, "answer": answer}[name] for name in wanted if name in FILLABLE}
-
-
-FILLABLE = {*EVERYTHING, "answer"}
+    return {name: {**EVERYTHING, "answer": answer}[name] for name in wanted}
 
 
 def ask(program: MultiHopProgram, question: str = QUESTION, lm: Any = None) -> Any:
@@ -235,21 +234,24 @@ def test_a_call_without_a_price_costs_an_unknown_amount_and_not_nothing() -> Non
 def test_the_search_ends_where_the_budget_allows_no_further_round(
     program: type[IterativeProgram],
 ) -> None:
+    calls = count()
+
     def wander(prompt: str) -> Mapping[str, str]:
-        another = f"Tavira river {len(prompt)}"
+        another = f"Tavira river {next(calls)}"
         answer = {"answer": another} if program is IterRetGen else {}
         new = {"next_query": another, "query": another, "thought": another, **answer}
         return {name: new.get(name, text) for name, text in fill(prompt).items()}
 
-    found = [MARLOW, TAVIRA]
+    said = " ".join(f"Boat {n} came in on the tide." for n in range(60))
+    found = [p.model_copy(update={"text": f"{p.text} {said}"}) for p in (MARLOW, TAVIRA)]
     free = ask(
-        program(lambda query, k: found, max_steps=3, token_budget=10**6), lm=scripted_lm(wander)
+        program(lambda query, k: found, max_steps=5, token_budget=10**6), lm=scripted_lm(wander)
     )
     bound = ask(
-        program(lambda query, k: found, max_steps=3, token_budget=1400), lm=scripted_lm(wander)
+        program(lambda query, k: found, max_steps=5, token_budget=1400), lm=scripted_lm(wander)
     )
-    assert len(free.steps) > len(bound.steps) == 1
-    assert bound.steps[0].rule.endswith(ENDED) and not bound.steps[0].next_query
+    assert len(free.steps) > len(bound.steps)
+    assert bound.steps[-1].rule.endswith(ENDED) and not bound.steps[-1].next_query
     assert bound.answer
 
 
@@ -267,15 +269,14 @@ def test_a_budget_that_is_never_reached_changes_nothing() -> None:
     seed=st.integers(0, 59),
 )
 @settings(max_examples=50, deadline=None, database=None)
-def test_a_question_costs_about_its_budget_at_most(
+def test_a_question_costs_its_budget_at_most(
     program: type[MultiHopProgram], budget: int, k: int, seed: int
 ) -> None:
     steps: dict[str, Any] = {"max_steps": 12} if issubclass(program, IterativeProgram) else {}
     question = random.Random(seed).choice(demo_questions())
     made = program(index(), token_budget=budget, k=k, **steps)
     prediction = ask(made, question, extractive_lm())
-    # Below about 5,000 tokens a round and the answer alone may cost more than there is.
-    assert prediction.tokens <= budget + (150 if budget >= 5000 else 2500)
+    assert prediction.tokens <= budget
 
 
 def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:
@@ -285,7 +286,7 @@ def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:
         prompt = lm.history[-1]["messages"][-1]["content"]
         sizes.append(len(re.findall(r"^\[\d+\] ", prompt, re.MULTILINE)))
         left_out.append(len(prediction.left_out))
-        assert prediction.tokens <= budget + 50
+        assert prediction.tokens <= budget
         assert len(prediction.passages) == 50
     assert sizes == sorted(sizes) and sizes[0] < sizes[1] < sizes[2]
     assert [size + out for size, out in zip(sizes, left_out, strict=True)] == [50] * 3
@@ -327,7 +328,7 @@ def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> 
     program = Louder(two, volume=5, k=2)
     assert list(program.settings().items()) == [
         ("volume", 5), ("tone", "low"), ("k", 2), ("passage_tokens", 6000),
-        ("token_budget", None), ("abstain", False),
+        ("token_budget", None), ("abstain", None),
     ]  # fmt: skip
     assert "volume: How loud." in str(Louder.__doc__) and "k: Passages" in str(Louder.__doc__)
     parameters = inspect.signature(Louder.__init__).parameters

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import functools
+import logging
+import pickle
+import re
+import threading
+import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import dspy
+import numpy as np
 import pytest
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, as_retriever
+from ga_dspy.retrieval.protocol import with_distinct_ids
 
 
 def returning(result: Any) -> Callable[[str], Any]:
@@ -42,6 +53,8 @@ def test_a_bar_far_into_the_text_separates_no_title() -> None:
         {"title": "Nile", "passage": "A river."},
         SimpleNamespace(page_content="A river.", metadata={"title": "Nile"}, id=None),
         (SimpleNamespace(page_content="A river.", metadata={"title": "Nile"}), 0.9),
+        ({"title": "Nile", "text": "A river."}, np.float32(0.9)),
+        dspy.Prediction(long_text="Nile | A river.", score=0.9),
         Passage(id="x", title="Nile", text="A river."),
     ],
 )
@@ -68,8 +81,6 @@ def test_dspys_own_retrieve_module_is_asked_for_k_passages() -> None:
 
 
 def test_dspys_embeddings_retriever_works_with_the_depth_it_was_given() -> None:
-    import numpy as np
-
     def embedder(texts: list[str]) -> Any:
         return np.array([[len(text), text.count("e") + 1] for text in texts], dtype=np.float32)
 
@@ -114,31 +125,260 @@ def test_the_same_passage_twice_counts_once() -> None:
     assert len(as_retriever(returning(["same", "same", "else"]))("q", 3)) == 2
 
 
-def test_one_id_for_two_texts_is_an_error_even_across_calls() -> None:
+def test_two_texts_under_one_id_in_one_result_become_two_passages() -> None:
+    chunks = [{"id": "doc", "text": text} for text in ("First.", "Second.", "First.")]
+    search = as_retriever(returning(chunks))
+    first, second = search("q", 5)
+    assert (first.id, first.text, second.text) == ("doc", "First.", "Second.")
+    assert re.fullmatch(r"doc#[0-9a-f]{8}", second.id)
+    assert search("again", 5) == [first, second]
+
+
+def test_one_id_under_two_titles_is_two_passages() -> None:
+    pair = [{"id": "1", "title": title, "text": "A river."} for title in ("Nile", "Rhine")]
+    assert len({passage.id for passage in as_retriever(returning(pair))("q", 5)}) == 2
+
+
+def test_a_document_may_change_while_it_is_served() -> None:
     search = as_retriever(lambda query: [{"id": "0", "text": query}])
-    search("first", 1)
-    with pytest.raises(InputError, match=r"'0'.*second.*unique"):
-        search("second", 1)
+    for text in ("first", "second", "first"):
+        (passage,) = search(text, 1)
+        assert (passage.id, passage.text) == ("0", text)
 
 
-@pytest.mark.parametrize("result", [None, "one string", 3, {"hits": []}, Passage(id="1", text="x")])
+def test_an_adapter_keeps_nothing_of_what_it_returned() -> None:
+    search = as_retriever(lambda query: [{"id": query, "text": query * 1000}])
+    search("warm", 1)
+    tracemalloc.start()
+    for number in range(300):
+        search(f"query {number}", 1)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 300_000
+
+
+def test_ids_are_kept_distinct_from_those_of_passages_known_before() -> None:
+    old, new = Passage(id="a", text="Old."), Passage(id="a", text="New.")
+    assert with_distinct_ids([old, old], known=[old]) == [old]
+    (changed,) = with_distinct_ids([new], known=[old])
+    assert changed.id.startswith("a#")
+    assert with_distinct_ids([new, old], known=[old, changed]) == [changed, old]
+
+
+@pytest.mark.parametrize("result", ["one string", 3, {"hits": []}, Passage(id="1", text="x")])
 def test_a_result_that_is_no_collection_of_passages_is_named(result: Any) -> None:
     with pytest.raises(InputError, match=type(result).__name__):
         as_retriever(returning(result))("q", 1)
 
 
-@pytest.mark.parametrize("item", [None, 5, {"title": "no text"}, {"text": " "}, b"bytes"])
-def test_an_item_without_text_is_named_with_its_place(item: Any) -> None:
+@pytest.mark.parametrize(
+    "result", [None, [], (), {"passages": None}, dspy.Prediction(passages=[]), iter(())]
+)
+def test_a_result_without_passages_is_no_error(result: Any) -> None:
+    assert as_retriever(returning(result))("q", 5) == []
+
+
+EMPTY = [
+    None,
+    "",
+    {"title": "no text"},
+    {"text": " "},
+    {"text": None},
+    Passage(id="1", text=" "),
+    SimpleNamespace(page_content="", metadata={}),
+    ({"text": ""}, 0.3),
+]
+
+
+@pytest.mark.parametrize("item", EMPTY)
+def test_an_item_without_text_is_passed_over_among_good_ones(item: Any) -> None:
+    found = as_retriever(returning([item, "fine", item, "good"]))("q", 5)
+    assert [passage.text for passage in found] == ["fine", "good"]
+
+
+@pytest.mark.parametrize("item", EMPTY)
+def test_a_result_of_nothing_but_items_without_text_is_an_error(item: Any) -> None:
+    with pytest.raises(InputError, match="result 1"):
+        as_retriever(returning([item, item]))("q", 5)
+
+
+@pytest.mark.parametrize("item", [5, b"bytes", object(), ["nested"]])
+def test_an_item_that_can_be_no_passage_is_named_with_its_place(item: Any) -> None:
     with pytest.raises(InputError, match="result 2"):
         as_retriever(returning(["fine", item]))("q", 5)
 
 
-def test_a_coroutine_function_is_told_from_a_retriever() -> None:
+# --- Asynchronous retrievers
+
+
+async def rivers(query: str, k: int = 3) -> list[str]:
+    await asyncio.sleep(0)
+    return [f"{query} {number}" for number in range(k)]
+
+
+class Asynchronous:
+    """Each of the ways in which an object may be awaited."""
+
+    class Invoked:
+        async def ainvoke(self, query: str) -> list[str]:
+            return await rivers(query)
+
+    class Called:
+        async def acall(self, query: str) -> list[str]:
+            return await rivers(query)
+
+    class Retrieved:
+        async def aretrieve(self, query: str) -> list[str]:
+            return await rivers(query)
+
+    class Callable:
+        async def __call__(self, query: str) -> list[str]:
+            return await rivers(query)
+
+    class Module(dspy.Module):
+        async def aforward(self, query: str, k: int) -> Any:
+            return dspy.Prediction(passages=await rivers(query, k))
+
+
+WAYS: list[Any] = [
+    rivers,
+    functools.partial(rivers, k=3),
+    lambda query: rivers(query),
+    Asynchronous.Invoked(),
+    Asynchronous.Called(),
+    Asynchronous.Retrieved(),
+    Asynchronous.Callable(),
+    Asynchronous.Module(),
+]
+
+
+@pytest.mark.parametrize("source", WAYS)
+def test_an_asynchronous_retriever_works_with_and_without_a_loop(source: Any) -> None:
+    search = as_retriever(source)
+
+    async def inside() -> list[Passage]:
+        return search("q", 2)
+
+    expected = ["q 0", "q 1"]
+    assert [passage.text for passage in search("q", 2)] == expected
+    assert [passage.text for passage in asyncio.run(search.acall("q", 2))] == expected
+    assert [passage.text for passage in asyncio.run(inside())] == expected
+
+
+def test_what_can_be_called_and_awaited_is_called_or_awaited() -> None:
+    class Both(dspy.Module):
+        def forward(self, query: str) -> list[str]:
+            return ["called"]
+
+        async def aforward(self, query: str) -> list[str]:
+            return ["awaited"]
+
+    search = as_retriever(Both())
+    assert search("q", 1)[0].text == "called"
+    assert asyncio.run(search.acall("q", 1))[0].text == "awaited"
+
+
+def test_a_client_finds_the_loop_of_its_first_call_again() -> None:
+    loops = set()
+
     async def search(query: str) -> list[str]:
+        loops.add(asyncio.get_running_loop())
         return [query]
 
-    with pytest.raises(InputError, match="coroutine"):
-        as_retriever(search)("q", 1)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(as_retriever(search), ["a", "b", "c"], [1, 1, 1]))
+    assert len(loops) == 1
+
+
+def test_a_search_inside_an_asynchronous_search_ends() -> None:
+    async def outer(query: str) -> list[Passage]:
+        return as_retriever(rivers)(query, 1)
+
+    assert as_retriever(outer)("q", 1)[0].text == "q 0"
+
+
+def test_an_asynchronous_search_sees_the_settings_of_its_caller() -> None:
+    async def search(query: str) -> list[str]:
+        return [str(dspy.settings.rm)]
+
+    with dspy.context(rm="mine"):
+        assert as_retriever(search)("q", 1)[0].text == "mine"
+
+
+def test_the_error_of_an_asynchronous_retriever_is_that_of_the_call() -> None:
+    async def down(query: str) -> list[str]:
+        raise ConnectionError("store is down")
+
+    with pytest.raises(ConnectionError, match="store is down"):
+        as_retriever(down)("q", 1)
+    with pytest.raises(ConnectionError, match="store is down"):
+        asyncio.run(as_retriever(down).acall("q", 1))
+
+
+def test_a_search_in_a_thread_leaves_the_loop_free() -> None:
+    inside = threading.Event()
+
+    def slow(query: str) -> list[str]:
+        assert inside.wait(5)
+        return [query]
+
+    async def both() -> list[Passage]:
+        searching = asyncio.create_task(as_retriever(slow).acall("q", 1))
+        await asyncio.sleep(0.01)
+        inside.set()
+        return await searching
+
+    assert asyncio.run(both())[0].text == "q"
+
+
+# --- Other shapes of retrievers
+
+
+def test_a_llamaindex_retriever_gives_its_nodes() -> None:
+    class Node:
+        node_id, metadata = "n1", {"title": "Nile"}
+
+        def get_content(self) -> str:
+            return "A river."
+
+    class LlamaIndexLike:
+        def retrieve(self, str_or_query_bundle: str) -> list[Any]:
+            return [SimpleNamespace(node=Node(), score=0.7)]
+
+    (passage,) = as_retriever(LlamaIndexLike())("river", 5)
+    assert passage == Passage(id="n1", title="Nile", text="A river.")
+
+
+@pytest.mark.parametrize("signature", ["*, query, k=9", "*, k, query", "*, filters=None, query, k"])
+def test_a_query_may_be_a_keyword_only(signature: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def search({signature}): return [f'{{query}} {{k}}']", scope)
+    assert as_retriever(scope["search"])("river", 4)[0].text == "river 4"
+
+
+def test_a_module_is_called_itself_and_dspy_has_nothing_to_warn_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Search(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.retrieve = dspy.Retrieve(k=3)
+
+        def forward(self, query: str, k: int = 3) -> Any:
+            assert dspy.settings.caller_modules[-1] is self
+            return dspy.Prediction(passages=[f"{query} {number}" for number in range(k)])
+
+    monkeypatch.setattr(logging.getLogger("dspy"), "propagate", True)
+    assert len(as_retriever(Search())("river", 4)) == 4
+    assert "forward" not in caplog.text
+
+
+def test_an_adapted_retriever_is_pickled_as_its_source() -> None:
+    copied = pickle.loads(pickle.dumps(as_retriever(rivers)))
+    assert copied("q", 1)[0].text == "q 0"
+    fruits = ["apple"]
+    copied = pickle.loads(cloudpickle.dumps(as_retriever(lambda query: fruits)))
+    assert copied("q", 1)[0].text == "apple"
 
 
 @pytest.mark.parametrize("found", [None, 3, "index/", {"a": 1}, Passage])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.rank import KINDS, POOL
+from ga_dspy.retrieval import Index, as_retriever
+from ga_dspy.retrieval.rank import KINDS, MOST, POOL
 
 RIVERS = (
     Passage(id="nile", title="Nile", text="The Nile flows past Aswan to the Mediterranean Sea."),
@@ -25,7 +27,7 @@ RIVERS = (
 )
 
 
-def make(passages: Sequence[Passage] = RIVERS, kind: str = "linked", **more: Any) -> Index:
+def make(passages: Sequence[Any] = RIVERS, kind: str = "linked", **more: Any) -> Index:
     return Index.from_passages(passages, kind=kind, encoder="hash-64", **more)
 
 
@@ -125,6 +127,47 @@ def test_identical_passages_collapse_and_one_id_for_two_texts_is_an_error() -> N
     assert len(make([*RIVERS, RIVERS[0]])) == len(RIVERS)
     with pytest.raises(InputError, match=r"'nile'"):
         make([*RIVERS, Passage(id="nile", text="Another text.")])
+
+
+@pytest.mark.parametrize("place", [0, 40, 4000])
+def test_two_texts_under_one_id_are_shown_where_they_differ(place: int) -> None:
+    same = ("The bridge was rebuilt often. " * 200)[:place]
+    one, other = (Passage(id="7", text=f"{same}{end}") for end in ("in 1932.", "by Ellet."))
+    with pytest.raises(InputError, match=r"'7' .*in 1932\..*by Ellet\.") as error:
+        make([one, other])
+    assert len(str(error.value)) < 300
+    with pytest.raises(InputError, match=r"in 1932\..*by Ellet\."):
+        make([one]).add([other])
+
+
+@pytest.mark.parametrize(
+    "oslo",
+    [
+        "Oslo | An opera house of marble.",
+        {"title": "Oslo", "text": "An opera house of marble."},
+        {"page_content": "An opera house of marble.", "metadata": {"title": "Oslo"}},
+        Passage(id="x", title="Oslo", text="An opera house of marble."),
+    ],
+)
+def test_a_corpus_may_be_anything_that_a_retriever_may_return(oslo: Any, tmp_path: Path) -> None:
+    index = Index.build([*RIVERS[:2], oslo], tmp_path / "i", encoder="hash-64")
+    assert index("marble opera", 1)[0].title == "Oslo"
+    grown = make(RIVERS[:2])
+    assert grown.add([oslo]) == 1
+    assert grown.add(iter([oslo])) == 0
+    assert grown("marble opera", 1)[0].title == "Oslo"
+
+
+@pytest.mark.parametrize("item", [None, "", {"title": "Oslo"}, {"text": " "}, 7])
+def test_a_corpus_with_an_item_without_text_is_refused_and_the_item_named(item: Any) -> None:
+    with pytest.raises(InputError, match="passage 2"):
+        make(["Oslo has an opera house.", item])
+
+
+@pytest.mark.parametrize("corpus", ["one text", {"text": "one"}, 7, None])
+def test_what_is_no_collection_of_passages_is_no_corpus(corpus: Any) -> None:
+    with pytest.raises(InputError, match="the corpus is"):
+        make(corpus)
 
 
 def test_no_passages_and_passages_without_text_are_errors() -> None:
@@ -242,6 +285,134 @@ def test_searches_from_many_threads_agree_while_the_index_changes() -> None:
             index.add([passage])
             searches += [pool.submit(ids, index, query, 2) for _ in range(20)]
     assert all(search.result() == expected for search in searches)
+
+
+# --- Anchors: names already known to matter
+
+
+def test_a_linked_search_starts_from_the_passage_of_an_anchor() -> None:
+    def lead(*anchors: str) -> float:
+        hits = make().search("Which carnival or quarry is in the city?", 5, anchors)
+        scores = {hit.passage.id: hit.score for hit in hits}
+        return scores["aswan"] - scores["basel"]
+
+    assert lead("Nile") > lead() > lead("Rhine")
+
+
+def test_a_linked_search_starts_from_the_passages_that_mention_an_anchor() -> None:
+    passages = [
+        Passage(id="mention", text="This was seen at the lantern festival."),
+        *(Passage(id=str(i), text=f"A painter who lived by the sea, the {i}th.") for i in range(9)),
+    ]
+
+    def score(*anchors: str) -> float:
+        hits = make(passages).search("What painter lived by the sea?", 10, anchors)
+        return {hit.passage.id: hit.score for hit in hits}["mention"]
+
+    assert score("lantern festival") > score() + 0.2
+    assert score("lantern maker") == score()
+
+
+@pytest.mark.parametrize("name", ["the Nile", "NILE", "Nile (river)", "Nile, Africa"])
+def test_an_anchor_is_known_by_other_spellings_of_its_title(name: str) -> None:
+    assert make(kind="hybrid").search("city", 5, [name]) == make(kind="hybrid").search(
+        "city", 5, ["Nile"]
+    )
+
+
+def test_a_hybrid_search_favours_the_passage_of_an_anchor_by_a_little() -> None:
+    index = make(kind="hybrid")
+    before = {hit.passage.id: hit.score for hit in index.search("city by the sea", 5)}
+    after = {hit.passage.id: hit.score for hit in index.search("city by the sea", 5, ["Rhine"])}
+    assert after.pop("rhine") - before.pop("rhine") == pytest.approx(0.05)
+    assert after == before
+
+
+@pytest.mark.parametrize("anchors", [[], (), ["nobody known"], ["the", "", "?!"]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_known_anchor_results_are_those_of_the_query(
+    kind: str, anchors: Sequence[str]
+) -> None:
+    index, query = make(kind=kind), "Which quarry is at the place that the Nile flows past?"
+    assert index.search(query, 5, anchors) == index.search(query, 5)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_kinds_without_titles_do_without_anchors(kind: str) -> None:
+    index = make(kind=kind)
+    assert index.search("city", 5, ["Nile"]) == index.search("city", 5)
+
+
+def test_a_name_in_very_many_passages_is_no_anchor() -> None:
+    passages = [Passage(id=str(i), text=f"Vexin has field {i}.") for i in range(MOST + 1)]
+    query = "Which field is large?"
+    index = make([*passages, *RIVERS])
+    assert index.search(query, 5, ["Vexin"]) == index.search(query, 5)
+
+
+def test_the_order_and_number_of_times_of_anchors_change_nothing() -> None:
+    index, query = make(), "Which city?"
+    once = index.search(query, 5, ["Nile", "Basel"])
+    assert index.search(query, 5, ["Basel", "Nile", "Basel"]) == once
+    assert once != index.search(query, 5)
+
+
+@pytest.mark.parametrize("anchors", ["Nile", [RIVERS[0]], [None]])
+def test_anchors_are_a_sequence_of_names(anchors: Any) -> None:
+    with pytest.raises(InputError, match=r"anchors is .*a sequence of names.*anchors=\[name\]"):
+        make().search("city", 5, anchors)
+
+
+def test_anchors_reach_an_index_but_no_foreign_retriever() -> None:
+    search = as_retriever(lambda query, **more: [f"{query} {sorted(more)}"])
+    assert search("q", 1, ["Nile"])[0].text == "q []"
+    index, query = make(), "Which carnival or quarry is in the city?"
+    assert asyncio.run(index.acall(query, 5, ["Rhine"])) == index(query, 5, ["Rhine"])
+
+
+def found(index: Index, query: str, *anchors: str) -> list[str]:
+    return [passage.id for passage in index(query, 5, anchors)]
+
+
+# --- Pickles
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_in_memory_is_pickled_with_its_vectors(kind: str) -> None:
+    index = make(kind=kind)
+    index.delete(["oslo"])
+    copied = pickle.loads(pickle.dumps(index))
+    assert copied.manifest == index.manifest
+    query = "Which quarry is at the place that the Nile flows past?"
+    assert copied.search(query, 5) == index.search(query, 5)
+    assert copied.add([RIVERS[4]]) == 1
+
+
+def test_a_view_of_an_index_keeps_its_other_kinds_when_pickled() -> None:
+    copied = pickle.loads(pickle.dumps(make().as_kind("sparse")))
+    assert copied.kind == "sparse"
+    assert ids(copied.as_kind("linked"), "opera") == ids(make(), "opera")
+
+
+def test_no_passage_is_encoded_again_for_a_pickle() -> None:
+    copied = pickle.loads(pickle.dumps(Index.from_passages(RIVERS, encoder=Counting())))
+    assert copied.encoder.texts == len(RIVERS)
+    assert ids(copied, "opera house", 1) == ["oslo"]
+
+
+def test_a_stored_index_is_pickled_as_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = Index.build(RIVERS, "here", encoder="hash-64")
+    data = pickle.dumps(index)
+    assert len(data) < 1000
+    assert b"opera" not in data
+    monkeypatch.chdir("/")
+    assert pickle.loads(data).search("opera", 2) == index.search("opera", 2)
+
+
+# --- Encoders of one's own
 
 
 def test_vectors_that_are_not_normalised_are_refused() -> None:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
+import string
 import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
+import dspy
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, UnknownFormat
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.encoders import HashEncoder, load_encoder
+from ga_dspy.retrieval.encoders import HashEncoder, as_encoder, load_encoder
 from ga_dspy.retrieval.rank import KINDS
 from ga_dspy.retrieval.store import (
     IndexChanged,
@@ -231,6 +236,52 @@ def test_an_index_made_with_an_encoder_of_ones_own_asks_for_it(tmp_path: Path) -
     with pytest.raises(InputError, match="'own'"):
         Index.open(tmp_path / "index")
     assert Index.open(tmp_path / "index", encoder=Own())("Town 7", 1)[0].id == "t7"
+
+
+def letters(texts: list[str]) -> list[list[float]]:
+    """How often each letter and digit stands in a text: not normalised, not even an array."""
+    return [[float(text.lower().count(c)) for c in string.printable[:36]] for text in texts]
+
+
+@pytest.mark.parametrize(
+    "encoder", [letters, dspy.Embedder(letters, caching=False), SimpleNamespace(encode=letters)]
+)
+def test_a_function_or_an_embedder_is_an_encoder(encoder: Any, tmp_path: Path) -> None:
+    index = build(tmp_path / "index", encoder=encoder)
+    assert index("Town 7", 1)[0].id == "t7"
+    assert (index.encoder and index.encoder.name) == "letters"
+    with pytest.raises(InputError, match=r"built with 'letters'.*encoder="):
+        Index.open(tmp_path / "index")
+    opened = Index.open(tmp_path / "index", encoder=encoder)
+    assert opened.search("Town 7", 3) == index.search("Town 7", 3)
+    assert pickle.loads(cloudpickle.dumps(opened)).search("Town 7", 3) == index.search("Town 7", 3)
+    in_memory = Index.from_passages(TOWNS, encoder=encoder)
+    copied = pickle.loads(cloudpickle.dumps(in_memory))
+    assert copied.search("Town 7", 3) == index.search("Town 7", 3)
+
+
+def test_an_embedder_goes_by_the_name_of_its_model() -> None:
+    assert as_encoder(dspy.Embedder("openai/some-model")).name == "openai/some-model"
+
+
+def test_another_function_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    build(tmp_path / "index", encoder=lambda texts: letters(texts))
+    with pytest.raises(InputError, match=r"<lambda>.*another vector"):
+        Index.open(tmp_path / "index", encoder=lambda texts: letters([t[::3] for t in texts]))
+    with pytest.raises(InputError, match=r"has fingerprint"):
+        Index.open(tmp_path / "index", encoder=lambda texts: [v[:9] for v in letters(texts)])
+
+
+@pytest.mark.parametrize("output", [[1.0, 2.0], [[1.0, 2.0]], [[0.0, 0.0]] * 40])
+def test_a_function_that_gives_no_vector_for_each_text_is_named(output: Any) -> None:
+    with pytest.raises(InputError, match=r"encoder .*lambda.* returned"):
+        Index.from_passages(TOWNS, encoder=lambda texts: output)
+
+
+@pytest.mark.parametrize("encoder", [None, 5, b"name", HashEncoder])
+def test_what_is_no_encoder_is_refused(encoder: Any) -> None:
+    with pytest.raises(InputError, match=r"is no encoder.*dspy\.Embedder"):
+        Index.from_passages(TOWNS, encoder=encoder)
 
 
 def test_a_name_that_now_loads_other_weights_is_refused_at_the_first_search(

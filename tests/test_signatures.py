@@ -10,17 +10,20 @@ from dspy.adapters.baml_adapter import BAMLAdapter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga_dspy.cli.commands import NestedGraph, fixed_cost
+from ga_dspy import PlainAdapter
+from ga_dspy.cli.bench import NestedGraph
 from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import prompt_tokens
 from ga_dspy.signatures import GraphProposal, ReadAndJudge, UpdateGraph
-from ga_dspy.signatures.prompt import cited_labels, free_text, render_passages
+from ga_dspy.signatures.prompt import cited_labels, free_text, render_passages, short_text
 from ga_dspy.testing import scripted_lm
+from ga_dspy.text import estimate_tokens
 
 LINES = (
     "Entities:\n- Katy Perry (person; artist) [2]\n"
     "Relations:\n1. Katy Perry -> born -> October 25, 1984 (time: 1984) [2]"
 )
-ADAPTERS = [dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.XMLAdapter]
+ADAPTERS = [PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.XMLAdapter]
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -46,10 +49,15 @@ def test_a_demo_shows_the_graph_as_the_lines_that_are_asked_for(adapter: Any) ->
     assert "1. Katy Perry -> born -> October 25, 1984 (time: 1984) [2]" in shown
 
 
-@pytest.mark.parametrize("adapter", [dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter])
+@pytest.mark.parametrize(
+    "adapter", [PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter]
+)
 def test_graph_lines_cost_a_step_fewer_tokens_than_a_nested_type(adapter: Any) -> None:
     nested = ReadAndJudge.with_updated_fields("additions", type_=NestedGraph)
-    assert fixed_cost(ReadAndJudge, adapter()) < 0.85 * fixed_cost(nested, adapter())
+    ours, theirs = (
+        prompt_tokens(signature, adapter(), estimate_tokens) for signature in (ReadAndJudge, nested)
+    )
+    assert ours < 0.85 * theirs
 
 
 @pytest.mark.parametrize(
@@ -65,8 +73,16 @@ def test_json_and_fenced_text_are_read_too(value: Any) -> None:
     assert GraphProposal.model_validate(value).draft.entities[0].name == "Katy Perry"
 
 
-@pytest.mark.parametrize("value", ["I cannot help with that.", [1, 2], 7])
-def test_what_is_no_graph_is_an_error_and_not_an_empty_graph(value: Any) -> None:
+@pytest.mark.parametrize("text", ["I cannot help with that.", "[1, 2]", "7"])
+def test_text_that_is_no_graph_is_an_empty_proposal_that_says_what_was_skipped(text: str) -> None:
+    draft = GraphProposal.model_validate(text).draft
+    assert (draft.entities, draft.relations) == ((), ()) and draft.skipped
+
+
+@pytest.mark.parametrize("value", [[1, 2], 7, {"weather": "fine"}])
+def test_values_that_an_adapter_made_of_lines_are_refused_so_that_it_takes_the_lines(
+    value: Any,
+) -> None:
     with pytest.raises(ValueError, match="graph"):
         GraphProposal.model_validate(value)
 
@@ -105,7 +121,22 @@ def test_cited_numbers_are_read_in_order(numbers: list[int]) -> None:
 
 
 @given(st.text(min_size=1, max_size=80), st.text(max_size=20))
-def test_a_passage_is_always_two_lines(text: str, title: str) -> None:
-    shown = render_passages([(4, Passage(id="a", title=title, text=text))])
-    assert len(shown.split("\n")) == 2
-    assert shown.startswith("[4] ")
+def test_a_passage_is_its_title_and_a_line_for_each_of_its_own(text: str, title: str) -> None:
+    shown = render_passages([(4, Passage(id="a", title=title, text=text))]).split("\n")
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    assert shown[0].startswith("[4] ")
+    assert [line.strip() for line in shown[1:]] == (said or [""])
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    ["none needed", "No next query", "-", "Not needed", "N/A (sufficient)", "No candidate yet",
+     "None - all links hold", "unknown", "No further search is needed.", "(none)", "n/a"],
+)  # fmt: skip
+def test_every_way_of_saying_that_there_is_no_query_is_empty(nothing: str) -> None:
+    assert short_text(nothing) == ""
+
+
+@pytest.mark.parametrize("query", ["no", "None But the Brave director", "Nobody Knows (film) cast"])
+def test_a_query_or_candidate_that_begins_like_nothing_is_something(query: str) -> None:
+    assert short_text(query) == query

@@ -20,7 +20,7 @@ from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.retrieval import Index
 
-_FREE = ("methods", "ablations", "graphrag")
+_FREE = ("methods", "ablations", "graph-use", "graphrag")
 
 
 @dataclass(frozen=True)

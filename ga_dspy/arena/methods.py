@@ -21,9 +21,9 @@ from ga_dspy.programs import (
     SearchR1,
     VanillaRAG,
 )
-from ga_dspy.programs.program import PROMPT_TOKENS
+from ga_dspy.programs.program import ANSWER_TOKENS
 
-Group = Literal["methods", "ablations", "depths", "steps", "graphrag"]
+Group = Literal["methods", "ablations", "graph-use", "depths", "steps", "graphrag"]
 _LONG_SEARCH = 12
 _MANY = 50
 
@@ -37,7 +37,8 @@ class Method(NamedTuple):
         program: The class.
         settings: What differs from the program's defaults.
         group: The paper's tables it stands in: methods (1, 5), ablations (2), depths (4), or
-            steps (Figure 3); graphrag for what searches a graph built ahead of time.
+            steps (Figure 3); graph-use for what the graph is used for beside; graphrag for what
+            searches a graph built ahead of time.
     """
 
     name: str
@@ -78,7 +79,7 @@ class Method(NamedTuple):
         Loops are bound by the budget instead of a number of steps; one-shot retrieval takes as
         many passages as fit. A method that means a number of steps or passages keeps it.
         """
-        room = {"token_budget": tokens, "passage_tokens": max(tokens - PROMPT_TOKENS, 50)}
+        room = {"token_budget": tokens, "passage_tokens": max(tokens - ANSWER_TOKENS, 50)}
         loops = issubclass(self.program, IterativeProgram)
         bound, most = ("max_steps", _LONG_SEARCH) if loops else ("k", _MANY)
         return room if bound in self.settings else {**room, bound: most}
@@ -105,6 +106,14 @@ _ALL = (
     _anchor("text-index", "GraphAnchor w/ Text Index", "ablations", index="text"),
     _anchor("one-step", "w/o Iterative Retrieval", "ablations", max_steps=1),
     _anchor("no-graph", "w/o Graph", "ablations", index=None),
+    _anchor("anchored", "anchored retrieval", "graph-use", anchored=True),
+    _anchor("two-queries", "two queries a step", "graph-use", queries=2),
+    _anchor("cited-passages", "answer from cited passages", "graph-use", answer_passages="cited"),
+    _anchor("unsure-call", "last call when unsure", "graph-use", final_call="when unsure"),
+    _anchor(
+        "all-uses", "all three uses of the graph", "graph-use",
+        anchored=True, answer_passages="cited", final_call="when unsure",
+    ),
     _static("graph-rag-passages", "GraphRAG, passages only", facts=0, paths=0),
     _static("graph-rag-facts", "GraphRAG, passages and facts", paths=0),
     _static("graph-rag", "GraphRAG (local)", mode="local"),

@@ -82,6 +82,20 @@ def table_2(runs: Runs) -> Table:
     )
 
 
+def graph_use(runs: Runs) -> Table:
+    """What the graph is used for beside the paper's loop, by dataset."""
+    return _by_dataset(
+        runs,
+        ("graph-anchor", *_group("graph-use")),
+        beside=_BESIDE,
+        name="graph_use",
+        title="What the graph is used for",
+        about="GraphAnchor by what its graph anchors or saves; what each costs is in the ledger of "
+        "tokens.",
+        needs="settings of what the graph is used for: `--programs graph-use`",
+    )
+
+
 def table_4(runs: Runs) -> Table:
     """Table 4: vanilla RAG by depth."""
     return _by_dataset(
@@ -398,7 +412,7 @@ def evidence(runs: Runs) -> Table:
         "(yes/no questions left out); fact and joint: supporting sentences by HotpotQA's official "
         "rule, joint with the answer; graph and chain: against gold triples by their two ends; "
         "grounded: proposed graph items that a passage states; supported: answers that the "
-        "program says a passage carries.",
+        "program says a passage carries; chained: that its graph connects with the question.",
         needs="a method that retrieves",
     )
 
@@ -425,6 +439,7 @@ def _evidence(run: Run) -> Row:
         "Chain precision": measures["chain_precision"],
         "Grounded": measures["grounded_share"],
         "Supported": measures["supported"],
+        "Chained": measures["chained"],
     }
 
 

@@ -293,7 +293,12 @@ def _check_same(
     program: MultiHopProgram, manifest: Manifest, states: Mapping[str, PredictorState]
 ) -> None:
     """Load what would be written, and compare what an LM would be sent."""
-    again = build(manifest.program, manifest.settings, nothing)
+    beside = {
+        name: getattr(program, name)
+        for name, one in program.declared().items()
+        if not one.metadata["saved"] and getattr(program, name) != one.default
+    }
+    again = build(manifest.program, {**manifest.settings, **beside}, nothing)
     for mismatch in mismatches(manifest.predictors, states, again):
         raise mismatch
     apply(states, again)

@@ -26,6 +26,7 @@ from ga_dspy import __version__, programs
 from ga_dspy.artifact.files import Record, parsed
 from ga_dspy.errors import ArtifactError, InputError
 from ga_dspy.graphrag.program import GraphRAG
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
 
 # --- manifest.json
@@ -478,10 +479,10 @@ def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> Non
 
 
 def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """What an LM is sent by each predictor under each of DSPy's adapters, but for the inputs."""
-    adapters = (dspy.ChatAdapter(), dspy.JSONAdapter(), dspy.XMLAdapter(), BAMLAdapter())
+    """What an LM is sent by each predictor under each adapter, but for the inputs."""
+    adapters = (PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
     return {
-        (name, type(adapter).__name__): adapter.format(predictor.signature, predictor.demos, {})
+        (name, kind.__qualname__): kind().format(predictor.signature, predictor.demos, {})
         for name, predictor in program.named_predictors()
-        for adapter in adapters
+        for kind in adapters
     }

@@ -14,8 +14,6 @@ from typing import Annotated, Any
 
 import dspy
 import typer
-from dspy.adapters.baml_adapter import BAMLAdapter
-from pydantic import BaseModel
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -27,14 +25,13 @@ import extractive_lm
 from extractive_lm import Doc
 from extractive_lm.fit import Row, fit, save
 from ga_dspy.artifact import Manifest, PredictorState, Score, diff, show, verify
+from ga_dspy.cli import bench, look, runs
 from ga_dspy.cli import graph as graphs
-from ga_dspy.cli import look, runs
 from ga_dspy.cli.choices import (
     ApiBase,
     Artifact,
     Graph,
     IndexDir,
-    Limit,
     Model,
     Program,
     Timeout,
@@ -51,9 +48,6 @@ from ga_dspy.eval.renaming import rename_file
 from ga_dspy.graphrag import Access, called_by
 from ga_dspy.programs.program import as_json
 from ga_dspy.retrieval import Index, read_passages
-from ga_dspy.retrieval.bench import bench
-from ga_dspy.signatures import AnswerQuestion, ReadAndJudge
-from ga_dspy.text import estimate_tokens
 
 ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
@@ -246,92 +240,6 @@ def verify_artifact(path: ArtifactDir) -> None:
     console.print(f"{path} is intact", markup=False)
 
 
-def bench_retrieval(
-    dataset: Annotated[str, typer.Option(help="hotpotqa, musique or 2wikimultihopqa.")],
-    data: Annotated[Path, typer.Option(help="Questions, in the dataset's official format.")],
-    index: IndexDir,
-    kinds: Annotated[
-        str, typer.Option(help="Comma-separated: sparse, dense, hybrid, linked.")
-    ] = "sparse,dense,hybrid,linked",
-    limit: Limit = None,
-) -> None:
-    """How many gold passages are in the top 2, 5, 10, 20, by kind of retrieval."""
-    opened = Index.open(index)
-    examples = [e for e in load(dataset, data, limit=limit) if e.gold_titles]
-    questions = [(e.question, frozenset(e.gold_titles)) for e in examples]
-    table = Table(
-        title=f"{data.name}: {len(questions)} questions, {len(opened):,} passages "
-        "(mean gold recall / all gold in the top k, %)",
-        title_justify="left",
-    )
-    table.add_column("kind")
-    rows = {kind: bench(opened.as_kind(kind), questions) for kind in kinds.split(",")}
-    for row in next(iter(rows.values())):
-        table.add_column(f"@{row.k}", justify="right")
-    for kind, depths in rows.items():
-        table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in depths))
-    Console().print(table)
-
-
-def bench_prompts() -> None:
-    """What a step's prompt costs by adapter, with our graph type and with a nested one."""
-    nested = ReadAndJudge.with_updated_fields("additions", type_=NestedGraph)
-    table = Table(
-        title="estimated prompt tokens of a step with empty inputs",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("adapter")
-    for heading in ("read, graph as lines (ours)", "read, nested type", "answer"):
-        table.add_column(heading, justify="right")
-    for name, make in ADAPTERS.items():
-        costs = [fixed_cost(s, make()) for s in (ReadAndJudge, nested, AnswerQuestion)]
-        table.add_row(name, *map(str, costs))
-    Console().print(table)
-
-
-ADAPTERS = {
-    "Chat": dspy.ChatAdapter,
-    "JSON": dspy.JSONAdapter,
-    "BAML": BAMLAdapter,
-    "XML": dspy.XMLAdapter,
-}
-
-
-class NestedEntity(BaseModel):
-    """An entity as a nested schema states it."""
-
-    name: str
-    type: str
-    attributes: list[str]
-    passages: list[int]
-
-
-class NestedRelation(BaseModel):
-    """A relation as a nested schema states it."""
-
-    head: str
-    relation: str
-    tail: str
-    time: str | None
-    confidence: float | None
-    passages: list[int]
-
-
-class NestedGraph(BaseModel):
-    """What GraphProposal holds, as an ordinary Pydantic type."""
-
-    entities: list[NestedEntity]
-    relations: list[NestedRelation]
-
-
-def fixed_cost(signature: type[dspy.Signature], adapter: dspy.Adapter) -> int:
-    """Estimated tokens of a prompt whose inputs are all empty."""
-    inputs = dict.fromkeys(signature.input_fields, "")
-    messages = adapter.format(signature, demos=[], inputs=inputs)
-    return sum(estimate_tokens(message["content"]) for message in messages)
-
-
 def rename_data(
     file: Annotated[Path, typer.Argument(help="A file of questions with their paragraphs.")],
     out: Annotated[Path, typer.Option(help="The renamed copy.")],
@@ -340,6 +248,9 @@ def rename_data(
     mapping: Annotated[
         Path | None, typer.Option(help="A CSV of old and new names, to look at.")
     ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Name questions that got lost and answers that stayed.")
+    ] = False,
 ) -> None:
     """Copy a dataset under invented names, so that only reading helps."""
     console = Console()
@@ -353,10 +264,20 @@ def rename_data(
             "answers that can be read",
             f"{after:.1f} % of the questions, {before:.1f} % in the source",
         ),
+        (
+            "questions that can be followed",
+            f"{100 * report.followed_in_copy:.1f} %, {100 * report.followed_in_source:.1f} % in "
+            f"the source; lost {len(report.lost)}",
+        ),
         ("rows that still show an old name", str(report.leaks)),
         ("words left alone for an answer's sake", str(report.kept)),
     ]
     console.print(facts(rows))
+    for name in report.lost if listed else ():
+        console.print(f"  lost  {name}", markup=False)
+    for reason, answers in report.stayed.items() if listed else ():
+        for name, answer in answers:
+            console.print(f"  {reason}  {name}  {answer}", markup=False)
     console.print(f"\nwrote {out}; index its passages anew:", markup=False)
     console.print(f"  ga-dspy index build {out} --out …", style="bold", markup=False)
 
@@ -462,8 +383,8 @@ artifact_app.command("verify")(verify_artifact)
 app.add_typer(artifact_app, name="artifact")
 
 bench_app = typer.Typer(help="Measure.", **_TYPER)
-bench_app.command("retrieval")(bench_retrieval)
-bench_app.command("prompts")(bench_prompts)
+for measure in (bench.retrieval, bench.prompts, bench.grounding, bench.replies):
+    bench_app.command()(measure)
 app.add_typer(bench_app, name="bench")
 
 graph_app = typer.Typer(

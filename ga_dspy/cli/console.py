@@ -20,6 +20,11 @@ from ga_dspy.programs import EvidenceLink, Step
 
 MAX_LINES = 8
 _FIRST = 10
+_SUPPORT = {
+    "chained": "chained by the graph",
+    "quoted": "quoted in a passage",
+    None: "unsupported",
+}
 EXTRACTIVE_NOTE = (
     "Answered by the embedded extractive LM: a floor for first runs and tests, not a rival to an "
     "LLM. Name yours with --lm."
@@ -80,7 +85,7 @@ def _answer(prediction: dspy.Prediction) -> RenderableType:
         answer = Text("(no answer)", style="bold red")
     notes = [
         prediction.verdict,
-        "supported by a passage" if prediction.supported else "unsupported",
+        _SUPPORT[prediction.supported],
     ]
     parts: list[RenderableType] = [answer]
     if prediction.evidence:

@@ -212,7 +212,7 @@ def _why_unusable(row: object) -> str:
         return "not an object"
     if not _text(row.get("question")):
         return "no question"
-    return "" if _answers(row) else "no answer"
+    return "" if accepted_answers(row) else "no answer"
 
 
 def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, Any], list[str]]:
@@ -246,7 +246,7 @@ def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, 
     fields = {
         "id": given_id or f"{dataset}-{position}",
         "question": _text(row.get("question")),
-        "answers": _answers(row),
+        "answers": accepted_answers(row),
         "gold_titles": _unique(titles),
         "supporting_facts": tuple(dict.fromkeys(facts)),
         "paragraphs": tuple(paragraphs),
@@ -280,10 +280,10 @@ def _context(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str], li
     context, given = as_list(row.get("context")), as_list(row.get("supporting_facts"))
     paragraphs = [
         (title, tuple(map(_text, as_list(sentences))))
-        for title, sentences in _titled(context)
+        for title, sentences in titled(context)
         if as_list(sentences)
     ]
-    pairs = _titled(given)
+    pairs = titled(given)
     facts = [(t, n) for t, n in pairs if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
     lengths: dict[str, int] = {}
     for title, sentences in paragraphs:
@@ -297,13 +297,13 @@ def _context(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str], li
     return paragraphs, [title for title, _ in pairs], facts
 
 
-def _titled(entries: Iterable[object]) -> list[tuple[str, Any]]:
+def titled(entries: Iterable[object]) -> list[tuple[str, Any]]:
     """The entries that are a title and something else."""
     pairs = (as_list(entry) for entry in entries)
     return [(_text(pair[0]), pair[1]) for pair in pairs if len(pair) == 2 and _text(pair[0])]
 
 
-def _answers(row: Row) -> tuple[str, ...]:
+def accepted_answers(row: Row) -> tuple[str, ...]:
     """All accepted answers, the row's own first; a list stands for several."""
     given = row.get("answer")
     own = as_list(given) or [given]

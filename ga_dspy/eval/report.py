@@ -357,6 +357,9 @@ _MEASURES: dict[str, Callable[[Result], float | None]] = {
     "supported": lambda r: (
         None if r.supported is None and r.error is None else float(bool(r.supported))
     ),
+    "chained": lambda r: (
+        None if r.supported is None and r.error is None else float(r.supported == "chained")
+    ),
 }
 
 

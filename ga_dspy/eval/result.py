@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -95,7 +95,8 @@ class Result(BaseModel):
         tokens: How many tokens, in and out.
         usage: What each step of the program cost.
         timing: Seconds of its parts, where it reports them; not reproducible.
-        supported: Whether it says that a passage carries the answer.
+        supported: What it says carries the answer: "chained", "quoted", or a plain yes; False for
+            none, None where it does not say.
         evidence: The evidence as it was given.
         trace: Its rounds.
         step_failures: Failures of rounds that it got over.
@@ -122,7 +123,7 @@ class Result(BaseModel):
     tokens: int | None = None
     usage: dict[str, Usage] = {}
     timing: dict[str, float] = {}
-    supported: bool | None = None
+    supported: Literal["chained", "quoted"] | bool | None = None
     evidence: JsonValue = None
     trace: tuple[StepTrace, ...] = ()
     step_failures: tuple[str, ...] = ()
@@ -173,7 +174,7 @@ class Result(BaseModel):
             tokens=_count(getattr(prediction, "tokens", None)),
             usage=dict(getattr(prediction, "usage", None) or {}),
             timing=dict(getattr(prediction, "seconds", None) or {}),
-            supported=getattr(prediction, "supported", None),
+            supported=(prediction.supported or False) if hasattr(prediction, "supported") else None,
             evidence=_as_json(evidence),
             trace=_trace(getattr(prediction, "steps", None), passages, accepted_answers(example)),
             step_failures=tuple(

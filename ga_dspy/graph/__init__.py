@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ga_dspy.graph.identity import is_hedged as is_hedged
 from ga_dspy.graph.identity import is_placeholder as is_placeholder
+from ga_dspy.graph.identity import is_unstated as is_unstated
 from ga_dspy.graph.identity import split_qualifier as split_qualifier
 from ga_dspy.graph.identity import stated_aliases as stated_aliases
 from ga_dspy.graph.knowledge_graph import Gain as Gain
@@ -13,10 +14,10 @@ from ga_dspy.graph.knowledge_graph import to_graphml as to_graphml
 from ga_dspy.graph.knowledge_graph import to_json as to_json
 from ga_dspy.graph.knowledge_graph import to_mermaid as to_mermaid
 from ga_dspy.graph.knowledge_graph import to_networkx as to_networkx
-from ga_dspy.graph.lines import NotAGraphError as NotAGraphError
 from ga_dspy.graph.lines import draft_from as draft_from
 from ga_dspy.graph.lines import linearise as linearise
 from ga_dspy.graph.lines import parse as parse
+from ga_dspy.graph.lines import says_nothing as says_nothing
 from ga_dspy.graph.paths import Pruned as Pruned
 from ga_dspy.graph.paths import connects as connects
 from ga_dspy.graph.paths import distances as distances

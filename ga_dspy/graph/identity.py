@@ -6,17 +6,30 @@ what wording gives away; last, the records and relation ends of a graph gathered
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz.distance import DamerauLevenshtein
 
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation
 from ga_dspy.text import ARTICLES, normalise
+
+if TYPE_CHECKING:
+    from networkx.utils import UnionFind
+
+_TABLES: Final = json.loads(Path(__file__).with_name("identity.json").read_text("utf-8"))
+
+
+def _group_of(table: str) -> dict[str, str]:
+    """The group of each member of a table, which lists them by group."""
+    return {member: group for group, members in _TABLES[table].items() for member in members}
+
 
 # --- Names: spelling, well-known aliases, acronyms, typing slips
 
@@ -24,30 +37,9 @@ _QUALIFIED: Final = re.compile(r"(?P<base>.*\S)\s*\((?P<qualifier>[^()]+)\)")
 _ROMAN: Final = re.compile(r"(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
 _ROMAN_DIGITS: Final = {"i": 1, "v": 5, "x": 10, "l": 50}
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
-_NUMBER_WORDS: Final = {
-    word: str(value)
-    for words in (
-        "one two three four five six seven eight nine ten eleven twelve",
-        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
-    )
-    for value, word in enumerate(words.split(), start=1)
-}
+_NUMBER_WORDS: Final = _group_of("numbers")
 _SMALL_WORDS: Final = ARTICLES | {"and", "at", "by", "de", "for", "in", "of", "on"}
-
-_WELL_KNOWN: Final = {
-    "united states": ("us", "usa", "united states of america", "america"),
-    "united kingdom": ("uk", "united kingdom of great britain and northern ireland"),
-    "soviet union": ("ussr", "union of soviet socialist republics"),
-    "european union": ("eu",),
-    "united nations": ("un",),
-    "united arab emirates": ("uae",),
-    "new york city": ("nyc",),
-    "los angeles": ("la",),
-    "washington dc": ("district of columbia",),
-    "world war i": ("first world war", "wwi", "ww1"),
-    "world war ii": ("second world war", "wwii", "ww2"),
-}
-_CANONICAL: Final = {alias: name for name, others in _WELL_KNOWN.items() for alias in others}
+_CANONICAL: Final = _group_of("well_known")
 
 WORD_SIMILARITY: Final = 0.87
 """How alike two spellings of one word must be: one slip in eight letters or more.
@@ -61,10 +53,20 @@ name, set to join as many of the former (93 %), joins 409 of the latter.
 
 _AUXILIARY: Final = re.compile(r"\A(?:(?:is|was|are|were|be|been|has|have|had) (?=.))+")
 _ALIAS_RELATION: Final = re.compile(
-    r"(?:(?:is|was|also|better|commonly|professionally|formerly|previously|sometimes|originally) )*"
+    r"(?:(?:is|was|also|better|commonly|professionally|formerly|previously|sometimes|originally|an?|"
+    r"another|the) )*"
     r"(?:known(?: \w+)? as|aka|a k a|nee|born as|alias|nickname(?:d)?|stage name|pen name|"
-    r"birth name|real name|full name|abbreviat(?:ed as|ion)|acronym)(?: (?:is|of|for))?"
+    r"birth name|real name|full name|abbreviat(?:ed as|ion)|acronym|(?:other )?name|called|"
+    r"spell(?:ed|ing)(?: as)?)(?: (?P<reversed>of|for)| is)?"
 )
+_SAME_AS: Final = re.compile(
+    r"(?:(?:is|was|are|exactly|the|one and) )*"
+    r"(?:same(?: (?:person|place|thing|one|entity|man|woman|work|organi[sz]ation))? as|same|sameas|"
+    r"identical(?: to| with)?|equivalent to|equals|equal to)"
+)
+_TITLES: Final = frozenset(_TABLES["titles"])
+_LEGAL: Final = frozenset(_TABLES["legal"])
+_LEGAL_AT_TIMES: Final = frozenset(_TABLES["legal_at_times"])
 
 
 class Title(NamedTuple):
@@ -74,18 +76,18 @@ class Title(NamedTuple):
     qualifier: str
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def split_qualifier(name: str) -> Title:
     """Split a trailing qualifier from a name.
 
     >>> split_qualifier("Prism (album)")
     Title(base='Prism', qualifier='album')
     """
-    match = _QUALIFIED.fullmatch(name)
+    match = _QUALIFIED.fullmatch(name.strip())
     return Title(match["base"], match["qualifier"].strip()) if match else Title(name, "")
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def identity(name: str) -> str:
     """`normalise`, without a qualifier, and with well-known aliases replaced.
 
@@ -117,7 +119,7 @@ def acronym_letters(short: str) -> str:
     return letters.casefold() if could_be else "?"
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def initials(plain: str) -> frozenset[str]:
     """First letters of the words of a normalised name, with and without the small words."""
     first = [word[0] for word in plain.split()]
@@ -130,7 +132,8 @@ def near_duplicate(one: str, other: str) -> bool:
 
     Every word must agree but one, and that one may not hold a number in any notation: "Henry
     VII" is not "Henry VIII", "North Korea" not "South Korea", and a name with a word more is
-    another name. `WORD_SIMILARITY` says what was measured.
+    another name. An ending is no slip: the Romanian language is not Romania. `WORD_SIMILARITY`
+    says what was measured.
 
     >>> near_duplicate("abdulatif al sayegh", "abdullatif al sayegh")
     True
@@ -152,6 +155,8 @@ def near_duplicate(one: str, other: str) -> bool:
         return False
     if len(short) == 1:
         return len(ours) > 2 and long.startswith(short) and ours[-1] == theirs[-1]
+    if long.startswith(short):
+        return False
     return DamerauLevenshtein.normalized_similarity(short, long) >= WORD_SIMILARITY
 
 
@@ -185,19 +190,19 @@ def _slips(length: int) -> int:
     return slips
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def words_in_digits(plain: str) -> tuple[str, ...]:
-    """The words of a normalised name, numbers in digits whatever their notation.
+    """The words of a normalised name, numbers in digits; an ordinal is no cardinal.
 
     >>> words_in_digits("world war ii"), words_in_digits("second edition")
-    (('world', 'war', '2'), ('2', 'edition'))
+    (('world', 'war', '2'), ('2th', 'edition'))
     """
     return tuple(_in_digits(word) for word in plain.split())
 
 
 def _in_digits(word: str) -> str:
     if ordinal := _ORDINAL.fullmatch(word):
-        return ordinal[1]
+        return f"{ordinal[1]}th"
     if len(word) > 1 and _ROMAN.fullmatch(word):
         digits = [_ROMAN_DIGITS[letter] for letter in word]
         pairs = zip(digits, [*digits[1:], 0], strict=True)
@@ -206,12 +211,45 @@ def _in_digits(word: str) -> str:
 
 
 def is_alias_relation(relation: str) -> bool:
-    """Whether a relation says that its tail is another name of its head.
+    """Whether a relation says that one of its ends is another name of the other.
 
     >>> is_alias_relation("is better known as"), is_alias_relation("known for")
     (True, False)
     """
     return _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
+
+
+def says_same(relation: str) -> bool:
+    """Whether a relation says that its two ends are one and the same.
+
+    >>> says_same("is the same as"), says_same("same year as its rival")
+    (True, False)
+    """
+    return _SAME_AS.fullmatch(normalise(relation)) is not None
+
+
+def is_nickname(name: str) -> bool:
+    """Whether a name is a title or an epithet that many may bear: "The King", "Princess of Wales".
+
+    >>> is_nickname("The Boss"), is_nickname("Duke of York"), is_nickname("Prince Harry")
+    (True, True, False)
+    """
+    words = name.casefold().split()
+    if words[:1] == ["the"]:
+        return True
+    return bool(words) and words[0] in _TITLES and (len(words) == 1 or words[1] in _SMALL_WORDS)
+
+
+def without_legal_form(plain: str) -> str:
+    """A normalised name without the legal form at its end.
+
+    >>> without_legal_form("limode co ltd"), without_legal_form("company")
+    ('limode', 'company')
+    """
+    words = plain.split()
+    while len(words) > 1 and words[-1] in _LEGAL | _LEGAL_AT_TIMES:
+        words.pop()
+    return " ".join(words)
 
 
 def plain_relation(relation: str) -> str:
@@ -226,63 +264,24 @@ def plain_relation(relation: str) -> str:
 
 # --- Records: when two of one name describe two entities, because they contradict each other
 
-_KINDS: Final = {
-    "person": "person human man woman boy girl singer songwriter musician rapper composer "
-    "actor actress comedian director filmmaker producer screenwriter writer author novelist poet "
-    "playwright journalist painter sculptor architect photographer politician president king "
-    "queen prince princess emperor empress duke duchess bishop pope priest saint player "
-    "footballer cricketer boxer wrestler swimmer athlete coach scientist physicist chemist "
-    "biologist mathematician astronomer philosopher historian engineer inventor lawyer judge "
-    "businessman businesswoman admiral soldier physician nobleman noblewoman",
-    "settlement": "city town village hamlet suburb settlement municipality",
-    "country": "country nation",
-    "subdivision": "state province county",
-    "water": "river lake sea ocean bay creek",
-    "mountain": "mountain volcano",
-    "island": "island archipelago",
-    "planet": "planet asteroid comet moon galaxy constellation",
-    "element": "element metal chemical compound mineral",
-    "species": "species genus animal fish bird insect mammal",
-    "film": "film movie documentary",
-    "song": "song single",
-    "album": "album ep",
-    "book": "book novel novella memoir",
-    "play": "play musical opera",
-    "series": "series sitcom show",
-    "painting": "painting sculpture",
-    "band": "band duo trio quartet orchestra choir",
-    "company": "company corporation manufacturer airline",
-    "school": "university college school",
-    "date": "date year",
-}
-_KIND_OF: Final = {word: kind for kind, words in _KINDS.items() for word in words.split()}
-_MAY_COINCIDE: Final = {
-    frozenset(pair.split())
-    for pair in ("island country", "island subdivision", "island settlement", "book series")
-}
-_WITHIN: Final = {
-    "united states": "alabama alaska arizona arkansas california colorado connecticut delaware "
-    "florida georgia hawaii idaho illinois indiana iowa kansas kentucky louisiana maine maryland "
-    "massachusetts michigan minnesota mississippi missouri montana nebraska nevada new_hampshire "
-    "new_jersey new_mexico new_york north_carolina north_dakota ohio oklahoma oregon pennsylvania "
-    "rhode_island south_carolina south_dakota tennessee texas utah vermont virginia washington "
-    "west_virginia wisconsin wyoming",
-    "united kingdom": "england scotland wales northern_ireland",
-    "canada": "ontario quebec british_columbia alberta manitoba saskatchewan nova_scotia "
-    "new_brunswick newfoundland_and_labrador prince_edward_island",
-    "australia": "new_south_wales victoria queensland western_australia south_australia tasmania",
-}
-_PART_OF: Final = {
-    part.replace("_", " "): whole for whole, parts in _WITHIN.items() for part in parts.split()
-}
+_KIND_OF: Final = _group_of("kinds")
+_MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in _TABLES["may_coincide"]}
+_PART_OF: Final = _group_of("within")
+_WHOLES: Final = frozenset(_TABLES["within"])
 _WHERE: Final = re.compile(
     r"(?:(?:country|state|province|county|region|location): ?|(?:located|situated) in )(.+)", re.I
 )
 _WHEN: Final = re.compile(
-    r"(?:was |is )?(?:(?P<born>born|birth|date of birth)|(?P<died>died|death|date of death)|"
-    r"(?P<released>released?))\b.*?\b\d{4}\b",
+    r"(?:was |is |first |date of |year of )*(?:(?P<born>born|birth)|(?P<died>died|death)|"
+    r"(?P<released>released?|premiered|premiere|published|publication|aired|issued))\b.*?\b\d{4}\b",
     re.I,
 )
+_LIFE: Final = re.compile(r"\D{0,4}(?P<born>\d{4})\s?[-–—]\s?(?P<died>\d{4})")
+_DATED: Final = re.compile(
+    r"(?:(?:release )?(?:year|date)\b:? ?|from |of |in )?(\d{4})\b(.{0,60})", re.I
+)
+_SYNONYMS: Final = _group_of("synonyms")
+_PLACE_WORDS: Final = ARTICLES.union(_TABLES["place_words"])
 _YEAR: Final = re.compile(r"\b\d{4}\b")
 _WORKS: Final = frozenset({"film", "song", "album", "book", "play", "series", "painting"})
 _MOVABLE: Final = _WORKS | {"person", "band", "date", "species", "element", "planet"}
@@ -296,7 +295,7 @@ class Traits(NamedTuple):
     facts: frozenset[tuple[str, str]]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def kind_of(type_: str) -> str:
     """The broad kind of a type as the text words it; empty where it is unknown.
 
@@ -307,7 +306,7 @@ def kind_of(type_: str) -> str:
     return next((_KIND_OF[word] for word in reversed(head) if word in _KIND_OF), "")
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def traits(type_: str, attributes: tuple[str, ...], qualifier: str) -> Traits:
     """Read the kind, the whereabouts and the years out of a record's wording."""
     short = (text for text in attributes if len(text.split()) <= 2)
@@ -317,24 +316,34 @@ def traits(type_: str, attributes: tuple[str, ...], qualifier: str) -> Traits:
     telling = {"born", "died"} if kind in ("", "person") else set[str]()
     if kind in _WORKS:
         facts |= {("released", year) for year in _YEAR.findall(f"{type_} {qualifier}")}
+        dated = filter(None, map(_DATED.fullmatch, attributes))
+        facts |= {("released", one[1]) for one in dated if _is_sort(one[2], kind)}
         telling.add("released")
+    if kind == "person":
+        lives = filter(None, map(_LIFE.fullmatch, (*attributes, qualifier)))
+        facts |= {(event, life[event]) for life in lives for event in ("born", "died")}
     if kind not in _MOVABLE:
         telling.add("in")
-    known = kind_of(qualifier) or _facts_in(qualifier)
     return Traits(
         kind,
-        "" if known else normalise(qualifier),
+        identity(qualifier),
         frozenset(fact for fact in facts if fact[0] in telling),
     )
 
 
-@lru_cache(maxsize=65536)
+def _is_sort(text: str, kind: str) -> bool:
+    """Whether what follows a year says what sort of work it is: "1969 film", "1969 western"."""
+    is_short = len(text.split()) < 3 and text.islower() and not kind_of(text)
+    return not text or is_short or kind_of(text) == kind
+
+
+@lru_cache(maxsize=16384)
 def _facts_in(text: str) -> frozenset[tuple[str, str]]:
     if when := _WHEN.match(text):
         return frozenset({(when.lastgroup or "", when[0][-4:])})
     where = _WHERE.fullmatch(text)
     places = {identity(part) for part in (where[1] if where else text).split(",") if part.strip()}
-    if not where and not all(place in _PART_OF or place in _WITHIN for place in places):
+    if not where and not all(place in _PART_OF or place in _WHOLES for place in places):
         return frozenset()
     return frozenset(("in", p) for p in places | {_PART_OF[p] for p in places if p in _PART_OF})
 
@@ -343,7 +352,8 @@ def contradict(one: Traits, other: Traits) -> bool:
     """Whether two records of one name cannot describe one entity.
 
     They cannot when both state a kind, a qualifier, a whereabouts or a year, and differ in it.
-    Years of birth, death or release that are one apart count as one: sources differ by that.
+    A qualifier may say more than the other: "(film)", "(1925 film)". Years of birth, death or
+    release that are one apart count as one, where no qualifier states them: sources differ by that.
 
     >>> england = traits("city", ("country: England",), "")
     >>> contradict(england, traits("city", ("state: Massachusetts",), ""))
@@ -356,10 +366,29 @@ def contradict(one: Traits, other: Traits) -> bool:
     kinds = frozenset((one.kind, other.kind)) - {""}
     if len(kinds) == 2 and kinds not in _MAY_COINCIDE:
         return True
-    if one.qualifier and other.qualifier and one.qualifier != other.qualifier:
+    if _qualified_apart(one.qualifier, other.qualifier):
         return True
     keys = {key for key, _ in one.facts} & {key for key, _ in other.facts}
     return any(_differ(key, one, other) for key in keys)
+
+
+@lru_cache(maxsize=16384)
+def _qualified_apart(one: str, other: str) -> bool:
+    """Whether two qualifiers differ, and neither only says more than the other."""
+    if not one or not other or one == other:
+        return False
+    words, others = (
+        {_SYNONYMS.get(word, word) for word in text.split()} - _PLACE_WORDS or {text}
+        for text in (one, other)
+    )
+    if words <= others or others <= words:
+        return False
+    places = [
+        frozenset(fact for fact in _facts_in(text) if fact[0] == "in") for text in (one, other)
+    ]
+    if all(places):
+        return _differ("in", *(Traits("", "", facts) for facts in places))
+    return True
 
 
 def _differ(key: str, one: Traits, other: Traits) -> bool:
@@ -372,26 +401,25 @@ def _differ(key: str, one: Traits, other: Traits) -> bool:
 
 # --- Wording: names that name nothing, guesses, and aliases that a text states
 
-_NOTHING: Final = re.compile(
+_UNSTATED: Final = re.compile(
     r"(?i:unknown|n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|"
-    r"un(?:named|stated|specified|identified|disclosed|determined)|some(?:one|body|thing|where)|"
+    r"un(?:named|stated|specified|identified|disclosed|determined)|"
     r"(?:(?:is|was|are|were) )?not (?:yet )?(?:mentioned|specified|stated|known|given|provided|"
     r"found|clear|named|identified|listed|available|applicable|determined|disclosed)"
     r"(?: (?:in|by|here)\b.*)?|"
-    r"no (?:information|mention|answer|data|name)(?: .*)?|"
-    r"(?:entity|person|name|node|place|relation|head|tail|attribute)(?: ?[\dA-Ex]| name)?|answer)"
-    r"|(?:[Uu]nknown|[Uu]nnamed|[Uu]nspecified|[Uu]nidentified|[Ss]ome|[Aa]nother|[Aa] certain) "
-    r"[a-z]+(?: [a-z]+)?"
-    r"|he|she|it|they|him|her|them|this|that|these|those|who|what|which|where|when|others?|various"
+    r"no (?:information|mention|answer|data|name)(?: .*)?)"
+    r"|(?:[Uu]nknown|[Uu]nnamed|[Uu]nspecified|[Uu]nidentified) [a-z]+(?: [a-z]+)?"
 )
-_ROLES: Final = (
-    "singer|artist|actor|actress|person|man|woman|director|author|writer|band|film|movie|song|album|"
-    "book|company|city|country|place|team|player|question|answer|passage|text|document|entity|"
-    "performer|composer|father|mother|wife|husband|spouse|founder|school|university"
+_GENERIC: Final = re.compile(
+    r"(?i:some(?:one|body|thing|where)|"
+    r"(?:entity|person|name|node|place|thing|relation|head|tail|attribute)(?: ?[\dA-Ex]| name)?|"
+    r"answer)"
+    r"|(?:[Ss]ome|[Aa]nother|[Aa] certain) [a-z]+(?: [a-z]+)?"
+    r"|he|she|it|they|him|her|them|this|that|these|those|who|what|which|where|when|others?|various"
 )
 _ROLE: Final = re.compile(
     r"(?:[Tt]he|[Tt]his|[Tt]hat|[Hh]is|[Hh]er|[Tt]heir|[Ii]ts) "
-    rf"(?:(?:same|said|first|second|other) )?(?:{_ROLES})"
+    rf"(?:(?:same|said|first|second|other) )?(?:{'|'.join(_TABLES['roles'])})"
 )
 _HEDGE: Final = (
     r"(?:un)?likely|possibly|presumably|probably|perhaps|maybe|supposedly|potentially|apparently|"
@@ -400,7 +428,7 @@ _HEDGE: Final = (
 )
 _HEDGED: Final = re.compile(rf"\b(?:{_HEDGE})\b|\A(?i:{_HEDGE}) (?=[a-z0-9])|\(\?\)")
 
-_PRONOUNS: Final = frozenset(("He", "She", "It", "They"))
+_PRONOUNS: Final = frozenset(("He", "She", "It", "They", "This", "These"))
 _WORD: Final = r"(?:(?:[A-Z]\.)+|(?:Dr|St|Mrs?|Jr|Sr)\.|[A-ZÀ-ÖØ-Þ][\w'’-]*)"
 _JOINT: Final = r"(?:of|the|and|de|da|di|von|van|der|la|le|al|bin|ibn|&)"
 _NAME: Final = rf"{_WORD}(?:[ -](?:{_JOINT} ){{0,2}}(?:{_WORD}|\d+))*"
@@ -412,20 +440,41 @@ _KNOWN_AS: Final = re.compile(
 )
 _NEE: Final = re.compile(rf"(?P<name>{_NAME})[\s,(\"“]+n[ée]e[\s\"”]+(?P<alias>{_NAME})")
 _IN_PARENTHESES: Final = re.compile(rf"(?P<name>{_NAME})\s*\(\s*(?P<alias>[A-Z][A-Za-z.]{{1,9}})\)")
+_CUT_BEFORE: Final = re.compile(
+    r"(?:[^\s(\"“'‘]|\S*\d\S*\s|[:,]\s|"
+    r"\b(?:of|von|van|de|du|da|di|dos|das|den|der|ter|la|le|al|bin|ibn|and|&)\s|"
+    r"[A-ZÀ-ÖØ-Þ][\w'’.-]*\s(?:(?:to|with|in|for|on|at|by|from|the|a|an|und|y|et)\s){1,2})\Z"
+)
+"""What may not stand before a name: then it is the end of a longer one, or in apposition."""
+_LOOSE: Final = re.compile(r"\b(?:from|in|at|to|with|on|near|for)\s(?:the\s)?\Z")
+"""Before a name: what follows the name behind a comma may speak of something else."""
+_ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|are|were)\s|\n")
+_REACH: Final = 60
+
+
+def is_unstated(text: str) -> bool:
+    """Whether a text says that something is not known: "unknown", "N/A", "not mentioned", "?".
+
+    >>> [is_unstated(text) for text in ("Not mentioned in [1]", "person", "Unknown Pleasures")]
+    [True, False, False]
+    """
+    plain = " ".join(text.strip("[]<>{}()\"'. ").split())
+    if not any(char.isalnum() for char in plain):
+        return not plain.strip("?-–—_…. ")
+    return _UNSTATED.fullmatch(plain) is not None
 
 
 def is_placeholder(name: str) -> bool:
-    """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "the singer", "?".
+    """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "person", "the singer", "?".
 
-    Names that start in capitals are spared where a work or a band could bear them.
+    Names that start in capitals are spared where a work or a band could bear them. A word like
+    "person" is a placeholder for a name alone: as a type it is a good one.
 
     >>> [is_placeholder(name) for name in ("Not mentioned", "the band", "The Band", "The Who")]
     [True, True, False, False]
     """
     plain = " ".join(name.strip("[]<>{}()\"'. ").split())
-    if not any(char.isalnum() for char in plain):
-        return not plain.strip("?-–—_…. ")
-    return bool(_NOTHING.fullmatch(plain) or _ROLE.fullmatch(plain))
+    return is_unstated(name) or bool(_GENERIC.fullmatch(plain) or _ROLE.fullmatch(plain))
 
 
 def is_hedged(text: str) -> bool:
@@ -443,33 +492,52 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
     """Pairs of a name and another name for it, where a text states that: (name, alias).
 
     Reads "known as" in its variants, "née" (a lone maiden name is put behind the first name), and
-    an acronym in parentheses. What stands behind a comma ("William, Prince of Orange, known as")
-    is no name of its own, and is passed over.
+    an acronym in parentheses. A name that may be the rest of a longer one, or that stands in
+    apposition ("William, Prince of Orange, known as"), is passed over, and so is an alias that
+    goes on ("known as The Rules for Starting Over").
 
     >>> stated_aliases("Robert Dale Hayes (born 1950), better known as Bob Hayes, founded the "
     ...                "Northern Arts Guild (NAG).")
     (('Robert Dale Hayes', 'Bob Hayes'), ('Northern Arts Guild', 'NAG'))
     """
     found = [
-        (match["name"], alias)
+        (match["name"], match[group])
         for match in _KNOWN_AS.finditer(text)
-        if not text.endswith(", ", 0, match.start())
-        for alias in (match["alias"], match["other"])
-        if alias
+        if _begins(text, match)
+        for group in ("alias", "other")
+        if match[group] and _ends(text, match.end(group))
     ]
     for match in _NEE.finditer(text):
-        first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
-        found.append((match["name"], first + match["alias"]))
+        if _begins(text, match) and _ends(text, match.end("alias")):
+            first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
+            found.append((match["name"], first + match["alias"]))
     found += [
-        (match["name"], match["alias"])
+        (match["name"].removesuffix("'s").removesuffix("’s"), match["alias"])
         for match in _IN_PARENTHESES.finditer(text)
         if is_acronym(match["alias"], match["name"])
     ]
     return tuple(
         (name, alias)
         for name, alias in dict.fromkeys(found)
-        if name not in _PRONOUNS and normalise(name) != normalise(alias)
+        if name not in _PRONOUNS
+        and not re.fullmatch(_MANNER, name, re.I)
+        and " and " not in alias
+        and alias[-1] not in "-'’"
+        and normalise(name) != normalise(alias)
     )
+
+
+def _begins(text: str, match: re.Match[str]) -> bool:
+    """Whether a name is whole to its left."""
+    start, end = match.span("name")
+    before, between = text[max(0, start - _REACH) : start], text[end : match.start("alias")]
+    is_apart = between.lstrip().startswith(",") or ")," in between
+    return not (_CUT_BEFORE.search(before) or (is_apart and _LOOSE.search(before)))
+
+
+def _ends(text: str, end: int) -> bool:
+    """Whether an alias is whole to its right."""
+    return _ENDS.match(text, end) is not None
 
 
 # --- Entities: which records and relation ends mean one
@@ -496,12 +564,19 @@ Cluster = list[Reference]
 
 
 class Match(NamedTuple):
-    """Two keys of one entity, the rule that joins them, and the passages that state it, if any."""
+    """Two keys of one entity, the rule that joins them, and the passages that state it, if any.
+
+    Where the rule is an alias, `other` is the alias.
+    """
 
     one: str
     other: str
     rule: str
     passages: frozenset[str] = frozenset()
+
+
+_ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
+"""Rules that give a name another one, which others may bear too."""
 
 
 def passages_of(record: Entity | Relation) -> frozenset[str]:
@@ -526,33 +601,73 @@ def _reference(name: str, passages: frozenset[str], entity: Entity | None = None
     """Read a name; parentheses that hold its acronym are an alias, any other a qualifier."""
     base, qualifier = split_qualifier(name)
     aliases = entity.aliases if entity else ()
-    if qualifier and is_acronym(qualifier, base):
+    if qualifier and (is_acronym(qualifier, base) or is_acronym(base, qualifier)):
         aliases, qualifier = (*aliases, qualifier), ""
     stated = (entity.type, entity.attributes) if entity else ("", ())
-    keys = tuple(identity(alias) for alias in aliases)
-    return Reference(name, identity(base), keys, traits(*stated, qualifier), passages, entity)
+    return Reference(name, identity(base), aliases, traits(*stated, qualifier), passages, entity)
 
 
 def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterator[Match]:
     """What joins names of one entity; a match may come several times."""
     for one in found:
-        yield from (Match(one.key, alias, "stated alias", one.passages) for alias in one.aliases)
+        for alias in one.aliases:
+            yield _alias(one.name, alias, "stated alias", one.passages)
     for relation in relations:
-        if is_alias_relation(relation.relation):
-            ends = identity(relation.head), identity(relation.tail)
-            yield Match(*ends, "alias relation", passages_of(relation))
+        head, tail, where = relation.head, relation.tail, passages_of(relation)
+        if says_same(relation.relation):
+            yield Match(identity(head), identity(tail), "same as", where)
+        elif said := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
+            head, tail = (tail, head) if said["reversed"] else (head, tail)
+            yield _alias(head, tail, "alias relation", where)
     stated = {one.key for one in found if one.entity}
+    yield from _acronyms(found, stated)
+    yield from _legal_forms(found)
+    for key, other in near_pairs({one.key for one in found}):
+        if (key in stated or other in stated) and near_duplicate(key, other):
+            yield Match(key, other, "spelling")
+
+
+def _alias(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
+    """The match of a name and its alias: of the two, the alias is the title or the shorter one."""
+    fullness = [(not is_nickname(each), len(normalise(each).split())) for each in (name, alias)]
+    if fullness[0] < fullness[1]:
+        name, alias = alias, name
+    rule = "nickname" if is_nickname(alias) else rule
+    return Match(identity(name), identity(alias), rule, passages)
+
+
+def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
+    """Capitals from three letters on with the one name that they are the initials of, no person's.
+
+    Two letters are the initials of too much; they count where a passage states them.
+    """
+    people = {one.key for one in found if one.traits.kind == "person"}
     expansions: dict[str, list[str]] = defaultdict(list)
     for name in stated:
         for letters in initials(name):
             expansions[letters].append(name)
     for short, key in {(one.name, one.key) for one in found if " " not in one.key}:
-        fitting = expansions.get(acronym_letters(short), ())
-        if len(fitting) == 1:
+        letters = acronym_letters(split_qualifier(short).base)
+        fitting = expansions.get(letters, ()) if len(letters) > 2 else ()
+        if len(fitting) == 1 and people.isdisjoint((key, *fitting)):
             yield Match(key, fitting[0], "acronym")
-    for key, other in near_pairs({one.key for one in found}):
-        if (key in stated or other in stated) and near_duplicate(key, other):
-            yield Match(key, other, "spelling")
+
+
+def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
+    """Names that differ in "Ltd", "Inc." and the like, of what may be one company.
+
+    "Company" and the short forms are parts of names too ("Bad Company"), so the shorter name may
+    not be typed as something else.
+    """
+    types: dict[str, set[str]] = defaultdict(set)
+    for one in found:
+        types[one.key] |= {one.entity.type} - {""} if one.entity else set()
+    for key in types:
+        short = without_legal_form(key)
+        is_sure = key.split()[-1:] and key.split()[-1] in _LEGAL
+        is_other = any(kind_of(type_) != "company" for type_ in types.get(short, ()))
+        if short != key and short in types and (is_sure or not is_other):
+            yield Match(key, short, "legal form")
 
 
 def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -603,13 +718,83 @@ def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster
     """One cluster of references for each entity, where these matches join their names."""
     from networkx.utils import UnionFind
 
-    joined = UnionFind()
+    joined, aliases = UnionFind(), defaultdict[str, list[Match]](list)
     for match in matched:
-        joined.union(match.one, match.other)
+        if match.rule in _ALIASES:
+            aliases[match.other].append(match)
+        else:
+            joined.union(match.one, match.other)
+    local = _join_aliases(aliases, joined)
     blocks: dict[str, Cluster] = defaultdict(list)
     for one in found:
-        blocks[joined[one.key]].append(one)
+        borne = local.get(one.key, {}).items()
+        bearers = {joined[name] for name, passages in borne if passages & one.passages}
+        blocks[bearers.pop() if len(bearers) == 1 else joined[one.key]].append(one)
     return _join_surnames([part for block in blocks.values() for part in _divide(block)])
+
+
+Bearers = Mapping[str, frozenset[str]]
+"""Names that bear an alias, with the passages that say so."""
+
+
+def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> dict[str, Bearers]:
+    """Join aliases with their names, but what several bear, or may, only in the right passages.
+
+    Returns:
+        By alias, the names that are meant only in the passages that say so.
+    """
+    bearers = {alias: _bearers(said) for alias, said in aliases.items()}
+    titles = {alias for alias, said in aliases.items() if any(m.rule == "nickname" for m in said)}
+    local = {
+        alias: names
+        for alias, names in bearers.items()
+        if alias in titles or not _is_one(alias, names)
+    }
+    apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
+    for alias, names in bearers.items():
+        for name in names:
+            if frozenset((name, alias)) not in apart:
+                joined.union(name, alias)
+    was_joined = True
+    while was_joined:  # What else is known may show that those who bear an alias are one.
+        known = [
+            alias
+            for alias, names in local.items()
+            if alias not in titles and len({joined[name] for name in names}) == 1
+        ]
+        for alias in known:
+            joined.union(*local.pop(alias), alias)
+        was_joined = bool(known)
+    return local
+
+
+def _bearers(said: Sequence[Match]) -> Bearers:
+    """The names that bear one alias; of several statements those count that rest on least.
+
+    A record of several passages does not tell which of them states its alias.
+    """
+    stated: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for match in said:
+        stated[match.one].append(match.passages)
+    fewest = {name: min(map(len, every)) for name, every in stated.items()}
+    return {
+        name: frozenset().union(*(each for each in every if len(each) == fewest[name]))
+        for name, every in stated.items()
+    }
+
+
+def _is_one(alias: str, names: Bearers) -> bool:
+    """Whether those who bear an alias are one, and it stands for them wherever it is read.
+
+    Two of different names are not, unless one passage says both, as it does of a person with
+    three names; but an acronym may be in one passage the short form of two.
+    """
+    longest = max(names, key=lambda name: (len(name), name))
+    words = set(longest.split())
+    if all(words.issuperset(name.split()) or near_duplicate(name, longest) for name in names):
+        return True
+    one_passage = len(frozenset().union(*names.values())) == 1
+    return one_passage and not any(alias in initials(name) for name in names)
 
 
 def _divide(block: Cluster) -> list[Cluster]:
@@ -622,17 +807,26 @@ def _divide(block: Cluster) -> list[Cluster]:
     if not apart:
         return [block]
     groups: list[list[Traits]] = []
+    sharing: dict[object, dict[int, None]] = defaultdict(dict)
     for one in apart:
-        fitting = [
-            group for group in groups
-            if _overlap(one, group) and not any(contradict(one, other) for other in group)
-        ]  # fmt: skip
+        shared = [*one.facts, *([one.kind] if one.kind else [])]
+        near = sorted({i for each in shared for i in sharing[each]})
+        fitting = [i for i in near if not any(contradict(one, other) for other in groups[i])]
         if fitting:
-            max(fitting, key=partial(_overlap, one)).append(one)
+            place = max(fitting, key=lambda i: _overlap(one, groups[i]))
+            groups[place].append(one)
         else:
+            place = len(groups)
             groups.append([one])
-    parts = [[one for one in block if one.traits in group] for group in groups]
-    return attach([one for one in block if one.traits not in apart], parts)
+        for each in shared:
+            sharing[each][place] = None
+    place_of = {one: i for i, group in enumerate(groups) for one in group}
+    parts: list[Cluster] = [[] for _ in groups]
+    rest = [one for one in block if one.traits not in place_of]
+    for reference in block:
+        if reference.traits in place_of:
+            parts[place_of[reference.traits]].append(reference)
+    return attach(rest, parts)
 
 
 def _overlap(one: Traits, group: Sequence[Traits]) -> int:

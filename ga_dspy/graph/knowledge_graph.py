@@ -17,6 +17,7 @@ from ga_dspy.graph.identity import (
     passages_of,
     plain_relation,
     references,
+    says_same,
     split_qualifier,
     traits,
 )
@@ -218,10 +219,18 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     All statements together, where no single one does.
     """
     known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
+    kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
     details = _details(part)
     for text in details:
-        ours = traits("", (), text)
-        if any(known) and all(any(contradict(ours, t) for t in other) for other in known if other):
+        ours = [
+            traits(text, (), ""),
+            *(traits(kind, (text,), "") for kind in kinds if len(kinds) == 1),
+        ]
+        if any(known) and all(
+            any(contradict(one, other) for one in ours for other in cluster)
+            for cluster in known
+            if cluster
+        ):
             return text
     return "; ".join(details)
 
@@ -266,7 +275,7 @@ def _by_triple(
     for relation in update.relations:
         head, tail = (node[end, passages_of(relation)] for end in (relation.head, relation.tail))
         if head == tail:
-            tail = relation.tail
+            tail = head if says_same(relation.relation) else relation.tail
         if normalise(head) != normalise(tail):
             same[head, plain_relation(relation.relation), tail].append(relation)
     for (head, _, tail), records in same.items():

@@ -1,18 +1,33 @@
-"""Paths: what a question names, how far the rest is, which chain answers it, what fits a budget."""
+"""Paths: what a question names, which chain answers it, how far the rest is, what fits a budget."""
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations, pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ga_dspy import lexicon
 from ga_dspy.graph.identity import identity, kind_of, plain_relation, split_qualifier
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
 from ga_dspy.graph.records import Entity, Relation
-from ga_dspy.text import normalise, places, stands_in
+from ga_dspy.terms import Term, terms
+from ga_dspy.text import (
+    CONNECTORS,
+    FUNCTION_WORDS,
+    STOPWORDS,
+    fold_words,
+    mentions,
+    normalise,
+    places,
+    stands_in,
+    words,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -20,9 +35,7 @@ if TYPE_CHECKING:
 
 # --- What a text names
 
-_OPENING_WORDS: Final = frozenset(
-    ("who", "what", "when", "where", "which", "why", "how", "whose", "whom", "is", "are", "was")
-)
+_OPENING_WORDS: Final = "who what when where which why how whose whom is are was".split()
 
 
 def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
@@ -30,8 +43,8 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
 
     A node is named by its name or an alias, whatever the spelling; of overlapping names the
     longest counts; namesakes are all named. A name of one word counts only where the text writes
-    it with a capital or a digit, or is in lower case throughout. A surname alone names a person
-    where just one has it.
+    it with a capital or a digit, or is in lower case throughout. A surname, or the first name and
+    the surname, name a person where just one has them.
     """
     words = normalise(text).split()
     capitals = _capitals(text)
@@ -63,12 +76,13 @@ def _nodes_by_name(graph: KnowledgeGraph) -> dict[str, list[str]]:
         every = (*names, *(split_qualifier(name).base for name in names))
         for name in dict.fromkeys(map(normalise, every)):
             nodes[name].append(node)
-    surnames: dict[str, list[str]] = defaultdict(list)
+    shorter: dict[str, list[str]] = defaultdict(list)
     for entity in graph.entities:
         parts = normalise(entity.name).split()
         if len(parts) > 1 and kind_of(entity.type) == "person":
-            surnames[parts[-1]].append(entity.name)
-    return {name: people for name, people in surnames.items() if len(people) == 1} | nodes
+            shorter[parts[-1]].append(entity.name)
+            shorter[f"{parts[0]} {parts[-1]}"].append(entity.name)
+    return {name: people for name, people in shorter.items() if len(people) == 1} | nodes
 
 
 def _names(graph: KnowledgeGraph) -> dict[str, tuple[str, ...]]:
@@ -78,12 +92,425 @@ def _names(graph: KnowledgeGraph) -> dict[str, tuple[str, ...]]:
     return {end: (end,) for end in ends} | entities
 
 
-# --- How far nodes are from each other, and which relations lead to an answer
+def _named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
+    """The nodes that go by a name: as it is spelled, else in any spelling."""
+    spelled = _nodes_by_name(graph).get(normalise(name))
+    same = (node for node, names in _names(graph).items() if identity(name) in map(identity, names))
+    return frozenset(spelled or same)
+
+
+# --- What a question asks for: words of one meaning, and the forms of one word, count as one
+
+_Asked = Sequence[frozenset[str]]
+"""The words of a question, each by its meanings."""
+
+_LIFETIME: Final = re.compile(r"\blive[sd]? (?:the )?long(?:er|est)\b")
+_MEASURED: Final = frozenset(("date", "number"))
+_ENDING: Final = re.compile(r"(?:ing|ions?|ers?|ors?|ied|ies|ed|es|s|e|y)\Z")
+_DOUBLED: Final = re.compile(r"(.)\1\Z")
+
+
+def _stem(word: str) -> str:
+    """The beginning that the forms of a word share: "directed", "director" and "direction"."""
+    short = _ENDING.sub("", word)
+    return _DOUBLED.sub(r"\1", short)[:5] if len(short) > 2 else word
+
+
+@lru_cache(maxsize=2)
+def _table(name: str) -> Mapping[str, frozenset[str]]:
+    """Each word of a table of `paths.json`, with the entries in which it stands.
+
+    `meanings` are words of one meaning; `cities` those of a country whose name alone is never
+    that of a namesake: "Paris, Texas" is not Paris.
+    """
+    table = json.loads(Path(__file__).with_name("paths.json").read_text("utf-8"))[name]
+    entries = {entry: words.split() for entry, words in table.items()}
+    every = {word for words in entries.values() for word in words}
+    return {w: frozenset(entry for entry in entries if w in entries[entry]) for w in every}
+
+
+def _meanings_of(words: Iterable[str]) -> _Asked:
+    """The meanings of each word that says something."""
+    known = _table("meanings")
+    told = (word for word in words if word in known or word not in STOPWORDS)
+    return tuple(known.get(word) or frozenset({_stem(word)}) for word in told)
+
+
+@lru_cache(maxsize=4096)
+def _meanings(text: str) -> frozenset[str]:
+    return frozenset[str]().union(*_meanings_of(normalise(text).split()))
+
+
+def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
+    """The meanings of each word of a question that is no part of a name and says something."""
+    words = Counter(_LIFETIME.sub("birth death", normalise(question)).split())
+    for forms in names:
+        words -= Counter({word for form in forms for word in normalise(form).split()})
+    return _meanings_of(words)
+
+
+# --- Ways through the graph: what each costs, and which of the question's words it has
 
 MOST_HOPS: Final = 4
 """A longer chain between a question and an answer counts as chance."""
 
-_JUDGEMENTS: Final = frozenset(("yes", "no", "true", "false"))
+_WAYS_A_NODE: Final = 2
+"""Of the ways of one length to a node, so many are followed, the cheapest."""
+
+_CLASS: Final = re.compile(
+    r"an?|described as|(?:an? )?(?:type|kind|class|instance|category|example|sort)(?: of)?"
+)
+_EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
+"""Where a question asks for one of these, the date of anything else is not asked for."""
+
+_COMMON: Final = frozenset("country work study place award genre gende langu".split())
+"""Meanings of what many have in common who have nothing to do with each other."""
+
+
+class _Edge(NamedTuple):
+    """A relation as it is walked: from either end to the other."""
+
+    relation: Relation
+    end: str
+    forward: bool
+    meanings: frozenset[str]
+    shared: frozenset[tuple[int, str]]
+    """Which of the question's words it has, by their places, in which meaning."""
+    asked: frozenset[int]
+    is_class: bool
+    """Whether it says what sort of thing its head is."""
+
+
+_Edges = Mapping[str, Sequence[_Edge]]
+_Nodes = Sequence[str]
+_Chain = tuple[Relation, ...]
+
+
+def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
+    edges: dict[str, list[_Edge]] = defaultdict(list)
+    events = _EVENTS.intersection(frozenset[str]().union(*asked))
+    for relation in relations:
+        is_class = _is_class(relation)
+        meanings = _meanings(relation.tail if is_class else relation.relation)
+        if not events or events & meanings:
+            is_dated = is_class and _holds_date(relation.tail)
+            meanings |= {"date" if is_dated else _kind_of_value(relation.tail)}
+        if is_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
+            meanings |= {"country"}
+        shared = frozenset(
+            (i, each)
+            for i, word in enumerate(asked)
+            if word & meanings & _MEASURED or not word & _MEASURED
+            for each in word & meanings
+        )
+        known = (meanings, shared, frozenset(i for i, _ in shared), is_class)
+        edges[relation.head].append(_Edge(relation, relation.tail, True, *known))
+        edges[relation.tail].append(_Edge(relation, relation.head, False, *known))
+    return edges
+
+
+def _is_class(relation: Relation) -> bool:
+    plain = plain_relation(relation.relation)
+    return _CLASS.fullmatch(plain) is not None or (plain == "is" and not _is_name(relation.tail))
+
+
+class _Way(NamedTuple):
+    """A walk from a node: no node twice."""
+
+    cost: float
+    nodes: tuple[str, ...]
+    edges: tuple[_Edge, ...]
+    asked: frozenset[int]
+
+    @property
+    def relations(self) -> _Chain:
+        return tuple(edge.relation for edge in self.edges)
+
+    @property
+    def shared(self) -> int:
+        return sum(len(edge.shared) for edge in self.edges)
+
+    def onward(self, edges: _Edges) -> Iterator[_Way]:
+        """The ways that are one relation longer.
+
+        What is of the same sort, year or country has nothing to do with a thing, unless the
+        question asks for that.
+        """
+        last = self.edges[-1] if self.edges else None
+        if last and _kind_of_value(last.end):
+            return
+        for edge in edges.get(self.nodes[-1], ()):
+            meets = last is not None and last.forward and not edge.forward
+            by_chance = meets and not edge.asked and not edge.meanings.isdisjoint(_COMMON)
+            from_class = edge.is_class and not edge.forward
+            if edge.end not in self.nodes and not by_chance and not from_class:
+                yield self._then(edge, meets)
+
+    def _then(self, edge: _Edge, meets: bool) -> _Way:
+        """A hop costs more where it is not asked for, less where it adds a word of the question."""
+        adds = not edge.asked <= self.asked
+        cost = -1 - len(edge.shared) / 8 if adds else 1 if edge.asked else 3 if edge.is_class else 2
+        return _Way(
+            self.cost + cost + (2 if meets and not adds else 0),
+            (*self.nodes, edge.end),
+            (*self.edges, edge),
+            self.asked | edge.asked,
+        )
+
+
+def _cost(way: _Way) -> float:
+    return way.cost
+
+
+def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
+    """The cheapest ways to each node that can be reached, up to `MOST_HOPS` long."""
+    found: dict[str, list[_Way]] = defaultdict(list)
+    front = [_Way(0.0, (source,), (), frozenset())]
+    for _ in range(MOST_HOPS):
+        grown: dict[str, list[_Way]] = defaultdict(list)
+        for way in front:
+            for longer in way.onward(edges):
+                grown[longer.nodes[-1]].append(longer)
+        front = []
+        for node, ways in grown.items():
+            best = sorted(ways, key=_cost)[:_WAYS_A_NODE]
+            found[node] += best
+            front += best
+    return found
+
+
+# --- Which nodes are the answer: by name, or by what a value says
+
+_WORKS: Final = frozenset("film song album book play series painting".split())
+_JOINED_BEFORE: Final = re.compile(r"\b[A-Z0-9]\S*(?: (?:of|de|la|le|von|van|du))*[ ,.'’&]*\Z")
+_JOINED_AFTER: Final = re.compile(r"[ .'’&,]*[A-Z0-9]")
+_REGION: Final = re.compile(r", [A-Z]\w+(?: [A-Z]\w+)*")
+
+
+def _is_date(term: Term) -> bool:
+    """Whether a term is a date: a year at least, or a day of a month."""
+    key = term.keys[0]
+    is_number = key[0] in ("n", "o")
+    return not term.is_word and not (is_number and re.fullmatch(r"\d{4}", term.text) is None)
+
+
+@lru_cache(maxsize=4096)
+def _holds_date(text: str) -> bool:
+    return any(map(_is_date, terms(text)))
+
+
+@lru_cache(maxsize=4096)
+def _kind_of_value(text: str) -> str:
+    """`date` or `number` where a text is nothing else or begins with one; else empty."""
+    found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | {"c"}]
+    if found and all(map(_is_date, found)):
+        return "date"
+    return "number" if found and not found[0].is_word else ""
+
+
+@lru_cache(maxsize=64)
+def _beginnings(name: str) -> frozenset[str]:
+    plain = fold_words(name)
+    other = lexicon.OTHER_NAMES.get(plain, lexicon.OtherNames())
+    return frozenset(
+        w[:3] for each in (plain, *other.nouns, *other.adjectives) for w in each.split()
+    )
+
+
+def _says(value: str, answer: str) -> bool:
+    """Whether a value or an attribute is the answer, or holds it as a part of its own.
+
+    >>> _says("10 June 1980", "1980"), _says("10 June 1980", "10")
+    (True, False)
+    >>> _says("from Barbados", "Barbados"), _says("sister of May Ray", "May")
+    (True, False)
+    """
+    if identity(value) == identity(answer):
+        return True
+    is_number = any(letter.isdigit() for letter in answer)
+    if not is_number and all(w[:3] not in _beginnings(answer) for w in fold_words(value).split()):
+        return False
+    found = mentions(answer, value)
+    if _kind_of_value(value) == "date":
+        return bool(found) and _kind_of_value(answer) == "date"
+    if _is_name(value):
+        whole = any(value[: each.start] + value[each.end :] == "" for each in found)
+        return whole or _is_before_comma(answer, value)
+    return any(_stands_alone(value, each.start, each.end) for each in found)
+
+
+def _is_name(text: str) -> bool:
+    return all(word.proper or word.text in CONNECTORS for word in words(text))
+
+
+def _is_before_comma(answer: str, name: str) -> bool:
+    """Whether a name says the answer and where that lies, as "Houston, Texas" does of Houston."""
+    short, _, region = name.partition(", ")
+    if not region or identity(short) != identity(answer):
+        return False
+    where = _table("cities").get(normalise(short).split()[-1])
+    return where is None or not where.isdisjoint(map(identity, region.split(", ")))
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether characters `start` to `end` are no part of a longer name."""
+    if not text[start].isupper():
+        return text[start].islower() or not _JOINED_BEFORE.search(text, 0, start)
+    if region := _REGION.match(text, end):
+        return _is_before_comma(text[start:end], text[start : region.end()])
+    return not (_JOINED_BEFORE.search(text, 0, start) or _JOINED_AFTER.match(text, end))
+
+
+# --- The chain of evidence
+
+_MOST_ALIKE: Final = 3
+"""Facts of one thing that are stated alike, such as the directors of a film."""
+
+_JUDGEMENT: Final = re.compile(r"(?:yes|no|true|false|both|neither)\b")
+_AND: Final = re.compile(r"(?:\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s+&\s+)")
+
+
+def connects(graph: KnowledgeGraph, question: str, candidate: str) -> bool:
+    """Whether the graph has a chain of evidence from the question to a candidate answer."""
+    return bool(evidence_chain(graph, question, candidate))
+
+
+def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[Relation, ...]:
+    """The relations that lead from what the question names to the answer, nearest first.
+
+    The answer is a node of that name, a value or an attribute that says it (an attribute counts
+    as a relation "described as"), or a list of these; a node that only contains its words is
+    another thing. From each node that the question names leads one way, up to `MOST_HOPS` long:
+    of all ways the one that has most of the question's words in the fewest relations.
+
+    Where the answer is yes, no or a node that the question names, it is a comparison. Its evidence
+    are the facts that decide: in the question's words, and stated alike of the things compared,
+    or leading from one to the other.
+
+    Returns:
+        Relations of the graph, each once; none where the graph has no such chain.
+    """
+    sources = named_in(graph, question)
+    if not sources or not normalise(answer):
+        return ()
+    names = _names(graph)
+    asked = _asked(question, (names[source] for source in sources))
+    named = _named_by(graph, answer)
+    if named & set(sources) or (not named and _JUDGEMENT.match(normalise(answer))):
+        told, plain = (each.tail for each in _described(graph)), normalise(question)
+        said = {text for text in told if stands_in(normalise(text), plain)}
+        return _comparison(graph, sources if len(sources) > 1 else (*sources, *sorted(said)), asked)
+    if chain := _chain_to(graph, sources, asked, answer):
+        return chain
+    chains = [_chain_to(graph, sources, asked, part) for part in _AND.split(answer)]
+    together = (relation for chain in chains for relation in chain)
+    return tuple(dict.fromkeys(together)) if all(chains) else ()
+
+
+def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
+    """The cheapest ways to nodes that go by the answer, else to what says it."""
+    if chain := _cheapest(_edges(graph.relations, asked), sources, _named_by(graph, answer)):
+        return chain
+    described = [each for each in _described(graph) if _says(each.tail, answer)]
+    edges = _edges((*graph.relations, *described), asked)
+    kinds = {entity.name: kind_of(entity.type) for entity in graph.entities}
+    said = {
+        node
+        for node in edges
+        if kinds.get(node) not in _WORKS
+        and (
+            _says(node, answer)
+            if node not in kinds or _kind_of_value(node)
+            else _is_before_comma(answer, node)
+        )
+    }
+    return _cheapest(edges, sources, said)
+
+
+def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
+    """From each source the cheapest way to a target; of equal ones that to the first by name."""
+    found = (_ways(edges, source) for source in sources) if targets else ()
+    ways = ([way for node in sorted(targets) for way in known.get(node, ())] for known in found)
+    best = (min(each, key=_cost) for each in ways if each)
+    return tuple(dict.fromkeys(relation for way in best for relation in way.relations))
+
+
+def _described(graph: KnowledgeGraph) -> Iterator[Relation]:
+    """Types and attributes as relations."""
+    for each in graph.entities:
+        for text in filter(None, (each.type, *each.attributes)):
+            yield Relation(
+                head=each.name, relation="described as", tail=text, evidence=each.evidence
+            )
+
+
+def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain:
+    """The facts that decide; what sort the things are decides only where nothing else is asked.
+
+    What is first, older or larger is not decided without the dates or numbers of both.
+    """
+    relations = (*graph.relations, *_described(graph))
+    types = (_meanings(each.type) for each in graph.entities if each.name in sources)
+    facts = (each for each in graph.relations if each.head in sources and _is_class(each))
+    sorts = frozenset[str]().union(*types, *(_meanings(fact.tail) for fact in facts))
+    telling = [word for word in asked if not word & sorts] or list(asked)
+    chosen = _deciding(_edges(relations, telling), sources, telling)
+    had = frozenset[int | str]().union(*(facts.has for facts in chosen))
+    if any(i not in had for i, word in enumerate(telling) if word & _MEASURED):
+        return ()
+    return tuple(dict.fromkeys(each for facts in chosen for each in facts.relations))
+
+
+class _Facts(NamedTuple):
+    """Facts that may decide a comparison, with the question's words and things that they have."""
+
+    has: frozenset[int | str]
+    rank: tuple[int, ...]
+    relations: _Chain
+
+
+def _deciding(edges: _Edges, sources: _Nodes, asked: _Asked) -> list[_Facts]:
+    """Facts that together have most of the question's words, chosen one after the other."""
+    known = list(_alike(edges, sources, asked))
+    chosen: list[_Facts] = []
+    had: set[int | str] = set()
+    while any(facts.has - had for facts in known):
+        chosen.append(max(known, key=lambda facts: (len(facts.has - had), *facts.rank)))
+        had |= chosen[-1].has
+    return chosen
+
+
+def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Facts]:
+    """What is stated alike of several of the sources, and what leads from one to another.
+
+    Facts are alike where they have the same words of the question, else the same meanings, and
+    end in a value of the same kind.
+    """
+    stated: dict[tuple[object, ...], dict[str, list[_Way]]] = defaultdict(lambda: defaultdict(list))
+    for source in sources:
+        ways = (way for known in _ways(edges, source).values() for way in known)
+        for way in sorted(ways, key=_cost):
+            if not set(sources).isdisjoint(way.nodes[1:-1]):
+                continue
+            end, hops = way.nodes[-1], len(way.edges)
+            if end in sources and (way.asked or (hops == 1 and not asked)):
+                rank = (-hops, way.shared, 0, -hops)
+                yield _Facts(way.asked | {source, end}, rank, way.relations)
+            if hops <= 2 or all(edge.asked for edge in way.edges):
+                wording = tuple(edge.shared or edge.meanings for edge in way.edges)
+                stated[*wording, _kind_of_value(end)][source].append(way)
+    for told in stated.values():
+        every = [way for ways in told.values() for way in ways[:_MOST_ALIKE]]
+        first = every[0]
+        if len(told) > 1 and first.asked:
+            things = {*told, *(way.nodes[-1] for way in every if way.nodes[-1] in sources)}
+            relations = tuple(each for way in every for each in way.relations)
+            shared, value = max(way.shared for way in every), _kind_of_value(first.nodes[-1])
+            rank = (-len(first.edges), shared, len(value), -len(relations))
+            yield _Facts(first.asked | things, rank, relations)
+
+
+# --- How far nodes are from each other
 
 
 def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
@@ -95,108 +522,21 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
     """
     import networkx as nx
 
-    network = _network(graph, graph.relations)
-    known = [source for source in sources if source in network]
-    layers = nx.bfs_layers(network, known) if known else ()
-    return {node: hops for hops, layer in enumerate(layers) for node in layer}
-
-
-def _network(graph: KnowledgeGraph, relations: Iterable[Relation]) -> nx.Graph[str]:
-    import networkx as nx
-
-    network: nx.Graph[str] = nx.Graph((relation.head, relation.tail) for relation in relations)
+    network: nx.Graph[str] = nx.Graph((each.head, each.tail) for each in graph.relations)
     network.add_nodes_from(entity.name for entity in graph.entities)
-    return network
+    return _hops(network, sources)
 
 
-def connects(graph: KnowledgeGraph, question: str, candidate: str) -> bool:
-    """Whether some chain of the graph leads from what the question names to a candidate answer."""
-    return bool(evidence_chain(graph, question, candidate))
-
-
-def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[Relation, ...]:
-    """The relations that lead from what the question names to the answer, nearest first.
-
-    The answer is the node nearest to the question that goes by it or contains it; an attribute
-    that contains it counts as a relation "described as". Each node that the question names adds
-    its shortest chain, up to `MOST_HOPS` long. Where the answer is yes, no or one of those nodes,
-    it is a comparison: the chains are those between the nodes named, and else the facts that are
-    stated alike of two of them.
-
-    Returns:
-        Relations of the graph, each once; none where the graph has no such chain.
-    """
-    sources = named_in(graph, question)
-    wanted = normalise(answer)
-    if not sources or not wanted:
-        return ()
-    described = [
-        Relation(head=e.name, relation="described as", tail=text, evidence=e.evidence)
-        for e in graph.entities
-        for text in (e.type, *e.attributes)
-        if stands_in(wanted, normalise(text))
-    ]
-    relations = [*graph.relations, *described]
-    named = {
-        node for node, names in _names(graph).items() if identity(answer) in map(identity, names)
-    }
-    if wanted in _JUDGEMENTS or named & set(sources):
-        pairs = combinations(sources, 2)
-        return _chains(graph, relations, pairs, question) or _shared_facts(graph, sources)
-    ends = {end for relation in relations for end in (relation.head, relation.tail)}
-    targets = named | {end for end in ends if stands_in(wanted, normalise(end))}
-    reached = distances(graph, sources)
-    for relation in described:
-        if relation.head in reached:
-            reached.setdefault(relation.tail, reached[relation.head] + 1)
-    near = (targets - set(sources)) & reached.keys()
-    if not near:
-        return ()
-    target = min(near, key=lambda node: (node not in named, reached[node], len(node), node))
-    return _chains(graph, relations, [(source, target) for source in sources], question)
-
-
-def _chains(
-    graph: KnowledgeGraph,
-    relations: Iterable[Relation],
-    pairs: Iterable[tuple[str, str]],
-    question: str,
-) -> tuple[Relation, ...]:
-    """The shortest chain between each pair that has one, wording nearest to the question."""
+def _hops(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
+    """As `distances`; an edge is as long as its `hops` say, else one."""
     import networkx as nx
 
-    network = _network(graph, relations)
-    asked = set(normalise(question).split())
-    between: dict[frozenset[str], list[Relation]] = defaultdict(list)
-    for relation in relations:
-        between[frozenset((relation.head, relation.tail))].append(relation)
-
-    def shared_words(relation: Relation) -> int:
-        return len(asked.intersection(normalise(relation.relation).split()))
-
-    chain: dict[Relation, None] = {}
-    for source, target in pairs:
-        if nx.has_path(network, source, target):
-            path = nx.shortest_path(network, source, target)
-            for step in pairwise(path) if len(path) <= MOST_HOPS + 1 else ():
-                chain[max(between[frozenset(step)], key=shared_words)] = None
-    return tuple(chain)
+    known = [source for source in sources if source in network]
+    paths = nx.multi_source_dijkstra_path_length(network, known, weight="hops") if known else {}
+    return dict(paths)
 
 
-def _shared_facts(graph: KnowledgeGraph, sources: Sequence[str]) -> tuple[Relation, ...]:
-    """Facts, up to two relations long, that are stated in the same words of two of the sources."""
-    stated: dict[tuple[str, ...], dict[str, tuple[Relation, ...]]] = defaultdict(dict)
-    for source in sources:
-        for first in (relation for relation in graph.relations if relation.head == source):
-            following = [(first, r) for r in graph.relations if r.head == first.tail]
-            for path in ((first,), *following):
-                wording = tuple(plain_relation(relation.relation) for relation in path)
-                stated[wording].setdefault(source, path)
-    common = [paths for paths in stated.values() if len(paths) > 1]
-    return tuple(dict.fromkeys(r for paths in common for path in paths.values() for r in path))
-
-
-# --- What fits a budget of tokens: what is far from the question is left out first
+# --- What fits a budget of tokens: what leads from the question to an answer is left out last
 
 _UNREACHED: Final = 1_000_000
 
@@ -217,14 +557,15 @@ def prune(
     budget: int,
     count: Callable[[str], int],
     labels: Mapping[str, int] | None = None,
+    keep: Collection[str] = (),
 ) -> Pruned:
-    """Leave out the fewest entities, the farthest first, for the compact form to fit a budget.
+    """Leave out as little as possible, the farthest first, for the compact form to fit a budget.
 
-    Entities go in order of their distance from what the question names (unconnected ones first,
-    so all that is beyond three hops goes before anything within), of equally far ones the least
-    connected, with their relations. Entities that the question names never go. If that is not
-    enough, relations go too, the farthest and latest first. The result still holds all records;
-    a merge shows them again.
+    Far is what takes many relations to reach from what the question names; `MOST_HOPS` relations
+    in the question's words are nearer than one other. What cannot be reached goes first, of
+    equally far entities the least connected, each with its relations. What `keep` names, and the
+    ways there from the question, go last. Entities that the question names never go. The result
+    still holds all records; a merge shows them again.
 
     Args:
         graph: The graph.
@@ -232,8 +573,9 @@ def prune(
         budget: The most tokens that the compact form may have.
         count: Counts the tokens of a text.
         labels: As for `linearise`, so that the labels are counted too.
+        keep: Names, such as those of a possible answer and of what is searched next.
     """
-    order = _order(graph, question)
+    order = _order(graph, question, keep)
 
     def without(out: int) -> KnowledgeGraph:
         dropped = set(order[:out])
@@ -258,17 +600,33 @@ def prune(
     )
 
 
-def _order(graph: KnowledgeGraph, question: str) -> list[Entity | Relation]:
+def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[Entity | Relation]:
     """Everything that may be left out, what to leave out first in front."""
-    named = named_in(graph, question)
-    hops = distances(graph, named)
+    named, names = named_in(graph, question), _names(graph)
+    edges = _edges(graph.relations, _asked(question, (names[node] for node in named)))
+    hops = _weighted_distances(edges, named)
+    kept = {node for name in keep for node in _named_by(graph, name)}
+    last: set[object] = set(kept)
+    for known in (_ways(edges, source) for source in named if kept):
+        for way in (min(known[node], key=_cost) for node in kept if node in known):
+            last.update(way.nodes, way.relations)
     degree = Counter(end for r in graph.relations for end in (r.head, r.tail))
 
-    def far(node: str) -> int:
-        return hops.get(node, _UNREACHED)
+    def rank(item: Entity | Relation) -> tuple[bool, int, int]:
+        if isinstance(item, Entity):
+            return item.name in last, -hops.get(item.name, _UNREACHED), degree[item.name]
+        ends = (hops.get(item.head, _UNREACHED), hops.get(item.tail, _UNREACHED))
+        return item in last, -max(ends) - (ends[0] == ends[1]), len(degree)
 
-    entities = [entity for entity in reversed(graph.entities) if entity.name not in named]
-    entities.sort(key=lambda entity: (-far(entity.name), degree[entity.name]))
-    relations = list(reversed(graph.relations))
-    relations.sort(key=lambda relation: -min(far(relation.head), far(relation.tail)))
-    return [*entities, *relations]
+    entities = (entity for entity in reversed(graph.entities) if entity.name not in named)
+    return sorted((*entities, *reversed(graph.relations)), key=rank)
+
+
+def _weighted_distances(edges: _Edges, sources: Iterable[str]) -> dict[str, int]:
+    import networkx as nx
+
+    network: nx.Graph[str] = nx.Graph()
+    walked = [(node, edge) for node in edges for edge in edges[node]]
+    for node, edge in sorted(walked, key=lambda pair: bool(pair[1].asked)):
+        network.add_edge(node, edge.end, hops=1 if edge.asked else MOST_HOPS + 1)
+    return _hops(network, sources)

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff]")
+
+
+def printable(text: str) -> str:
+    r"""Leave out lone surrogates and control characters, white space aside.
+
+    >>> printable("caf\ud83d\x07")
+    'caf'
+    """
+    return _UNPRINTABLE.sub("", text)
 
 
 def single_line(text: str) -> str:
-    r"""Collapse every run of white space into one space.
+    r"""Collapse every run of white space into one space, and leave out what is not printable.
 
-    >>> single_line(" Katy\n Perry ")
+    >>> single_line(" Katy\n Perry\x00 ")
     'Katy Perry'
     """
-    return " ".join(text.split())
+    return " ".join(printable(text).split())
 
 
-Line = Annotated[str, AfterValidator(single_line)]
-Name = Annotated[str, AfterValidator(single_line), Field(min_length=1)]
+def _line(value: Any) -> Any:
+    return single_line(value) if isinstance(value, str) else value
+
+
+def _name(value: Any) -> Any:
+    """As a line; a name of nothing but control characters is one replacement character."""
+    return (_line(value) or "\ufffd" * bool(value.strip())) if isinstance(value, str) else value
+
+
+Line = Annotated[str, BeforeValidator(_line)]
+Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 
 
 def distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,7 +87,7 @@ class _Triple(Value):
     head: Name
     relation: Name
     tail: Name
-    time: Line | None = None
+    time: Annotated[Line | None, AfterValidator(lambda text: text or None)] = None
     confidence: Confidence | None = None
 
 
@@ -69,23 +97,11 @@ class Entity(_Described):
     aliases: Lines = ()
     evidence: tuple[Evidence, ...] = ()
 
-    @model_validator(mode="after")
-    def _has_a_name(self) -> Entity:
-        if not self.name:
-            raise ValueError("an entity's name is blank")
-        return self
-
 
 class Relation(_Triple):
     """A triple; its ends are names of entities, or plain values such as a date."""
 
     evidence: tuple[Evidence, ...] = ()
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Relation:
-        if not (self.head and self.relation and self.tail):
-            raise ValueError("a relation has a blank head, relation or tail")
-        return self
 
 
 class GraphUpdate(Value):

@@ -39,6 +39,7 @@ from ga_dspy.graphrag.store import (
     store,
 )
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.store import not_empty, writing
@@ -297,7 +298,7 @@ def estimate_build(
             known = journal.known()
         passages = [p for p in passages if reading_key(p, fingerprint) not in known]
     held = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
-    adapter = dspy.settings.adapter or dspy.ChatAdapter()
+    adapter = dspy.settings.adapter or PlainAdapter()
     predictor = extractor.extract
     blank = {"passages": "", "feedback": ""}
     messages = adapter.format(predictor.signature, predictor.demos, blank)

@@ -10,7 +10,7 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +24,9 @@ from ga_dspy.graph import linearise, normalise
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.extraction import FinishedSteps, chosen_lm, digest_of, no_lm, outcome_of
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Ask, Meter, StepFailed, ask, drive
-from ga_dspy.programs.program import check_whole, fit_passages
+from ga_dspy.programs.calls import Conversation, Meter, StepFailed, ask, drive
+from ga_dspy.programs.program import check_whole, name_outage
+from ga_dspy.programs.reading import fit_passages
 from ga_dspy.signatures.graphrag import SummariseCommunity
 from ga_dspy.signatures.prompt import EMPTY, free_text
 from ga_dspy.storage import parallel
@@ -46,6 +47,8 @@ SMALLEST: Final = 3
 DEEPEST: Final = 4
 _SEED: Final = 20_240_607
 _MOST_LINES: Final = 80
+_LEAVING_EACH: Final = 3
+_MOST_LEAVING: Final = 40
 
 
 class Community(NamedTuple):
@@ -119,8 +122,8 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
     edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
-    # All that is stated inside, whatever the numbers of its nodes.
-    lines = linearise(graph.subgraph(ranked, edges)).splitlines()
+    # All that a summary may tell, whatever the numbers of its nodes.
+    lines = linearise(graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])).splitlines()
     contents = "\n".join(line.partition(". ")[2] or line for line in sorted(lines))
     key = hashlib.sha256(contents.encode()).hexdigest()
     return Community(key, level, parent, ranked, tuple(edges))
@@ -135,15 +138,32 @@ def members(communities: Iterable[Community]) -> dict[int, tuple[int, ...]]:
 
 
 def community_text(graph: CorpusGraph, community: Community) -> str:
-    """The lines that a summary is written from: the most linked entities and their relations."""
+    """The lines that a summary is written from: the most linked entities and their relations.
+
+    Some of the relations lead out of the community.
+    """
     nodes, inside = community.nodes[:_MOST_LINES], set(community.nodes[:_MOST_LINES])
     edges = [j for j in community.edges if {int(graph.heads[j]), int(graph.tails[j])} <= inside]
-    return linearise(graph.subgraph(nodes, edges[:_MOST_LINES]))
+    shown = [*edges[:_MOST_LINES], *_leaving(graph, community.nodes)]
+    return linearise(graph.subgraph(nodes, shown))
+
+
+def _leaving(graph: CorpusGraph, nodes: Sequence[int]) -> list[int]:
+    """Relations that lead out of a community, to a few things from each entity."""
+    members, found = set(nodes), list[int]()
+    for node in nodes[:_MOST_LINES]:
+        ends = {
+            j: int(graph.heads[j] + graph.tails[j]) - node for j in graph.network.incident(node)
+        }
+        others = sorted(set(ends.values()) - members, key=graph.name)[:_LEAVING_EACH]
+        between = (j for j, other in ends.items() if other in others)
+        found += sorted(between, key=lambda j: str(graph.edge(j)))
+    return found[:_MOST_LEAVING]
 
 
 # --- Summaries of communities: written once by the LM, kept until the community changes.
 #
-# A summary may use only names and numbers of its community. A sentence that brings in others is
+# A summary may use only names and numbers of its lines. A sentence that brings in others is
 # sent back once, then left out, and listed as left out.
 
 _LONGEST_TITLE: Final = 12
@@ -155,7 +175,7 @@ class Summary(BaseModel):
 
     Attributes:
         title: A few words.
-        text: Some sentences, of names and numbers of the community alone.
+        text: Some sentences, of names and numbers of the community's lines alone.
         left_out: Sentences that brought in others.
     """
 
@@ -190,7 +210,7 @@ class Summariser(dspy.Module):
         state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
         return digest_of([state, getattr(lm, "model", "")])
 
-    def _write(self, graph: str) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
+    def _write(self, graph: str) -> Conversation[dspy.Prediction]:
         meter = Meter()
         inputs = {"graph": graph, "feedback": ""}
         reply = yield from ask("summarise", self.summarise, inputs, meter)
@@ -198,7 +218,8 @@ class Summariser(dspy.Module):
             inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
             # Where that fails, the first attempt's good sentences are kept, the others listed.
             with suppress(StepFailed):
-                reply = yield from ask("summarise", self.summarise, inputs, meter)
+                again = ask("summarise", self.summarise, inputs, meter)
+                reply = yield from name_outage("summarise", again)
         return dspy.Prediction(
             summary=_ground_summary(reply, graph), calls=meter.calls, tokens=meter.tokens
         )

@@ -6,11 +6,11 @@ import copy
 import json
 import re
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
 from pydantic import ValidationError
@@ -29,29 +29,34 @@ from ga_dspy.graphrag.communities import (
 from ga_dspy.graphrag.records import Access, caller, untraced
 from ga_dspy.graphrag.search import Find, Found, GraphIndex
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Ask, Conversation, Request, StepFailed, ask
-from ga_dspy.programs.program import (
-    PROMPT_TOKENS,
+from ga_dspy.programs.calls import Conversation, StepFailed
+from ga_dspy.programs.evidence import (
     Conclusion,
     EvidenceLink,
+    chain_links,
+    is_judgement,
+    nearest_sentence,
+)
+from ga_dspy.programs.program import (
+    LEAST_ROOM,
     MultiHopProgram,
     Signatures,
     State,
     Step,
-    chain_links,
-    fit_passages,
     setting,
 )
+from ga_dspy.programs.reading import fit_passages
 from ga_dspy.signatures import (
     AnswerFromPoints,
     AnswerQuestion,
     CollectPoints,
     QuestionEntities,
+    Verdict,
     answer_signature,
 )
 from ga_dspy.signatures.graphrag import with_summaries
 from ga_dspy.signatures.prompt import EMPTY, cited_labels, free_text, render_passage
-from ga_dspy.text import TokenCounter, mentions, sentences, words
+from ga_dspy.text import TokenCounter, mentions, words
 
 # --- What a GraphRAG program knows about one question while it works on it.
 
@@ -64,7 +69,7 @@ class Inquiry(State):
         access: The caller's rights and wishes at the time of the question.
         found: What graph and passages brought.
         topics: The topics shown, or for a question about the whole corpus those cited.
-        links: Evidence beside the chain of the graph.
+        links: Of an answer about the whole corpus, what the passages behind it say.
         quoted: Passages that the chain quotes and that were not among those read.
     """
 
@@ -217,21 +222,27 @@ class GraphRAG(MultiHopProgram):
         state.pop("_access", None)
         return state
 
-    def forward(self, question: str) -> dspy.Prediction:
+    def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
         """Answer a question."""
         with untraced(self.access):
-            return super().forward(question)
+            return super().forward(question, config)
 
-    async def aforward(self, question: str) -> dspy.Prediction:
+    async def aforward(
+        self, question: str, config: Mapping[str, Any] | None = None
+    ) -> dspy.Prediction:
         """Answer a question from a coroutine."""
         with untraced(self.access):
-            return await super().aforward(question)
+            return await super().aforward(question, config)
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def start(self, question: str) -> Inquiry:
+        """What is known of a question before anything was read: who asks."""
+        return Inquiry(super().start(question).question, access=self.access)
+
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""
-        inquiry = Inquiry(question, access=self.access)
+        inquiry, question = _inquiry(state), state.question
         if self.mode == "global":
-            return (yield from self._overview(inquiry, self.answer))
+            return (yield from self._overview(inquiry, "answer"))
         names = yield from self._names(inquiry)
         index = self.graph_index
         search = index.search(
@@ -242,11 +253,11 @@ class GraphRAG(MultiHopProgram):
             keep=self.facts or _LEADING,
             vector_fallback=self.vector_fallback,
         )
-        request = Find(index, question, self.k, search, names, inquiry.access)
+        request = Find(index, question, self.k, graph=search, mentions=names, access=inquiry.access)
         found: Found = (yield request).found
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
-            return (yield from self._overview(inquiry, self.combine))
+            return (yield from self._overview(inquiry, "combine"))
         if found.gap and self._gap_log is not None:
             self._gap_log.note(question, found.unlinked, inquiry.access)
         inquiry.reading.add(question, found.passages)
@@ -259,13 +270,13 @@ class GraphRAG(MultiHopProgram):
             inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
         return (yield from self._conclude(inquiry))
 
-    def _names(self, inquiry: Inquiry) -> Generator[Request, Any, tuple[str, ...] | None]:
+    def _names(self, inquiry: Inquiry) -> Conversation[tuple[str, ...] | None]:
         """The names that an LM finds in the question; None where it is not asked or finds none."""
         if self.entities != "lm":
             return None
         inputs = {"question": inquiry.question}
         try:
-            reply = yield from ask("name", self.name, inputs, inquiry.meter)
+            reply = yield from self._ask(inquiry, "name", inputs, "entities")
         except StepFailed as failure:
             inquiry.opening = f"{failure}: the names were looked up in the graph alone"
             return None
@@ -332,8 +343,8 @@ class GraphRAG(MultiHopProgram):
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
         inquiry = _inquiry(state)
-        if inquiry.links or inquiry.found is None:
-            return inquiry.links
+        if inquiry.found is None or inquiry.links:
+            return ()
         chain = evidence_chain(inquiry.graph, inquiry.question, end.answer)
         if not chain:
             # What was linked by another spelling, or by meaning, is not named in the question.
@@ -349,9 +360,7 @@ class GraphRAG(MultiHopProgram):
         inquiry.quoted = tuple(known[id] for id in quoted if id not in read)
         return links
 
-    def _overview(
-        self, inquiry: Inquiry, combine: dspy.Predict
-    ) -> Generator[Request, Any, dspy.Prediction]:
+    def _overview(self, inquiry: Inquiry, combine: str) -> Conversation[dspy.Prediction]:
         """Map: points from the summaries of the whole corpus. Reduce: an answer from the points.
 
         After "From Local to Global: A Graph RAG Approach to Query-Focused Summarization" (Edge et
@@ -363,9 +372,15 @@ class GraphRAG(MultiHopProgram):
         points, read, failures = yield from self._survey(inquiry, topics)
         notes = best_points(points, self.graph_tokens, self.count)
         inputs = {"question": inquiry.question, "notes": notes or EMPTY}
-        reply = yield from ask("answer", combine, inputs, inquiry.meter)
-        answer, verdict = (reply.answer or "").strip(), str(reply.verdict)
-        labels = [n for n in cited_labels(free_text(reply.cited)) if 1 <= n <= read]
+        try:
+            reply = yield from self._ask(inquiry, combine, inputs, "answer")
+        except StepFailed as failure:
+            if not inquiry.meter.answered:
+                raise failure.__cause__ or failure from None
+            inquiry.failures.append(str(failure))
+            reply = dspy.Prediction(answer="")
+        answer = (reply.answer or "").strip()
+        labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
         # The answer cites summaries; what it is credited to are the passages behind them.
         index, access = self.graph_index, inquiry.access
@@ -377,15 +392,18 @@ class GraphRAG(MultiHopProgram):
             for p in passages
         )
         cited = inquiry.reading.tried[-1].labels
-        supported = bool(answer and cited) and verdict != "not in passages"
+        quoted = bool(answer and cited) and not is_judgement(answer)
+        verdict = str(reply.get("verdict") or "")
+        if verdict not in get_args(Verdict):
+            verdict = "answered" if quoted else "not in passages"
         rule = f"about the whole corpus: {read} of {len(topics)} summaries were read"
         inquiry.steps = [self._step(inquiry, rule, failures, candidate=answer, notes=notes)]
-        end = Conclusion(answer, verdict, cited, supported)
+        end = Conclusion(answer, verdict, cited, quoted)
         return self._prediction(inquiry, end)
 
     def _survey(
         self, inquiry: Inquiry, topics: Sequence[Topic]
-    ) -> Generator[Ask, dspy.Prediction, tuple[list[Point], int, list[str]]]:
+    ) -> Conversation[tuple[list[Point], int, list[str]]]:
         """Collect points from topics, numbered from 1, as many at a time as a prompt holds.
 
         Ends where the number of calls or the token budget allows no more.
@@ -396,10 +414,15 @@ class GraphRAG(MultiHopProgram):
         """
         points: list[Point] = []
         failures: list[str] = []
-        read, room = 0, self._room(inquiry)
+        read, room = 0, max(self._room(inquiry, "collect"), LEAST_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
-            coming = 2 * PROMPT_TOKENS + self.count(text) + self.graph_tokens
+            coming = (
+                self._fixed("collect")
+                + self._fixed("answer")
+                + self.count(text)
+                + self.graph_tokens
+            )
             left = (self.token_budget or 0) - inquiry.meter.tokens
             dear = self.token_budget is not None and coming > left
             if calls and (calls >= self.batches or dear):
@@ -407,7 +430,7 @@ class GraphRAG(MultiHopProgram):
             inputs = {"question": inquiry.question, "documents": text}
             read = max(batch)
             try:
-                reply = yield from ask("collect", self.collect, inputs, inquiry.meter)
+                reply = yield from self._ask(inquiry, "collect", inputs, "points")
             except StepFailed as failure:
                 failures.append(str(failure))
             else:
@@ -417,6 +440,8 @@ class GraphRAG(MultiHopProgram):
     def _prediction(self, state: State, end: Conclusion) -> dspy.Prediction:
         inquiry = _inquiry(state)
         prediction = super()._prediction(state, end)
+        if inquiry.links and prediction.evidence:
+            prediction.evidence = inquiry.links
         searched = inquiry.found.seconds if inquiry.found else {}
         prediction.seconds = {**searched, "lm": inquiry.meter.seconds}
         prediction.gap = inquiry.found is not None and inquiry.found.gap
@@ -676,14 +701,6 @@ def stated_in(
         if {int(view.graph.heads[edge]), int(view.graph.tails[edge])} <= members
     )
     return view.subgraph((), edges)
-
-
-def nearest_sentence(answer: str, passage: Passage) -> str:
-    """The sentence that shares the most words with an answer of any length."""
-    text = passage.content
-    parts = [text[start:end] for start, end in sentences(text)]
-    body = parts[1:] if passage.title and len(parts) > 1 else parts
-    return max(body, key=lambda part: _shared(answer, part), default=text)
 
 
 def _shared(one: str, other: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -35,7 +36,7 @@ from ga_dspy.programs.calls import Search
 from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Encoder
 from ga_dspy.retrieval.index import Hit, Index
-from ga_dspy.retrieval.protocol import Retriever, check_query
+from ga_dspy.retrieval.protocol import PassageRetriever, Retriever, check_query
 
 # --- What was found for a question in a corpus graph and the index of its passages.
 
@@ -369,7 +370,7 @@ VECTORS: Final = "vectors"
 """The folder, in that of a stored graph, for what can be made again from it."""
 
 
-class GraphIndex:
+class GraphIndex(PassageRetriever):
     """An index and the graph of the same passages; a `Retriever` that keeps to labels.
 
     Safe to search from several threads. Copies of a program share it.
@@ -437,14 +438,14 @@ class GraphIndex:
         folder = stored.path / VECTORS
         return cls(opened, stored.graph, topics=topics, search=search, folder=folder)
 
-    def __call__(self, query: str, k: int = 5) -> list[Passage]:
+    def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
 
         Passages that need labels are passed over as if they were not there.
         """
         view, depth = self.graph.visible(caller()), k
         while True:
-            found = self.index(query, depth)
+            found = self.index(query, depth, anchors)
             readable = [passage for passage in found if view.readable(passage.id)][:k]
             if len(readable) == k or len(found) < depth:
                 return readable
@@ -476,10 +477,6 @@ class GraphIndex:
     def __repr__(self) -> str:
         return f"GraphIndex({self.index!r}, {self.graph!r}, {len(self.topics):,} summaries)"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GraphIndex:
-        """Return itself: copies of a program share the corpus."""
-        return self
-
 
 class Retrieved(list[Passage]):
     """The passages found, with what was found of the graph."""
@@ -493,11 +490,15 @@ class Retrieved(list[Passage]):
 class Find(Search):
     """Graph and passages for a question, as a caller may see them."""
 
-    graph: GraphSearch
-    mentions: tuple[str, ...] | None
-    access: Access
+    graph: GraphSearch = field(kw_only=True)
+    mentions: tuple[str, ...] | None = field(kw_only=True)
+    access: Access = field(kw_only=True)
 
     def run(self) -> Retrieved:
         """Search now."""
         found = self.graph.find(self.query, mentions=self.mentions, access=self.access, k=self.k)
         return Retrieved(found)
+
+    async def arun(self) -> list[Passage]:
+        """Search in a worker thread, so that the event loop goes on."""
+        return await asyncio.to_thread(self.run)

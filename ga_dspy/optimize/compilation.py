@@ -238,10 +238,12 @@ class _Compilation:
         report, stopped = self._measure(self.program, "before")
         if stopped:
             raise _cap_too_small(stopped)
-        if len(report.failed) > _TOLERATED * len(report.results):
+        failed = [r for r in report.results if r.error or (r.step_failures and not r.answer)]
+        if len(failed) > _TOLERATED * len(report.results):
             raise RunAborted(
-                f"before compiling, the program failed on {len(report.failed)} of "
-                f"{len(report.results)} questions, such as: {report.failed[0].error}",
+                f"before compiling, the program failed on {len(failed)} of "
+                f"{len(report.results)} questions, such as: "
+                f"{failed[0].error or failed[0].step_failures[-1]}",
                 expected="at most a tenth to fail",
                 remedy="see that the LM answers and follows the output format (raise max_tokens, "
                 "choose another adapter or model), then start again: finished calls are kept",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 import dspy
@@ -19,7 +20,7 @@ from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import free_text
 from ga_dspy.text import fold, mentions
 
-_BLOCK = re.compile(r"^\[(\d+)\] (.*)\n(.*)$", re.MULTILINE)
+_BLOCK = re.compile(r"^\[(\d+)\] (.*)((?:\n(?!\[\d+\] ).+)+)", re.MULTILINE)
 _LABEL = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
 _TRIED = re.compile(r"^\d+\. (.*) => ", re.MULTILINE)
 _SEARCHED = re.compile(r"^Search: (.*)$", re.MULTILINE)
@@ -94,18 +95,23 @@ def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
     except pydantic.ValidationError:
         yield "its graph cannot be read"
         return
-    for item in ground(draft, shown_passages(str(demo.get("passages", "")))).dropped:
+    shown = "\n\n".join(
+        str(demo.get(field) or "") for field in ("passages_read_before", "passages")
+    )
+    for item in ground(draft, shown_passages(shown)).dropped:
         yield f"its passages do not support {item}"
 
 
 def shown_passages(text: str) -> dict[int, Passage]:
     r"""The passages of a prompt, by label.
 
-    >>> shown_passages("[2] Helena\nHelena is a city.")[2].title
-    'Helena'
+    >>> shown_passages("[2] Helena\n  Districts:\n  [1] East\n\n[5] Butte\nA town.")[2].text
+    'Districts:\n[1] East'
     """
     return {
-        int(label): Passage(id=label, title="" if title == "(untitled)" else title, text=body)
+        int(label): Passage(
+            id=label, title="" if title == "(untitled)" else title, text=dedent(body).strip()
+        )
         for label, title, body in _BLOCK.findall(text)
     }
 
@@ -118,10 +124,12 @@ def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterat
     """
     outputs = {name: free_text(str(demo.get(name) or "")) for name in signature.output_fields}
     transcript = str(demo.get("transcript", ""))
-    query = outputs.get("next_query") or outputs.get("query")
+    queries = (outputs.get("next_query") or outputs.get("query") or "").splitlines()
     earlier = [*_TRIED.findall(str(demo.get("tried", ""))), *_SEARCHED.findall(transcript)]
-    if query and fold(query) in map(fold, earlier):
-        yield f"it repeats the query {query!r}"
+    searched = {fold(query) for query in earlier}
+    for query in queries:
+        if fold(query) in searched:
+            yield f"it repeats the query {query!r}"
     if "thoughts" in demo and "thought" in demo:
         if not outputs["thought"]:
             yield "it has no thought"

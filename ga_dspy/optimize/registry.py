@@ -89,7 +89,7 @@ def _signature() -> ModelSignature:
 
     texts = Array(DataType.string)
     answered = {
-        "answer": DataType.string, "verdict": DataType.string, "supported": DataType.boolean,
+        "answer": DataType.string, "verdict": DataType.string, "supported": DataType.string,
         "evidence": texts, "cited": texts, "failures": texts, "steps": DataType.long,
         "calls": DataType.long, "tokens": DataType.long,
     }  # fmt: skip

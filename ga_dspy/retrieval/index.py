@@ -7,8 +7,9 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +19,15 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import (
     SHARD,
     Encoder,
+    FunctionEncoder,
     HashEncoder,
     Progress,
     SentenceEncoder,
+    as_encoder,
     encode_texts,
     load_encoder,
 )
-from ga_dspy.retrieval.protocol import PassageRetriever, check_query
+from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
 from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
 from ga_dspy.retrieval.store import (
     FLAT,
@@ -44,6 +47,9 @@ from ga_dspy.retrieval.store import (
 from ga_dspy.storage import open_current
 
 # --- The encoder: always the one that made the vectors of the index.
+
+SAME_VECTOR = 0.98
+"""The least cosine of two vectors that a function gives for one text; APIs differ a little."""
 
 
 def _wrong_encoder(found: Encoder, stored: StoredEncoder) -> InputError:
@@ -87,7 +93,7 @@ class EncoderByName:
             return self._loaded
 
 
-def bind(stored: StoredEncoder | None, given: Encoder | None) -> Encoder | None:
+def bind(stored: StoredEncoder | None, given: Any) -> Encoder | None:
     """Return the encoder to search with: the given one, checked, or the one stored by name.
 
     Raises:
@@ -104,9 +110,10 @@ def bind(stored: StoredEncoder | None, given: Encoder | None) -> Encoder | None:
                 remedy="open it with Index.open(path, encoder=…)",
             )
         return EncoderByName(stored)
-    if given.fingerprint != stored.fingerprint:
-        raise _wrong_encoder(given, stored)
-    return given
+    encoder = as_encoder(given)
+    if encoder.fingerprint != stored.fingerprint:
+        raise _wrong_encoder(encoder, stored)
+    return encoder
 
 
 # --- The plan of a build, checked before any work is done.
@@ -119,16 +126,14 @@ class Plan:
         InputError: There are no passages, an id stands for two texts, or the kind is unknown.
     """
 
-    def __init__(
-        self, passages: Iterable[Passage], kind: str, encoder: Encoder | str, factory: str
-    ) -> None:
+    def __init__(self, passages: Iterable[Any], kind: str, encoder: Any, factory: str) -> None:
         checked = check_kind(kind)
-        self.passages = distinct(passages)
+        self.passages = distinct(as_passages(passages))
         if not self.passages:
             raise _empty_corpus()
         self.encoder = stored = None
         if checked != "sparse":
-            made = load_encoder(encoder) if isinstance(encoder, str) else encoder
+            made = as_encoder(encoder)
             stored = StoredEncoder(
                 name=made.name,
                 fingerprint=made.fingerprint,
@@ -164,6 +169,19 @@ def _empty_corpus() -> InputError:
     )
 
 
+def _restored(
+    manifest: Manifest,
+    kind: Kind,
+    passages: list[Passage],
+    vectors: NDArray[np.float32] | None,
+    encoder: Any,
+) -> Index:
+    """The index in memory that was pickled."""
+    return Index(
+        Contents.derive(kind, passages, vectors, manifest.factory, None), manifest, encoder
+    )
+
+
 class Hit(NamedTuple):
     """A passage that was found, and its score (comparable within one search only)."""
 
@@ -192,7 +210,7 @@ class Index(PassageRetriever):
         self,
         contents: Contents,
         manifest: Manifest,
-        encoder: Encoder | None = None,
+        encoder: Any = None,
         path: Path | None = None,
     ) -> None:
         self.encoder = bind(manifest.encoder, encoder)
@@ -203,19 +221,21 @@ class Index(PassageRetriever):
     @classmethod
     def from_passages(
         cls,
-        passages: Iterable[Passage],
+        passages: Iterable[Any],
         *,
         kind: str = "linked",
-        encoder: Encoder | str = "auto",
+        encoder: Any = "auto",
         factory: str = FLAT,
         progress: Progress | None = None,
     ) -> Index:
         """Index passages in memory.
 
         Args:
-            passages: Identical ones count once.
+            passages: `Passage`s, strings, mappings: whatever a retriever may return
+                (`as_retriever`). Identical ones count once.
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
-            encoder: A name for `load_encoder`, or an `Encoder`; unused by `"sparse"`.
+            encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
+                `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             factory: A FAISS index_factory string; `"Flat"` is exact.
             progress: Called with stage, units done, units in all.
 
@@ -229,11 +249,11 @@ class Index(PassageRetriever):
     @classmethod
     def build(
         cls,
-        passages: Iterable[Passage],
+        passages: Iterable[Any],
         out: Path | str,
         *,
         kind: str = "linked",
-        encoder: Encoder | str = "auto",
+        encoder: Any = "auto",
         factory: str = FLAT,
         progress: Progress | None = None,
         batch_size: int = SHARD,
@@ -244,10 +264,12 @@ class Index(PassageRetriever):
         passages the vectors are kept. A finished build of the same index is opened as it is.
 
         Args:
-            passages: Identical ones count once.
+            passages: `Passage`s, strings, mappings: whatever a retriever may return
+                (`as_retriever`). Identical ones count once.
             out: The folder; made where it is absent.
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
-            encoder: A name for `load_encoder`, or an `Encoder`; unused by `"sparse"`.
+            encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
+                `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             factory: A FAISS index_factory string; `"Flat"` is exact.
             progress: Called with stage, units done, units in all.
             batch_size: Passages in a shard of vectors.
@@ -266,7 +288,7 @@ class Index(PassageRetriever):
         return cls.open(folder, encoder=plan.encoder)
 
     @classmethod
-    def open(cls, path: Path | str, *, encoder: Encoder | None = None) -> Index:
+    def open(cls, path: Path | str, *, encoder: Any = None) -> Index:
         """Open a stored index; sizes of all files are checked, `verify` checks their hashes.
 
         Args:
@@ -285,22 +307,32 @@ class Index(PassageRetriever):
         def load(manifest: Manifest) -> tuple[Contents, Manifest]:
             return Contents.load(folder / manifest.contents, manifest.factory), manifest
 
-        return cls(*open_current(folder, read_manifest, load), encoder, folder)
+        index = cls(*open_current(folder, read_manifest, load), encoder, folder)
+        index._check_encoder()
+        return index
 
-    def __call__(self, query: str, k: int = 5) -> list[Passage]:
+    def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
-        return [hit.passage for hit in self.search(query, k)]
+        return [hit.passage for hit in self.search(query, k, anchors)]
 
-    def search(self, query: str, k: int = 5) -> list[Hit]:
+    def search(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Hit]:
         """Return at most `k` passages with their scores, best first, equal ones in corpus order.
 
+        Args:
+            query: What is sought.
+            k: The most passages to return.
+            anchors: Names of things already known to matter, such as the entities of a graph:
+                "linked" starts from their passages too, "hybrid" favours them; the other kinds
+                do without. They bring back their own passages, so who has read these asks for
+                as many more and passes over them: only then do anchors find more than the query.
+
         Raises:
-            InputError: The query is blank or `k` is below 1.
+            InputError: The query is blank, `k` is below 1, or the anchors are one text.
         """
-        check_query(query, k)
+        check_query(query, k, anchors)
         state = self._state
         passages = state.contents.passages
-        return [Hit(passages[row], score) for row, score in state.ranking.rank(query, k)]
+        return [Hit(passages[row], score) for row, score in state.ranking.rank(query, k, anchors)]
 
     def as_kind(self, kind: str) -> Index:
         """Return a view of the same passages that ranks in another way, in memory.
@@ -319,7 +351,7 @@ class Index(PassageRetriever):
         """
         return self._state.contents.passages[self._row(id)]
 
-    def add(self, passages: Iterable[Passage], *, progress: Progress | None = None) -> int:
+    def add(self, passages: Iterable[Any], *, progress: Progress | None = None) -> int:
         """Add passages; return how many were new (identical ones already here are not).
 
         Raises:
@@ -329,7 +361,7 @@ class Index(PassageRetriever):
         with self._changing, self._only_writer():
             contents = self._state.contents
             old = list(contents.passages)
-            new = distinct(passages, known=old)
+            new = distinct(as_passages(passages), known=old)
             if new:
                 vectors = None
                 if contents.dense and self.encoder:
@@ -395,6 +427,14 @@ class Index(PassageRetriever):
         )
         return hashlib.sha256(b"".join(digests)).hexdigest()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a stored index as its folder, one in memory as its passages and vectors."""
+        stored = self.manifest.encoder
+        encoder = None if stored is None or stored.loadable else self.encoder
+        if self.path is not None:
+            return partial(Index.open, encoder=encoder), (self.path.absolute(),)
+        return _restored, (self.manifest, *self._state.contents.source(), encoder)
+
     def __len__(self) -> int:
         return len(self._state.contents.passages)
 
@@ -406,6 +446,19 @@ class Index(PassageRetriever):
 
     def __repr__(self) -> str:
         return f"Index({self.description})"
+
+    def _check_encoder(self) -> None:
+        """Encode a passage again where a function made the vectors: its name says little."""
+        dense = self._state.contents.dense
+        if isinstance(self.encoder, FunctionEncoder) and dense:
+            text = dense_text(self._state.contents.passages[0])
+            if float(self.encoder.encode([text])[0] @ dense.vectors[0]) < SAME_VECTOR:
+                raise InputError(
+                    f"encoder {self.encoder.name!r} gives another vector for {text[:40]!r} than "
+                    "the index holds",
+                    expected="the function that made the vectors",
+                    remedy="open the index with that one, or build it again with this one",
+                )
 
     def _made(self, contents: Contents, manifest: Manifest) -> _State:
         return _State(manifest, contents, contents.ranking(manifest.kind, self.encoder))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from inspect import Parameter
+from numbers import Real
+from os import getpid
 from typing import Any, Protocol, Self
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 
+# --- Passages, whatever they come as
+
 _TEXT_KEYS = ("text", "long_text", "page_content", "content", "contents", "passage")
-_ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id")
+_ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
 _LONGEST_TITLE = 150
 
 
@@ -21,7 +30,7 @@ def _unreadable(found: object, where: str) -> InputError:
     return InputError(
         f"{where} is {type(found).__name__} {found!r:.120}",
         expected="passages: strings, mappings with 'text' (and 'title'), LangChain documents, "
-        "Passages, or a prediction with .passages",
+        "LlamaIndex nodes, Passages, or a prediction with .passages",
         remedy="wrap the retriever in a function that returns one of these",
     )
 
@@ -44,46 +53,81 @@ def sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def read_results(result: Any) -> list[Passage]:
-    """Read a retriever's whole result.
+def as_passages(items: Any) -> list[Passage]:
+    """Read a corpus as a retriever's result is read, but leave nothing out.
 
     Raises:
-        InputError: It is no collection of passages, or one item holds no text.
+        InputError: It is no collection of passages, or an item holds no text.
     """
-    if isinstance(result, Mapping):
-        result = result.get("passages", result)
-    elif not isinstance(result, (str, bytes, Passage)):
-        result = getattr(result, "passages", result)
-    if isinstance(result, (str, bytes, Mapping, Passage)) or not isinstance(result, Iterable):
-        raise _unreadable(result, "the retriever's result")
-    return [_passage(item, f"result {number}") for number, item in enumerate(result, start=1)]
+    passages = []
+    for number, item in enumerate(_collection(items, "the corpus"), start=1):
+        passage = _passage(item, f"passage {number}")
+        if passage is None:
+            raise _unreadable(item, f"passage {number}")
+        passages.append(passage)
+    return passages
 
 
-def _passage(item: Any, where: str) -> Passage:
-    if isinstance(item, Passage):
+def read_results(result: Any) -> list[Passage]:
+    """Read a retriever's whole result; None is none, and items without text are passed over.
+
+    Raises:
+        InputError: It is no collection of passages, an item can be none, or no item holds text.
+    """
+    if result is None:
+        return []
+    items = list(_collection(result, "the retriever's result"))
+    read = [_passage(item, f"result {number}") for number, item in enumerate(items, start=1)]
+    passages = [passage for passage in read if passage and passage.content.strip()]
+    if items and not passages:
+        raise _unreadable(items[0], "result 1")
+    return passages
+
+
+def _collection(found: Any, where: str) -> Iterable[Any]:
+    items = found
+    if isinstance(items, Mapping):
+        items = items.get("passages", items)
+    elif not isinstance(items, (str, bytes, Passage)):
+        items = getattr(items, "passages", items)
+    if items is None and items is not found:
+        return ()
+    if isinstance(items, (str, bytes, Mapping, Passage)) or not isinstance(items, Iterable):
+        raise _unreadable(items, where)
+    return items
+
+
+def _passage(item: Any, where: str) -> Passage | None:
+    """The passage that an item stands for; None where it holds no text."""
+    if item is None or isinstance(item, Passage):
         return item
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], (int, float)):
+    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Real):
         return _passage(item[0], where)
     if isinstance(item, str):
-        fields: Mapping[str, Any] = {"text": item}
-    elif isinstance(item, Mapping):
-        fields = item
-    elif isinstance(getattr(item, "page_content", None), str):
-        fields = {
-            "page_content": item.page_content,
-            "metadata": getattr(item, "metadata", None),
-            "id": getattr(item, "id", None),
-        }
-    else:
+        return _from_fields({"text": item})
+    fields = item if isinstance(item, Mapping) else _attributes(item)
+    if fields is None:
         raise _unreadable(item, where)
-    return _from_fields(fields, item, where)
+    return _from_fields(fields)
 
 
-def _from_fields(fields: Mapping[str, Any], item: Any, where: str) -> Passage:
+def _attributes(item: Any) -> dict[str, Any] | None:
+    """What a document of LangChain, LlamaIndex or DSPy holds; None for anything else."""
+    node = getattr(item, "node", item)
+    keys = (*_TEXT_KEYS, *_ID_KEYS, "title", "metadata")
+    found = {key: getattr(node, key, None) for key in keys}
+    if callable(content := getattr(node, "get_content", None)):
+        found["text"] = content()
+    if not any(isinstance(found[key], str) for key in _TEXT_KEYS):
+        return None
+    return found
+
+
+def _from_fields(fields: Mapping[str, Any]) -> Passage | None:
     texts = (fields.get(key) for key in _TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str) and text.strip()), None)
     if text is None:
-        raise _unreadable(item, where)
+        return None
     metadata = fields.get("metadata")
     more = metadata if isinstance(metadata, Mapping) else {}
     title = fields.get("title") or more.get("title") or ""
@@ -103,9 +147,31 @@ def _split_title(text: str) -> tuple[str, str]:
     return "", text
 
 
-_DEPTH_NAMES = (
-    "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
-)  # fmt: skip
+def with_distinct_ids(passages: Iterable[Passage], known: Iterable[Passage] = ()) -> list[Passage]:
+    """Give each text an id of its own; the same passage twice counts once.
+
+    Chunks may carry the id of their document, and a document may change between two searches: an
+    id that stands for another text already gets `#` and 8 hex digits of the content's hash.
+
+    Args:
+        passages: The passages, in order.
+        known: Passages that have their ids already.
+
+    >>> chunks = [Passage(id="a", text="One."), Passage(id="a", text="Two.")]
+    >>> [passage.id for passage in with_distinct_ids(chunks)]
+    ['a', 'a#c2d08c52']
+    """
+    texts = {passage.id: passage.content for passage in known}
+    found: dict[str, Passage] = {}
+    for passage in passages:
+        if texts.setdefault(passage.id, passage.content) != passage.content:
+            mark = content_hash(passage.title, passage.text)[:8]
+            passage = passage.model_copy(update={"id": f"{passage.id}#{mark}"})
+        found.setdefault(passage.id, passage)
+    return list(found.values())
+
+
+# --- Retrievers
 
 
 class Retriever(Protocol):
@@ -115,13 +181,17 @@ class Retriever(Protocol):
         """Return at most `k` passages for the query, best first."""
 
 
-def as_retriever(obj: Any) -> Retriever:
-    """Make a `Retriever` of an index, a callable, a DSPy retriever or a LangChain retriever.
+def as_retriever(obj: Any) -> PassageRetriever:
+    """Make a `Retriever` of an index, a callable, or a DSPy, LangChain or LlamaIndex retriever.
 
     Results may be strings (`"Title | text"` is split), mappings (`title` with `text`, `long_text`,
-    `page_content`, `content` or `passage`), LangChain documents, `Passage`s, (document, score)
-    pairs, or a prediction with `.passages`. A passage without an id gets a hash of its content;
-    the same passage returned twice counts once; more than `k` are cut, fewer are kept.
+    `page_content`, `content` or `passage`), documents, nodes, `Passage`s, (document, score)
+    pairs, or a prediction with `.passages`. A passage without an id gets a hash of its content,
+    and so does the second of two texts under one id; the same passage returned twice counts once;
+    more than `k` are cut, fewer are kept.
+
+    A retriever may be asynchronous. A program that is called with `acall` awaits it; any other
+    call runs it to its end.
 
     Args:
         obj: The retriever. Its depth parameter (`k`, `top_k`, `n`, …) is filled where it has one;
@@ -143,8 +213,18 @@ class PassageRetriever(ABC):
     """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
 
     @abstractmethod
-    def __call__(self, query: str, k: int) -> list[Passage]:
-        """Return at most `k` passages, best first."""
+    def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+        """Return at most `k` passages, best first.
+
+        Args:
+            query: What is sought.
+            k: The most passages to return.
+            anchors: Names of things already known to matter; a retriever may ignore them.
+        """
+
+    async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+        """Search from a coroutine: in a worker thread, unless a subclass can do better."""
+        return await asyncio.to_thread(self, query, k, anchors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return itself: copies of a program share the retriever, for corpora are large."""
@@ -152,55 +232,46 @@ class PassageRetriever(ABC):
 
 
 class AdaptedRetriever(PassageRetriever):
-    """A foreign retriever behind the `Retriever` protocol; safe to call from several threads."""
+    """A foreign retriever behind the `Retriever` protocol; anchors do not reach it.
+
+    It keeps nothing between calls, so it is as safe to share among threads as its source is.
+    """
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self._search = _search_function(source)
-        self._depth = _depth_parameter(source, self._search)
-        self._seen: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._search, self._asearch = _searches(source)
 
-    def __call__(self, query: str, k: int) -> list[Passage]:
+    def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` distinct passages for the query, in the order of the source.
 
         Raises:
             InputError: The query is blank, `k` is below 1, or the source returned something
-                that holds no passage, or used an id for two texts.
+                that holds no passage.
         """
         check_query(query, k)
-        result = self._call(query, k)
-        if inspect.iscoroutine(result):
-            result.close()
-        passages = read_results(result)
-        return self._distinct(passages)[:k]
+        result = self._search(query, k)
+        if inspect.isawaitable(result):
+            result = _run_to_end(result)
+        return with_distinct_ids(read_results(result))[:k]
 
-    def _call(self, query: str, k: int) -> Any:
-        if self._depth is None:
-            return self._search(query)
-        if self._depth == "":
-            return self._search(query, k)
-        return self._search(query, **{self._depth: k})
+    async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+        """As a call: an asynchronous source is awaited, any other works in a thread."""
+        check_query(query, k)
+        if self._asearch:
+            result = self._asearch(query, k)
+        else:
+            result = await asyncio.to_thread(self._search, query, k)
+        if inspect.isawaitable(result):
+            result = await result
+        return with_distinct_ids(read_results(result))[:k]
 
-    def _distinct(self, passages: Iterable[Passage]) -> list[Passage]:
-        kept: dict[str, Passage] = {}
-        for passage in passages:
-            digest = content_hash(passage.title, passage.text)
-            with self._lock:
-                known = self._seen.setdefault(passage.id, digest)
-            if known != digest:
-                raise InputError(
-                    f"the retriever returned passage id {passage.id!r} with a text that differs "
-                    f"from the one it had before (now it begins {passage.content[:60]!r})",
-                    expected="ids that are unique in the corpus",
-                    remedy="return the corpus id, or no id at all (then the text makes the id)",
-                )
-            kept.setdefault(passage.id, passage)
-        return list(kept.values())
+    def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
+        """Pickle the source alone."""
+        return type(self), (self.source,)
 
 
-def check_query(query: str, k: int) -> None:
-    """Raise `InputError` unless the query has text and `k` is a whole number from 1."""
+def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:
+    """Raise `InputError` unless the query has text, `k` is a number from 1, anchors are a list."""
     if not isinstance(query, str) or not query.strip():
         raise InputError(
             f"the query is {query!r}",
@@ -209,37 +280,136 @@ def check_query(query: str, k: int) -> None:
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}", expected="a whole number from 1", remedy="pass k=5")
+    if isinstance(anchors, str) or not all(isinstance(name, str) for name in anchors):
+        raise InputError(
+            f"anchors is {anchors!r:.80}",
+            expected="a sequence of names",
+            remedy="pass anchors=[name]",
+        )
 
 
-def _search_function(source: Any) -> Callable[..., Any]:
+# --- How a source is called
+
+_DEPTH_NAMES = (
+    "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
+)  # fmt: skip
+
+_METHODS = (
+    ("invoke", "ainvoke"),
+    ("get_relevant_documents", "aget_relevant_documents"),
+    ("__call__", "acall"),
+    ("retrieve", "aretrieve"),
+)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A function that searches.
+
+    Attributes:
+        function: The function.
+        query: The keyword of the query; "" where it is the first argument.
+        depth: The keyword of the depth; "" where it is the next argument; None without one.
+    """
+
+    function: Callable[..., Any]
+    query: str = ""
+    depth: str | None = None
+
+    def __call__(self, query: str, k: int) -> Any:
+        pairs = ((self.query, query), (self.depth, k))
+        by_place = [value for name, value in pairs if name == ""]
+        return self.function(*by_place, **{name: value for name, value in pairs if name})
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], described: Any = None) -> Self:
+        """Find out how a function is called, by its own signature or that of another."""
+        try:
+            parameters = [*inspect.signature(described or function).parameters.values()]
+        except (TypeError, ValueError):
+            return cls(function)
+        query = ""
+        if parameters and parameters[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
+            named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+            likely = [p for p in named if p.name not in _DEPTH_NAMES]
+            likely.sort(key=lambda p: (p.name != "query", p.default is not p.empty))
+            query = likely[0].name if likely else "query"
+        rest = [p for p in parameters if p.name != query][0 if query else 1 :]
+        return cls(function, query, _depth_keyword(rest))
+
+
+def _depth_keyword(parameters: Sequence[Parameter]) -> str | None:
+    """Which of the parameters beside the query takes the depth."""
+    by_name = {p.name: p for p in parameters}
+    variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
+    depth = next((by_name[name] for name in _DEPTH_NAMES if name in by_name), None)
+    depth = depth or (required[0] if len(required) == 1 else None)
+    if depth is None:
+        return None
+    return "" if depth.kind is Parameter.POSITIONAL_ONLY else depth.name
+
+
+def _searches(source: Any) -> tuple[_Search, _Search | None]:
+    """How a source is called, and how it is awaited where it can be."""
     if not isinstance(source, (str, bytes, Mapping, type)):
-        methods = (getattr(source, name, None) for name in ("invoke", "get_relevant_documents"))
-        for search in (*methods, source):
-            if callable(search):
-                return search  # type: ignore[no-any-return]  # a foreign object: Any by nature
+        # Looked up on the class: DSPy warns where the `forward` of a module is touched.
+        steps = (inspect.getattr_static(type(source), n, None) for n in ("forward", "aforward"))
+        forward, aforward = (step and step.__get__(source) for step in steps)
+        acall = getattr(source, "acall", aforward)
+        awaited = _Search.of(acall, aforward) if aforward else None
+        if search := _Search.of(source, forward) if forward else awaited:
+            return search, awaited
+        for called, awaitable in _METHODS:
+            # A function itself tells more of its parameters than its __call__ does.
+            whole = source if called == "__call__" and callable(source) else None
+            methods = (whole or getattr(source, called, None), getattr(source, awaitable, None))
+            found = [_Search.of(method) if callable(method) else None for method in methods]
+            if search := found[0] or found[1]:
+                return search, found[1]
     raise InputError(
         f"{type(source).__name__} is no retriever",
-        expected="a ga_dspy Index, a callable (query, k) -> passages, a DSPy retriever or a "
-        "LangChain retriever",
+        expected="a ga_dspy Index, a callable (query, k) -> passages, or a DSPy, LangChain or "
+        "LlamaIndex retriever",
         remedy="wrap it in a function that takes a query and returns passages",
     )
 
 
-def _depth_parameter(source: Any, search: Callable[..., Any]) -> str | None:
-    """The keyword that takes the depth; "" where it is the second argument; None without one."""
-    if search is not source:
-        return None
+# --- Asynchronous sources in a program that is not
+
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_starting = threading.Lock()
+
+
+def _run_to_end(awaitable: Awaitable[Any]) -> Any:
+    """Run an awaitable to its end in a loop that stays: a client's connections belong to one."""
+
+    async def finish() -> Any:
+        return await awaitable
+
+    loop = _background_loop()
+    if loop is _running_loop():
+        # A search inside a search: waiting here for the same loop would be for ever.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(copy_context().run, asyncio.run, finish()).result()
+    future = asyncio.run_coroutine_threadsafe(finish(), loop)
     try:
-        signature = inspect.signature(getattr(source, "forward", source))
-    except (TypeError, ValueError):
+        return future.result()
+    finally:
+        future.cancel()  # where the wait was interrupted
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process in a thread of its own; a fork has no threads but the one."""
+    with _starting:
+        if getpid() not in _loops:
+            loop = _loops[getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
+        return _loops[getpid()]
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
         return None
-    parameters = list(signature.parameters.values())
-    for name in _DEPTH_NAMES:
-        found = signature.parameters.get(name)
-        if found is not None and found is not parameters[0]:
-            return "" if found.kind is inspect.Parameter.POSITIONAL_ONLY else name
-    required = [
-        p for p in parameters[1:]
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
-    return "" if len(required) == 1 else None

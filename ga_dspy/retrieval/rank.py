@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError, require
 from ga_dspy.passage import Passage
-from ga_dspy.text import aliases, fold, known_names, proper_names
+from ga_dspy.text import aliases, fold, fold_words, known_names, proper_names
 
 # --- Titles
 
@@ -44,6 +44,14 @@ class TitleTable:
     def named_in(self, text: str) -> dict[str, tuple[int, ...]]:
         """Return the aliases that stand in a text, in order, with the rows each may mean."""
         return {alias: self.rows_of[alias] for alias in known_names(text, self.rows_of)}
+
+    def of(self, name: str) -> tuple[int, ...]:
+        """Return the rows that go by a name, or else by it without qualifier or article."""
+        exact = self.rows_of.get(fold_words(name))
+        if exact:
+            return exact
+        found = (self.rows_of.get(alias, ()) for alias in aliases(name, ""))
+        return tuple(sorted({row for rows in found for row in rows}))
 
     def save(self, path: Path) -> None:
         """Write the table as JSON."""
@@ -224,7 +232,16 @@ class SparseScores:
         scores = [np.asarray(self._model.get_scores([word])) for word in words]
         return np.stack(scores) if scores else np.zeros((0, self._rows), dtype=np.float32)
 
-    def rank(self, query: str, k: int) -> list[Scored]:
+    def holding(self, name: str) -> NDArray[np.int64]:
+        """Return the rows that hold every word of a name; none for one of stopwords alone."""
+        (tokens,) = _tokens([name])
+        words = set(tokens)
+        if not words or not words.issubset(self._model.vocab_dict):
+            return np.zeros(0, dtype=np.int64)
+        scores = [np.asarray(self._model.get_scores([word])) for word in sorted(words)]
+        return np.flatnonzero(np.min(scores, axis=0) > 0)
+
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows that share a word with the query, best first."""
         return best(self.scores(query), k)
 
@@ -347,6 +364,7 @@ SPARE = 100
 """Rows that FAISS proposes beyond those asked for, so that the exact cosine has a choice."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
+ANCHOR_START, ANCHOR_BONUS = 0.2, 0.05
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 COMPLETING, LINK_POWER = 10, 0.25
 
@@ -375,8 +393,8 @@ class Relevance(NamedTuple):
 class Ranking(Protocol):
     """Finds the best rows for a query."""
 
-    def rank(self, query: str, k: int) -> list[Scored]:
-        """Return at most `k` rows, best first."""
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+        """Return at most `k` rows, best first; `anchors` are names already known to matter."""
 
 
 class DenseRanking:
@@ -385,7 +403,7 @@ class DenseRanking:
     def __init__(self, dense: DenseScores, encode: Encode) -> None:
         self.dense, self.encode = dense, encode
 
-    def rank(self, query: str, k: int) -> list[Scored]:
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows, best first."""
         vector = self.encode(query)
         rows = self.dense.nearest(vector, 2 * k + SPARE)
@@ -393,16 +411,25 @@ class DenseRanking:
 
 
 class HybridRanking:
-    """0.6 BM25/max + 0.4 cosine/max, + 0.2 where a title alias stands in the query."""
+    """0.6 BM25/max + 0.4 cosine/max, + 0.2 where a title alias stands in the query.
+
+    And 0.05 where it is that of an anchor.
+    """
 
     def __init__(
         self, sparse: SparseScores, dense: DenseScores, titles: TitleTable, encode: Encode
     ) -> None:
         self.sparse, self.dense, self.titles, self.encode = sparse, dense, titles, encode
 
-    def rank(self, query: str, k: int) -> list[Scored]:
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
-        return best(self.relevance(query, k).scores, k)
+        relevance = self.relevance(query, k)
+        rows = np.array(
+            sorted({r for name in anchors for r in self.titles.of(name)}), dtype=np.int64
+        )
+        relevance.scores[rows] += ANCHOR_BONUS
+        self.complete(relevance, rows)
+        return best(relevance.scores, k)
 
     def relevance(self, query: str, k: int) -> Relevance:
         """Score the rows that BM25 or FAISS put forward, and those named in the query."""
@@ -433,23 +460,36 @@ class LinkedRanking:
     """Hybrid scores, and what they lead to over the link graph.
 
     Half the hybrid score, half the square root of a personalised PageRank that starts from the
-    best rows, and a bonus for linked rows that hold the words the best ones lack. The numbers were
-    chosen on HotpotQA's and MuSiQue's training questions.
+    best rows, and a bonus for linked rows that hold the words the best ones lack. Walks start from
+    the passages of each anchor too, and from those that hold its name. The numbers were chosen on
+    HotpotQA's and MuSiQue's training questions.
     """
 
     def __init__(self, hybrid: HybridRanking, links: LinkGraph) -> None:
         self.hybrid, self.links = hybrid, links
 
-    def rank(self, query: str, k: int) -> list[Scored]:
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
         relevance = self.hybrid.relevance(query, k)
-        start = _start(relevance.scores, relevance.named)
+        start = _start(relevance.scores, relevance.named, self._anchored(anchors))
         mass = self.links.walk(start, damping=DAMPING, steps=STEPS)
         led = WALK_SHARE * np.sqrt(_scaled(mass))
         led += self._completing(query, _scaled(relevance.scores))
         # What the links lead to may have been out of FAISS's sight: its cosine is made up for.
         self.hybrid.complete(relevance, top_rows(led, 2 * k + SPARE))
         return best((1 - WALK_SHARE) * _scaled(relevance.scores) + led, k)
+
+    def _anchored(self, anchors: Sequence[str]) -> NDArray[np.float64]:
+        """How much walks start from each row for the anchors: its passages, and its mentions.
+
+        A name that stands in more than `MOST` passages is too common to lead anywhere.
+        """
+        weights = np.zeros(self.links.titles.shape[0])
+        for name in dict.fromkeys(anchors):
+            for rows in (self.hybrid.titles.of(name), self.hybrid.sparse.holding(name)):
+                if 0 < len(rows) <= MOST:
+                    weights[np.asarray(rows)] += ANCHOR_START / len(rows)
+        return weights
 
     def _completing(self, query: str, relevance: NDArray[np.floating]) -> NDArray[np.float64]:
         """How well each row completes one of the best: linked to it, with the words it lacks.
@@ -492,8 +532,12 @@ def top_rows(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     return np.flatnonzero(scores > 0)
 
 
-def _start(scores: NDArray[np.float64], named: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Where walks start: a softmax over the best rows, and the rows named in the query."""
+def _start(
+    scores: NDArray[np.float64],
+    named: NDArray[np.int64],
+    anchored: NDArray[np.float64] | float = 0.0,
+) -> NDArray[np.float64]:
+    """Where walks start: a softmax over the best rows, the rows named in the query, the anchors."""
     start = np.zeros_like(scores)
     seeds = best(scores, SEEDS)
     if seeds:
@@ -501,6 +545,7 @@ def _start(scores: NDArray[np.float64], named: NDArray[np.int64]) -> NDArray[np.
         weights = np.exp((scores[rows] - seeds[0].score) / TEMPERATURE)
         start[rows] = weights / weights.sum()
     start[named] += TITLE_START
+    start += anchored
     total = start.sum()
     return start / total if total else start
 

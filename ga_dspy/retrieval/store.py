@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -176,13 +177,20 @@ def distinct(passages: Iterable[Passage], known: Iterable[Passage] = ()) -> list
             new.append(passage)
         elif before != passage:
             raise InputError(
-                f"passage id {passage.id!r} stands for two texts ({before.content[:50]!r} and "
-                f"{passage.content[:50]!r})",
+                f"passage id {passage.id!r} stands for two texts ({_difference(before, passage)})",
                 expected="one text an id",
                 remedy="give each passage its own id, or delete the old passage before adding "
                 "the new one",
             )
     return new
+
+
+def _difference(one: Passage, other: Passage) -> str:
+    """Where two texts first differ, with a few words before it."""
+    same = len(commonprefix([one.content, other.content]))
+    start = max(same - 25, 0)
+    found = (f"{'…' * (start > 0)}{p.content[start : same + 25]}" for p in (one, other))
+    return " and ".join(map(repr, found))
 
 
 # --- Contents
@@ -226,6 +234,14 @@ class Contents:
         if progress:
             progress("linking", len(passages), len(passages))
         return contents
+
+    def source(self) -> tuple[Kind, list[Passage], NDArray[np.float32] | None]:
+        """What `derive` makes these contents of again."""
+        kind: Kind = "dense" if self.sparse is None else "sparse"
+        if self.titles is not None:
+            kind = "hybrid" if self.links is None else "linked"
+        vectors = None if self.dense is None else np.asarray(self.dense.vectors)
+        return kind, list(self.passages), vectors
 
     def ranking(self, kind: Kind, encoder: Encoder | None) -> Ranking:
         """Return the ranking of a kind.

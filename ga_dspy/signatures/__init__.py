@@ -14,11 +14,13 @@ from ga_dspy.signatures.graph_anchor import Judgement as Judgement
 from ga_dspy.signatures.graph_anchor import JudgeSufficiency as JudgeSufficiency
 from ga_dspy.signatures.graph_anchor import ReadAndJudge as ReadAndJudge
 from ga_dspy.signatures.graph_anchor import ReadNotesAndJudge as ReadNotesAndJudge
+from ga_dspy.signatures.graph_anchor import Style as Style
 from ga_dspy.signatures.graph_anchor import UpdateGraph as UpdateGraph
 from ga_dspy.signatures.graph_anchor import UpdateNotes as UpdateNotes
 from ga_dspy.signatures.graph_anchor import Verdict as Verdict
 from ga_dspy.signatures.graph_anchor import answer_signature as answer_signature
 from ga_dspy.signatures.graph_anchor import judge_signature as judge_signature
+from ga_dspy.signatures.graph_anchor import read_signature as read_signature
 from ga_dspy.signatures.graphrag import AnswerFromPoints as AnswerFromPoints
 from ga_dspy.signatures.graphrag import CollectPoints as CollectPoints
 from ga_dspy.signatures.graphrag import QuestionEntities as QuestionEntities

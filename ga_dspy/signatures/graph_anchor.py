@@ -1,13 +1,13 @@
 """What GraphAnchor asks: index, judge, both at once, answer; over a graph or running notes.
 
-A signature that is given less also says less: `judge_signature` and `answer_signature` compose an
-instruction that names what its fields show.
+The steps are composed of the same fields and paragraphs, so that the judge and the answer go by
+one standard, and a step that is given less also says less.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import dspy
 import pydantic
@@ -26,21 +26,21 @@ from ga_dspy.graph import (
 from ga_dspy.signatures.prompt import free_text
 
 IndexKind = Literal["graph", "text"] | None
-Judgement = Literal["sufficient", "insufficient"]
+Judgement = Literal["sufficient", "insufficient", "exhausted"]
 Verdict = Literal["answered", "not in passages", "premise refuted"]
+Style = Literal["span", "sentence", "report"]
 
 # --- What an LM proposes to add to the graph: typed for us, plain lines for the LM.
 #
 # Lines cost a fraction of the tokens of a nested JSON schema (`ga-dspy bench prompts` prints how
 # much); JSON is understood as well. Reading is lenient: a bad line is skipped and named, the good
-# ones stay. Text in which nothing reads as a graph is a `ValueError`, never an empty proposal,
-# unless it is empty or says so ("(empty)", "none").
+# ones stay; text in which nothing reads as a graph is an empty proposal with what was skipped.
 
-LINE_FORMAT = """plain text, one entity or relation a line, nothing else:
-    Entities:
-    - name (type; attribute; attribute) [passage number]
-    Relations:
-    1. head entity -> relation -> tail entity [passage number]"""
+LINE_FORMAT = """lines like these, or "none":
+Entities:
+- name (type; attribute) [passage number]
+Relations:
+1. head -> relation -> tail [passage number]"""
 
 
 class GraphProposal(dspy.Type):
@@ -70,11 +70,12 @@ class GraphProposal(dspy.Type):
             value = value["text"]
         if value is None or isinstance(value, str):
             value = free_text(value)
-        draft = draft_from(value)
-        if draft.skipped and not (draft.entities or draft.relations):
-            raise ValueError(f"nothing here reads as a graph: {draft.skipped[0][:80]!r}")
         if isinstance(value, str):
             return {"text": value}
+        draft = draft_from(value)
+        if draft.skipped and not (draft.entities or draft.relations):
+            # DSPy's adapters mend the lines' "[2]" into JSON first, and take the text after this.
+            raise ValueError(f"nothing here reads as a graph: {draft.skipped[0][:80]!r}")
         return {"text": "\n".join([_lines(draft), *draft.skipped])}
 
     @classmethod
@@ -100,208 +101,171 @@ def _lines(draft: Draft) -> str:
     )
 
 
-# --- Index: what do the new passages add to the graph?
+# --- What the instructions are composed of: paragraphs with named places
+
+_LINES: Final = """\
+Give only what the graph lacks, in the passages' words, nothing from memory. Types: person, place, \
+organisation, work, event, date, quantity, role, other. Both ends of a relation stand in its \
+passage. Two names for one thing: X -> same as -> Y."""
+
+_NOTES: Final = """\
+Keep what still matters, add what the new passages state, drop the rest, and put the passage \
+number behind each fact, like [2]; nothing from memory, nothing on what is missing."""
+
+_STANDARD: Final = """\
+A link is a step needed to single out the answer; it holds if passages state it or it plainly \
+follows."""
+
+_JUDGE: Final = """\
+Follow the question link by link. {standard} Judge "sufficient" if all hold or a premise is \
+refuted, "exhausted" if two searches for one brought nothing, else "insufficient", with {queries} \
+for the first missing link: a name and the one fact sought; after a failure another name, or the \
+link's other end."""
+
+_STYLES: Final[dict[Style, str]] = {
+    "span": """\
+Answer exactly what is asked, in the shortest span of {source}: a name, a date, a whole period, a \
+number, a reason, "yes" or "no", a list where several are asked for; nothing around it.""",
+    "sentence": """\
+Answer in one or two full sentences; behind each statement put the numbers of the passages that \
+state it, like [2].""",
+    "report": """\
+Answer in paragraphs that tell all that bears on the question, what matters most first; behind \
+each sentence put the numbers of the passages that state it, like [2].""",
+}
 
 
-class UpdateGraph(dspy.Signature):
-    """Extend a knowledge graph with what new passages say, so that it leads to an answer.
+def _asked(signature: type[dspy.Signature], *paragraphs: str, **words: str) -> type[dspy.Signature]:
+    """A signature with its instruction: its first paragraph, then these, the places filled in."""
+    text = "\n\n".join((signature.instructions, *paragraphs))
+    asked: type[dspy.Signature] = signature.with_instructions(text.format(**words))
+    return asked
 
-    List the entities (people, places, organisations, works, events, dates, quantities) and the
-    relations between them that help to answer the question or to find what is still missing.
-    Give only what the graph does not hold yet. Write every name as the passage spells it, keep
-    relations to a short phrase in the passage's words, and end each line with the number of the
-    passage that states it in square brackets. Both ends of a relation must occur in that one
-    passage. State only what the passages state: no guesses, no "unknown" entries, nothing from
-    memory. If feedback is given, your previous attempt had those faults: mend them or leave the
-    items out.
-    """
 
-    question: str = dspy.InputField(desc="the question to be answered in the end")
-    query: str = dspy.InputField(desc="the search query that brought these passages")
-    graph: str = dspy.InputField(desc="what is known so far, with passage numbers")
-    previous_reasoning: str = dspy.InputField(desc="what the step before concluded", default="")
-    passages: str = dspy.InputField(desc="the new passages, numbered")
-    feedback: str = dspy.InputField(desc="faults of the previous attempt, if any", default="")
-    additions: GraphProposal = dspy.OutputField(desc="what the new passages add to the graph")
+# --- Index: what do the new passages add to the graph, or to running notes?
+
+
+class _Update(dspy.Signature):
+    """{task}."""
+
+    question: str = dspy.InputField(desc="")
+    query: str = dspy.InputField(desc="the search that brought these passages")
+    graph: str = dspy.InputField(desc="")
+    previous_reasoning: str = dspy.InputField(desc="", default="")
+    passages: str = dspy.InputField(desc="")
+
+
+_FEEDBACK: Any = dspy.InputField(desc="", default="")
+_ADDITIONS: Any = dspy.OutputField(desc="from the new passages")
+_NOTES_SO_FAR: Any = dspy.InputField(desc="")
+_NEW_NOTES: Any = dspy.OutputField(desc="the notes after this step")
+
+_EXTEND: Final = "Extend a knowledge graph with what new passages state towards an answer"
+_REWRITE: Final = "Rewrite running notes with what new passages state towards an answer"
+
+
+def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Signature]:
+    """A step that extends the graph, or that has notes in its place and rewrites them."""
+    indexing: Any = signature
+    if index == "graph":
+        return indexing.append("feedback", _FEEDBACK, str).prepend(  # type: ignore[no-any-return]
+            "additions", _ADDITIONS, GraphProposal
+        )
+    place = list(indexing.input_fields).index("graph")
+    indexing = indexing.delete("graph").insert(place, "notes_so_far", _NOTES_SO_FAR, str)
+    return indexing.prepend("notes", _NEW_NOTES, str)  # type: ignore[no-any-return]
+
+
+UpdateGraph = _asked(_indexing(_Update, "graph"), _LINES, task=_EXTEND)
+UpdateNotes = _asked(_indexing(_Update, "text"), _NOTES, task=_REWRITE)
 
 
 # --- Judge: does the evidence suffice, and if not, what should be searched next?
 
 
 class _Judge(dspy.Signature):
-    """Decide whether the evidence read so far answers the question, or what to search for next.
+    """{task}."""
 
-    Follow the question hop by hop through {evidence}: which link is established
-    by which passage, and which one is missing? Judge "sufficient" only if every link is stated;
-    then name the answer you see as the candidate and leave next_query empty. A premise of the
-    question that the evidence refutes is sufficient too. Otherwise judge "insufficient" and
-    write one short search query for the first missing link, naming the entity already found and
-    what is sought about it. Never repeat a query that was tried; where one brought nothing,
-    approach the same link by another name or from its other end. The judgement must agree with
-    the reasoning.
-    """
-
-    question: str = dspy.InputField(desc="the question to be answered in the end")
-    tried: str = dspy.InputField(desc="the queries searched so far and what each brought")
-    graph: str = dspy.InputField(desc="what is known so far, with passage numbers")
-    previous_reasoning: str = dspy.InputField(desc="what the step before concluded", default="")
-    passages: str = dspy.InputField(desc="the passages read in this step, numbered")
-    reasoning: str = dspy.OutputField(desc="a few sentences: links established, links missing")
-    judgement: Judgement = dspy.OutputField(desc="does the evidence suffice?")
-    candidate: str = dspy.OutputField(desc="the answer if you see it, a short span, else empty")
-    next_query: str = dspy.OutputField(desc="what to search next; empty if sufficient")
+    question: str = dspy.InputField(desc="")
+    search: str = dspy.InputField(desc="")
+    tried: str = dspy.InputField(desc="")
+    graph: str = dspy.InputField(desc="")
+    previous_reasoning: str = dspy.InputField(desc="", default="")
+    passages_read_before: str = dspy.InputField(desc="", default="")
+    passages: str = dspy.InputField(desc="")
+    reasoning: str = dspy.OutputField(desc="brief: links that hold, links missing")
+    judgement: Judgement = dspy.OutputField(desc="")
+    candidate: str = dspy.OutputField(desc="the likeliest short answer so far, or empty")
+    next_query: str = dspy.OutputField(desc="searches titles and meaning; or empty")
 
 
-def judge_signature(index: IndexKind) -> type[dspy.Signature]:
-    """The judge who reads the new passages beside a graph, running notes, or neither."""
-    beside = {"graph": "the graph and ", "text": "the notes and ", None: ""}[index]
-    return _beside(index, _Judge, evidence=f"{beside}the passages")
+def judge_signature(index: IndexKind, *, queries: int = 1) -> type[dspy.Signature]:
+    """The judge that reads a graph, running notes or passages alone; so many queries a step."""
+    source = {"graph": "the graph", "text": "the notes", None: "the passages"}[index]
+    task = f"Judge from {source} whether the question can be answered, or what to search next"
+    return _beside(index, _asked(_Judge, _JUDGE, task=task, **_judging(queries)))
 
 
-# --- Read: index and judge in one LM call.
+def read_signature(index: Literal["graph", "text"], *, queries: int = 1) -> type[dspy.Signature]:
+    """Index and judge at once."""
+    first, lines = (_EXTEND, _LINES) if index == "graph" else (_REWRITE, _NOTES)
+    return _asked(
+        _indexing(_Judge, index), lines, _JUDGE, task=f"{first}; then judge", **_judging(queries)
+    )
 
 
-class ReadAndJudge(dspy.Signature):
-    """Extend a knowledge graph with what new passages say, then decide what is still missing.
-
-    First the additions. List the entities (people, places, organisations, works, events, dates,
-    quantities) and the relations between them that help to answer the question or to find what
-    is missing. Give only what the graph does not hold yet. Write every name as the passage
-    spells it, keep relations to a short phrase in the passage's words, and end each line with
-    the number of the passage that states it in square brackets. Both ends of a relation must
-    occur in that one passage. State only what the passages state: no guesses, no "unknown"
-    entries, nothing from memory. If feedback is given, your previous attempt had those faults:
-    mend them or leave the items out.
-
-    Then the judgement. Follow the question hop by hop through the graph with your additions.
-    Judge "sufficient" only if every link is stated, or if a premise of the question is refuted;
-    then name the answer you see as the candidate and leave next_query empty. Otherwise judge
-    "insufficient" and write one short search query for the first missing link, naming the entity
-    already found and what is sought about it. Never repeat a query that was tried; where one
-    brought nothing, approach the same link by another name or from its other end. The judgement
-    must agree with the reasoning.
-    """
-
-    question: str = dspy.InputField(desc="the question to be answered in the end")
-    tried: str = dspy.InputField(desc="the queries searched so far and what each brought")
-    graph: str = dspy.InputField(desc="what is known so far, with passage numbers")
-    previous_reasoning: str = dspy.InputField(desc="what the step before concluded", default="")
-    passages: str = dspy.InputField(desc="the new passages, numbered")
-    feedback: str = dspy.InputField(desc="faults of the previous attempt, if any", default="")
-    additions: GraphProposal = dspy.OutputField(desc="what the new passages add to the graph")
-    reasoning: str = dspy.OutputField(desc="a few sentences: links established, links missing")
-    judgement: Judgement = dspy.OutputField(desc="does the evidence suffice?")
-    candidate: str = dspy.OutputField(desc="the answer if you see it, a short span, else empty")
-    next_query: str = dspy.OutputField(desc="what to search next; empty if sufficient")
+def _judging(queries: int) -> dict[str, str]:
+    asked = "a query" if queries == 1 else f"one to {queries} queries, one a line,"
+    return {"standard": _STANDARD, "queries": asked}
 
 
-# --- Answer: a short span from all passages and the graph, and what it rests on.
+# --- Answer: from passages and graph, and what it rests on.
 
 
 class _Answer(dspy.Signature):
-    """Answer the question from {sources}.
+    """Answer the question from {sources}."""
 
-    The answer is the shortest span that answers the question exactly as it is asked: a name, a
-    date, a number, "yes" or "no", with nothing around it. Prefer the wording {wording}. In
-    "cited" give the numbers of the passages the answer rests on. If {absent}, say "not in passages", leave "cited" empty and give your best guess. If {refuted}, say "premise refuted" and let the answer
-    state in one short sentence what is true instead.
-    """  # noqa: E501 - a line of a prompt, whose breaks are part of it
-
-    question: str = dspy.InputField()
-    graph: str = dspy.InputField(desc="entities and relations found, with passage numbers")
-    passages: str = dspy.InputField(desc="all passages read, numbered")
-    candidate: str = dspy.InputField(desc="an answer seen while reading, if any", default="")
-    verdict: Verdict = dspy.OutputField(desc="do the passages hold the answer?")
-    cited: str = dspy.OutputField(desc="passage numbers, comma-separated, e.g. 1, 4; or empty")
-    answer: str = dspy.OutputField(desc="the short answer alone")
+    question: str = dspy.InputField(desc="")
+    graph: str = dspy.InputField(desc="")
+    previous_reasoning: str = dspy.InputField(desc="", default="")
+    passages: str = dspy.InputField(desc="")
+    candidate: str = dspy.InputField(desc="seen while reading", default="")
+    links: str = dspy.OutputField(desc='one short line: each link with its passage, or "missing"')
+    verdict: Verdict = dspy.OutputField(desc="is the answer there?")
+    cited: str = dspy.OutputField(desc="numbers of the passages it rests on, e.g. 1, 4")
+    answer: str = dspy.OutputField(desc="the answer alone; empty if not in passages")
+    guess: str = dspy.OutputField(desc='your likeliest answer if not in passages, never "unknown"')
 
 
-_PASSAGES_HOLD_IT = {
-    "wording": "of the passages",
-    "absent": "the passages do not hold the\nanswer",
-    "refuted": "the passages\nrefute something the question takes for granted",
-}
-_INDEX_HOLDS_IT = {
-    "wording": "used there",
-    "absent": "the answer is not there",
-    "refuted": "something the question takes for granted is refuted there",
-}
+_REFUTED: Final = """\
+If a premise of the question is refuted there, say "premise refuted" and answer in one short \
+sentence what is true instead."""
 
 
-def answer_signature(index: IndexKind, *, passages: bool = True) -> type[dspy.Signature]:
-    """The answer step that reads a graph, running notes or neither, beside passages or alone."""
-    source = {"graph": "the graph", "text": "the notes", None: ""}[index]
-    if passages:
-        sources = f"the passages, guided by {source}" if source else "the passages"
-        return _beside(index, _Answer, sources=sources, **_PASSAGES_HOLD_IT)
-    alone: Any = _beside(index, _Answer, sources=source, **_INDEX_HOLDS_IT).delete("passages")
-    answer: type[dspy.Signature] = alone.with_updated_fields(
-        "verdict", desc=f"is the answer in {source}?"
-    )
-    return answer
-
-
-def _beside(
-    index: IndexKind, signature: type[dspy.Signature], **words: str
+def answer_signature(
+    index: IndexKind, *, passages: bool = True, style: Style = "span"
 ) -> type[dspy.Signature]:
-    """A signature with its graph, with notes in the graph's place, or with neither.
+    """The answer step that reads a graph, running notes or neither, beside passages or alone."""
+    kept = {"graph": "the graph", "text": "the notes", None: ""}[index]
+    source = "the passages" if passages else kept
+    sources = f"{source} and {kept}" if passages and kept else source
+    words = {"source": source, "sources": sources, "standard": _STANDARD}
+    asked = _asked(_Answer, f"{_STANDARD} {_STYLES[style]} {_REFUTED}", **words)
+    return _beside(index, asked if passages else asked.delete("passages"))
 
-    Its instruction is filled in with the words for what it shows.
-    """
-    instruction = signature.instructions.format(**words)
-    shown: type[dspy.Signature] = signature.with_instructions(instruction)
+
+def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Signature]:
+    """A signature with its graph, with notes in the graph's place, or with neither."""
     if index == "graph":
-        return shown
-    place, shown = list(shown.input_fields).index("graph"), shown.delete("graph")
-    notes = dspy.InputField(desc="the notes taken so far, with passage numbers")
-    return shown.insert(place, "notes", notes, str) if index == "text" else shown
+        return signature
+    shown: Any = signature
+    place = list(shown.input_fields).index("graph")
+    shown = shown.delete("graph").delete("passages_read_before")
+    notes = dspy.InputField(desc="")
+    return shown.insert(place, "notes", notes, str) if index == "text" else shown  # type: ignore[no-any-return]
 
 
+ReadAndJudge = read_signature("graph")
+ReadNotesAndJudge = read_signature("text")
 JudgeSufficiency = judge_signature("graph")
 AnswerQuestion = answer_signature("graph")
-
-
-# --- Running notes: in the graph's place (the paper's "w/ Text Index").
-
-
-class UpdateNotes(dspy.Signature):
-    """Rewrite running notes so that they hold what new passages add towards an answer.
-
-    Keep every fact of the notes that still matters, add what the new passages state about the
-    question, and drop the rest. Put the number of the passage in square brackets behind each
-    fact. State only what the passages state: no guesses, nothing from memory.
-    """
-
-    question: str = dspy.InputField(desc="the question to be answered in the end")
-    query: str = dspy.InputField(desc="the search query that brought these passages")
-    notes_so_far: str = dspy.InputField(desc="the notes before this step")
-    previous_reasoning: str = dspy.InputField(desc="what the step before concluded", default="")
-    passages: str = dspy.InputField(desc="the new passages, numbered")
-    notes: str = dspy.OutputField(desc="the notes after this step")
-
-
-class ReadNotesAndJudge(dspy.Signature):
-    """Rewrite running notes with what new passages add, then decide what is still missing.
-
-    First the notes: keep every fact that still matters, add what the new passages state about
-    the question, drop the rest, and put the number of the passage in square brackets behind each
-    fact. State only what the passages state: no guesses, nothing from memory.
-
-    Then the judgement. Follow the question hop by hop through the notes. Judge "sufficient" only
-    if every link is stated, or if a premise of the question is refuted; then name the answer you
-    see as the candidate and leave next_query empty. Otherwise judge "insufficient" and write one
-    short search query for the first missing link, naming the entity already found and what is
-    sought about it. Never repeat a query that was tried; where one brought nothing, approach the
-    same link by another name or from its other end. The judgement must agree with the reasoning.
-    """
-
-    question: str = dspy.InputField(desc="the question to be answered in the end")
-    tried: str = dspy.InputField(desc="the queries searched so far and what each brought")
-    notes_so_far: str = dspy.InputField(desc="the notes before this step")
-    previous_reasoning: str = dspy.InputField(desc="what the step before concluded", default="")
-    passages: str = dspy.InputField(desc="the new passages, numbered")
-    notes: str = dspy.OutputField(desc="the notes after this step")
-    reasoning: str = dspy.OutputField(desc="a few sentences: links established, links missing")
-    judgement: Judgement = dspy.OutputField(desc="does the evidence suffice?")
-    candidate: str = dspy.OutputField(desc="the answer if you see it, a short span, else empty")
-    next_query: str = dspy.OutputField(desc="what to search next; empty if sufficient")

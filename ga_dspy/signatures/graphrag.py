@@ -10,38 +10,36 @@ from ga_dspy.signatures.graph_anchor import GraphProposal, Verdict
 
 
 class ExtractFacts(dspy.Signature):
-    """List what a passage states, as entities and relations of a knowledge graph.
+    """List all that a passage states, as entities and relations of a knowledge graph.
 
-    The graph will answer questions that nobody has asked yet, so list all the passage says of
-    people, places, organisations, works, events, dates and quantities, the thing in its title
-    first. In an entity's parentheses give its type, then what tells it from others of its name.
-    Write every name in full, as the passage spells it; where it says "he" or "the film", write
-    the name meant. Keep relations to a short phrase in the passage's words. Behind a relation
-    write (time: …) if the passage says when it holds, and (confidence: 0.6) or another number
-    from 0 to 1 if the passage leaves doubt. End each line with the number of the passage in
-    square brackets. Both ends of a relation must occur in the passage. State only what it states:
-    no guesses, no "unknown" entries, nothing from memory. If feedback is given, your previous
-    attempt had those faults: mend them or leave the items out.
+    Questions that nobody has asked yet will be answered from it. Begin with what the title names.
+    Write only what the passage states, in its words, nothing from memory. Types: person, place,
+    organisation, work, event, date, quantity, role, other; behind the type goes what tells the
+    thing from others of its name. Write each name in full, also for "he" or "the film". Both ends
+    of a relation stand in the passage. Two names for one thing: X -> same as -> Y. Behind a
+    relation put (time: …) if the passage says when it holds, (confidence: 0.6) if it leaves
+    doubt.
     """
 
     passages: str = dspy.InputField(desc="the passage to read, numbered")
-    feedback: str = dspy.InputField(desc="faults of the previous attempt, if any", default="")
-    additions: GraphProposal = dspy.OutputField(desc="all that the passage states")
+    feedback: str = dspy.InputField(
+        desc="faults of your last attempt, to mend or leave out", default=""
+    )
+    additions: GraphProposal = dspy.OutputField(desc='all it states; "none" if nothing')
 
 
 # --- Question entities: the names in a question, where a graph is entered.
 
 
 class QuestionEntities(dspy.Signature):
-    """List the names in the question: people, places, works, organisations, events.
+    """List the people, places, works, organisations and events that the question names.
 
-    Write one name a line and nothing else, as the question writes it; where the question
-    shortens a name, write it in full. A description is no name: of "the director of Red Lodge"
-    only "Red Lodge" is one. If the question names nothing, write nothing.
+    One name a line, in full. A description is no name: of "the director of Red Lodge" only
+    "Red Lodge" is one.
     """
 
     question: str = dspy.InputField()
-    entities: str = dspy.OutputField(desc="one name a line; empty if the question names nothing")
+    entities: str = dspy.OutputField(desc='one name a line, or "none"')
 
 
 # --- Summarise: what one community of the graph is about.
@@ -50,15 +48,15 @@ class QuestionEntities(dspy.Signature):
 class SummariseCommunity(dspy.Signature):
     """Say what a group of related things in a knowledge graph is about.
 
-    The title names the group in at most eight words, by its most linked things. The summary tells
-    in two to six sentences who and what belongs to it and how they are related, the most linked
-    things first, so that somebody can judge whether the group bears on a question. Use the names
-    as the graph spells them and only what the graph states: nothing from memory, no other names,
-    no other numbers. If feedback is given, your previous attempt had those faults: mend them.
+    Tell who and what belongs to it and how they are related, the most linked things first, so
+    that somebody can judge whether it bears on a question. Some relations lead out of the group.
+    Use the names as the graph spells them and only what it states: no other names or numbers.
     """
 
     graph: str = dspy.InputField(desc="the group's entities and relations")
-    feedback: str = dspy.InputField(desc="faults of the previous attempt, if any", default="")
+    feedback: str = dspy.InputField(
+        desc="faults of your last attempt, to mend or leave out", default=""
+    )
     title: str = dspy.OutputField(desc="at most eight words")
     summary: str = dspy.OutputField(desc="two to six sentences")
 
@@ -67,37 +65,32 @@ class SummariseCommunity(dspy.Signature):
 
 
 class CollectPoints(dspy.Signature):
-    """Collect from the summaries what helps to answer the question.
+    """Collect from summaries of a corpus what helps to answer the question.
 
-    Each summary describes one part of a corpus and has a number. Write one point a line: what a
-    summary states, the numbers of all summaries that state it in square brackets, and in
-    parentheses how much it helps to answer the question, from 0 to 100, like this:
-    "- Most bridges of the region date from the 1930s [2,5] (80)". Put down names and numbers as
-    the summaries have them, and nothing that they do not state. If none of them helps, write
-    nothing.
+    One point a line: what summaries state, in their names and numbers, then the numbers of these
+    summaries in square brackets, then in parentheses how much it helps, from 0 to 100:
+    "- Most bridges of the region date from the 1930s [2,5] (80)".
     """
 
     question: str = dspy.InputField()
     documents: str = dspy.InputField(desc="summaries of parts of the corpus, numbered")
-    points: str = dspy.OutputField(desc="one point a line, with [summary numbers] and (0 to 100)")
+    points: str = dspy.OutputField(desc='one point a line, or "none"')
 
 
 class AnswerFromPoints(dspy.Signature):
-    """Answer a question about a whole corpus from the notes taken on its parts.
+    """Answer a question about a whole corpus from notes on its parts.
 
-    The notes are points from summaries, the most helpful first, each with the numbers of the
-    summaries that state it. Where the question asks for one name, number or date, answer with
-    that alone; where it asks for an overview, answer in a few sentences that put the points
-    together, the most important first. In "cited" give the numbers of the summaries the answer
-    rests on. If the notes do not hold the answer, say "not in passages", leave "cited" empty and
-    give your best guess. If they refute something the question takes for granted, say "premise
-    refuted" and let the answer state in one short sentence what is true instead.
+    Answer exactly what is asked: one name, date or number with that alone; a list, a period or a
+    reason with all of it; an overview in a few sentences that put the points together, the most
+    important first. If the notes lack the answer, the verdict is "not in passages": cite nothing
+    and give your likeliest answer. If they refute a premise of the question, it is "premise
+    refuted": say in one short sentence what is true instead.
     """
 
     question: str = dspy.InputField()
-    notes: str = dspy.InputField(desc="points from summaries, best first, with their numbers")
+    notes: str = dspy.InputField(desc="points, the best first, with the numbers of their summaries")
     verdict: Verdict = dspy.OutputField(desc="do the notes hold the answer?")
-    cited: str = dspy.OutputField(desc="summary numbers, comma-separated, e.g. 1, 4; or empty")
+    cited: str = dspy.OutputField(desc="numbers of the summaries it rests on, e.g. 1, 4")
     answer: str = dspy.OutputField(desc="the answer alone")
 
 

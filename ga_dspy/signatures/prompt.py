@@ -5,30 +5,48 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ga_dspy.graph import is_unstated, says_nothing
 from ga_dspy.passage import Passage
 
 EMPTY = "(empty)"
+LONGEST_TITLE = 80
 _NOTHING = re.compile(
     r"[\s\"'`*.(\[]*"
     r"(none|null|nil|n/?a|empty|nothing|not applicable|no (further )?query( needed)?)?"
     r"[\s\"'`*.)\]]*",
     re.IGNORECASE,
 )
+_NONE_BECAUSE = re.compile(r"(?:n/?a|none|no (?:candidate|answer)(?: yet)?)\W*(?:[-–—(:].*)?", re.I)
+
+
+def title_of(passage: Passage) -> str:
+    """A passage's title on one line, at most `LONGEST_TITLE` characters of it."""
+    return " ".join(passage.title.split())[:LONGEST_TITLE] or "(untitled)"
 
 
 def render_passage(label: int, passage: Passage) -> str:
-    r"""Two lines: the label with the title, then the text on one line.
+    r"""The label with the title, then the text with its line breaks.
 
-    >>> print(render_passage(3, Passage(id="x", title="Red Lodge", text="A city\nin Montana.")))
+    Lines of a text that has several, or that begins like a label, are indented, so that no text
+    can pass for another passage.
+
+    >>> print(render_passage(3, Passage(id="x", title="Red Lodge", text="Cities:\n- Billings")))
     [3] Red Lodge
-    A city in Montana.
+      Cities:
+      - Billings
     """
     title = " ".join(passage.title.split()) or "(untitled)"
-    return f"[{label}] {title}\n{' '.join(passage.text.split())}"
+    lines = [line.rstrip() for line in passage.text.splitlines() if line.strip()]
+    if len(lines) > 1 or any(line.lstrip().startswith("[") for line in lines):
+        lines = [f"  {line}" for line in lines]
+    else:
+        lines = [line.strip() for line in lines]
+    text = "\n".join(lines)
+    return f"[{label}] {title}\n{text}"
 
 
 def render_passages(labelled: Iterable[tuple[int, Passage]]) -> str:
-    """Blocks of two lines with a blank line between them; "(empty)" for none."""
+    """Blocks with a blank line between them; "(empty)" for none."""
     return "\n\n".join(render_passage(label, passage) for label, passage in labelled) or EMPTY
 
 
@@ -40,6 +58,17 @@ def free_text(text: str | None) -> str:
     """
     stripped = (text or "").strip()
     return "" if _NOTHING.fullmatch(stripped) else stripped
+
+
+def short_text(text: str | None) -> str:
+    """A query or a candidate; empty where a model wrote, in whatever words, that there is none.
+
+    >>> short_text("No further query is needed."), short_text("no"), short_text("Nothing (film)")
+    ('', 'no', 'Nothing (film)')
+    """
+    plain = free_text(text)
+    is_none = says_nothing(plain) or is_unstated(plain) or _NONE_BECAUSE.fullmatch(plain)
+    return "" if is_none else plain
 
 
 def cited_labels(text: str) -> tuple[int, ...]:

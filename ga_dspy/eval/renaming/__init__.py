@@ -10,8 +10,15 @@ What stays: yes and no, numbers and dates, common words, months, weekdays, faith
 parties, roman numerals, generic acronyms (TV, DNA), disambiguators in parentheses as far as they
 hold no name, and every id. Demonyms and languages ("French") are renamed with their country.
 Wikidata ids, which would show who is meant, are emptied. Names made of nothing but structure
-words ("Supreme Court", "World War II") stay, and so do common words used as a name without a
-paragraph or a quotation to show it.
+words ("Supreme Court") stay unless they are answers ("World War II", "Green Bay"), and so do
+common words used as a name without a paragraph or a quotation to show it. What is common shows in
+the file: words that it writes in lower case behind articles and in many names ("Diocese") are
+structure, too.
+
+A question's names follow their owners in its paragraphs where they are misspelt, in lower case or
+initials. The report counts the questions whose gold paragraphs can be followed before and after:
+every word of a gold title that the question or another gold paragraph mentions must still stand
+in both; it lists those that lost one, and the answers that stayed.
 
 The files in the order of the ideas: `words` (what is never a name, tokens, invented words),
 `names` (where a row holds text, which words are proper, the names and their kinds), `plan` (what

@@ -6,19 +6,30 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
-from ga_dspy.eval.datasets import DatasetName, as_list, from_hub_row
+from ga_dspy.eval.datasets import (
+    DatasetName,
+    Row,
+    accepted_answers,
+    as_list,
+    from_hub_row,
+    titled,
+)
 from ga_dspy.eval.renaming.words import (
     CALENDAR,
     FUNCTION,
     GENERIC_ACRONYMS,
-    NOUNS,
+    KIND_OF,
     NUMBERS,
+    STATE_ACRONYMS,
     STAYING,
     Kind,
     Token,
     following,
+    is_caseless,
     is_foreign,
     is_quoted_or_owner,
     key,
@@ -26,11 +37,11 @@ from ga_dspy.eval.renaming.words import (
     tokens,
 )
 from ga_dspy.graph.identity import split_qualifier, stated_aliases
+from ga_dspy.text import stands_in
 
 # --- Where a row holds text, and in which role; everything else of a row is left alone.
 
 Role = Literal["title", "text", "question", "answer"]
-Row = Mapping[str, Any]
 
 # Wikidata ids name the entities that were renamed; they are emptied.
 _EMPTIED: dict[str, Any] = {"entity_ids": "", "evidences_id": [], "answer_id": ""}
@@ -46,9 +57,7 @@ _RECORD: _Roles = {
 }
 _ROLES: dict[str, _Roles] = {
     "question": {None: "question"},
-    "Question": {None: "question"},
     "answer": {None: "answer"},
-    "Answer": {None: "answer"},
     "answer_aliases": {None: "answer"},
     "context": {"title": "title", 0: "title", None: "text"},
     "supporting_facts": {None: "title"},
@@ -61,18 +70,15 @@ _ROLES: dict[str, _Roles] = {
 def rewrite_texts(row: Row, rewrite: Callable[[Role, str], str]) -> dict[str, Any]:
     """The row with every text replaced by `rewrite(role, text)`, fields and order kept."""
 
-    def walk(value: Any, roles: _Roles, at: str | int | None = None, depth: int = 0) -> Any:
+    def walk(value: Any, roles: _Roles, *path: str | int) -> Any:
         if isinstance(value, str):
-            role = roles.get(at, roles.get(None))
+            keys = (part for part in path if isinstance(part, str))
+            role = roles.get(next(keys, path[1] if len(path) > 1 else None), roles.get(None))
             return rewrite(role, value) if role else value
         if isinstance(value, Mapping):
-            return {name: walk(part, roles, name) for name, part in value.items()}
+            return {name: walk(part, roles, *path, name) for name, part in value.items()}
         if isinstance(value, list):
-            in_entry = at is None and depth == 1
-            return [
-                walk(part, roles, place if in_entry else at, depth + 1)
-                for place, part in enumerate(value)
-            ]
+            return [walk(part, roles, *path, place) for place, part in enumerate(value)]
         return value
 
     return {
@@ -91,6 +97,11 @@ def texts(row: Row) -> list[tuple[Role, str]]:
 
     rewrite_texts(row, collect)
     return found
+
+
+def texts_of(row: Row, *roles: Role) -> list[str]:
+    """The row's texts in these roles."""
+    return [text for role, text in texts(row) if role in roles]
 
 
 class Paragraph(NamedTuple):
@@ -113,8 +124,8 @@ def paragraphs(row: Row, dataset: DatasetName) -> tuple[Paragraph, ...]:
         )
     gold = gold_titles(row, dataset)
     return tuple(
-        Paragraph(title, "".join(_strings(sentences)), title in gold)
-        for title, sentences in _pairs(row, "context")
+        Paragraph(title, "".join(s for s in as_list(text) if isinstance(s, str)), title in gold)
+        for title, text in titled(as_list(from_hub_row(row).get("context")))
     )
 
 
@@ -122,32 +133,16 @@ def gold_titles(row: Row, dataset: DatasetName) -> frozenset[str]:
     """Titles that the row names as its support, in its context or not."""
     if dataset == "musique":
         return frozenset(part.title for part in paragraphs(row, dataset) if part.gold)
-    return frozenset(title for title, _ in _pairs(row, "supporting_facts"))
-
-
-def accepted_answers(row: Row) -> tuple[str, ...]:
-    """The row's gold answer and its aliases."""
-    values = (row.get(name) for name in ("answer", "Answer", "answer_aliases"))
-    given = (answer for value in values for answer in _strings(value))
-    return tuple(dict.fromkeys(answer for answer in given if answer.strip()))
-
-
-def _pairs(row: Row, name: str) -> list[tuple[str, Any]]:
-    entries = (as_list(entry) for entry in as_list(from_hub_row(row).get(name)))
-    return [(pair[0], pair[1]) for pair in entries if len(pair) == 2 and isinstance(pair[0], str)]
-
-
-def _strings(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (str(value),)
-    return tuple(part for part in as_list(value) if isinstance(part, str))
+    return frozenset(
+        title for title, _ in titled(as_list(from_hub_row(row).get("supporting_facts")))
+    )
 
 
 # --- The words of a file, and which of them are proper: the file's own lower case shows it.
 
 _MOSTLY = 8  # capitals for one lower case, from which a word counts as proper
+_OFTEN = 2  # times, from which a use is no accident
+_KNOWN = 3  # capitals, from which a word that leads names is one in lower case, too
 
 
 @dataclass
@@ -156,19 +151,26 @@ class Lexicon:
 
     Attributes:
         every: All words, in whatever field.
-        lower: How often a context has the word in lower case.
-        inner: How often it has it capitalised where no sentence begins.
-        named: Capitalised words of titles, answers and evidences.
+        lower: How often a context has the word in lower case, or a question or answer that
+            does not mean a name by it.
+        inner: How often a context has it capitalised where no sentence begins.
+        leading: How often of these no other capitalised word stands before it.
+        named: Capitalised words of titles, questions, answers and evidences.
         acronyms: Acronyms, as capitals without dots.
         hints: Kinds that the surroundings of a word suggest.
+        nouns: How often a context has the word in lower case behind an article.
+        partners: The words beside which it stands in names.
     """
 
     every: set[str] = field(default_factory=set)
     lower: Counter[str] = field(default_factory=Counter)
     inner: Counter[str] = field(default_factory=Counter)
+    leading: Counter[str] = field(default_factory=Counter)
     named: set[str] = field(default_factory=set)
     acronyms: set[str] = field(default_factory=set)
     hints: dict[str, Counter[Kind]] = field(default_factory=lambda: defaultdict(Counter))
+    nouns: Counter[str] = field(default_factory=Counter)
+    partners: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def is_proper(self, word: str) -> bool:
         """Whether a word is a name's wherever it is capitalised."""
@@ -177,8 +179,18 @@ class Lexicon:
         inner = self.inner[word] or (word in self.named)
         return is_foreign(word) or (bool(inner) and self.lower[word] * _MOSTLY <= inner)
 
+    def stays(self, word: str) -> bool:
+        """Whether a word is what names are built with: "University", or here, "Diocese"."""
+        is_noun = self.nouns[word] >= _OFTEN and len(self.partners[word]) > _OFTEN
+        return word in STAYING or (is_noun and not self.is_proper(word))
 
-def read_lexicon(rows: Iterable[Row]) -> Lexicon:
+    def is_known_name(self, word: str) -> bool:
+        """Whether a word is a name even where it is in lower case ("an american lawyer")."""
+        count = self.inner[word]
+        return not self.lower[word] and count >= _KNOWN and self.leading[word] * 2 >= count
+
+
+def read_lexicon(rows: Sequence[Row]) -> Lexicon:
     """Count the words of all rows."""
     lexicon = Lexicon()
     for row in rows:
@@ -191,19 +203,42 @@ def read_lexicon(rows: Iterable[Row]) -> Lexicon:
             if role == "text":
                 _count_hints(lexicon, line)
     lexicon.acronyms = {name for name in lexicon.acronyms if not _is_shouted(name, lexicon)}
+    common = [word for row in rows for word in _common_words(row, lexicon)]
+    lexicon.lower.update(common)
     return lexicon
+
+
+def _common_words(row: Row, lexicon: Lexicon) -> Iterator[str]:
+    """Words of questions and answers that are in lower case because no names are meant."""
+    lines = [(role, tokens(text)) for role, text in texts(row)]
+    contexts = (line for role, line in lines if role in ("title", "text"))
+    held = {token.folded for line in contexts for token in line if token.capitalised}
+    for role, line in lines:
+        if role == "answer" or (role == "question" and not is_caseless(line)):
+            for token in line:
+                is_name = token.folded in held and (
+                    role == "answer" or lexicon.is_known_name(token.folded)
+                )
+                if not (token.capitalised or token.gap.endswith("-") or is_name):
+                    yield token.folded
 
 
 def _count(lexicon: Lexicon, role: Role, line: Sequence[Token]) -> None:
     for place, token in enumerate(line):
         if token.acronym:
-            lexicon.acronyms |= {token.acronym} - GENERIC_ACRONYMS
-        elif role in ("title", "answer") and token.capitalised:
+            if "." not in token.text or token.acronym in STATE_ACRONYMS:
+                lexicon.acronyms |= {token.acronym} - GENERIC_ACRONYMS
+        elif role != "text" and token.capitalised and (place or role != "question"):
             lexicon.named.add(token.folded)
         elif role == "text" and not token.capitalised and not token.gap.endswith("-"):
             lexicon.lower[token.folded] += 1
+            after = following(line, place)
+            ends = after is None or after.gap != " " or after.folded in FUNCTION
+            if ends and place and line[place - 1].folded in ("a", "an", "the"):
+                lexicon.nouns[token.folded] += 1
         elif role == "text" and token.capitalised and _is_own_capital(line, place):
             lexicon.inner[token.folded] += 1
+            lexicon.leading[token.folded] += not (place and line[place - 1].capitalised)
 
 
 def _is_own_capital(line: Sequence[Token], place: int) -> bool:
@@ -223,6 +258,13 @@ def _is_own_capital(line: Sequence[Token], place: int) -> bool:
 def _count_hints(lexicon: Lexicon, line: Sequence[Token]) -> None:
     for run in runs(line):
         words = [token.folded for token in run]
+        last = line.index(run[-1])
+        behind = line[last + 1 : last + 3]
+        if len(behind) > 1 and behind[0].folded == "of" and behind[1].capitalised:
+            lexicon.partners[words[-1]].add(behind[1].folded)
+        for one, other in pairwise(words):
+            lexicon.partners[one].add(other)
+            lexicon.partners[other].add(one)
         if len(run) == 1 and run[0].gap == " ":
             if line[line.index(run[0]) - 1].folded in ("in", "at", "near", "from"):
                 lexicon.hints[words[0]]["place"] += 1
@@ -261,8 +303,7 @@ def kind_of(title: str, text: str) -> Kind:
     >>> kind_of("Ada Brook", "Ada Brook (born 1950) is an American film director from Ohio.")
     'person'
     """
-    hint = _last_kind(key(split_qualifier(title.strip()).qualifier))
-    if hint:
+    if hint := _last_kind(key(split_qualifier(title.strip()).qualifier)):
         return hint
     if _BORN.match(text):
         return "person"
@@ -282,11 +323,7 @@ def _kind_by_sentence(text: str) -> Kind | None:
 
 
 def _last_kind(words: Iterable[str]) -> Kind | None:
-    for word in reversed(tuple(words)):
-        for kind, nouns in NOUNS.items():
-            if word in nouns:
-                return kind
-    return None
+    return next((KIND_OF[word] for word in reversed(tuple(words)) if word in KIND_OF), None)
 
 
 # --- The names of a file with their kinds: titles and their aliases, answers, evidences, works.
@@ -299,11 +336,12 @@ _PERSONS_LONGEST = 3
 
 
 class Name(NamedTuple):
-    """A name as it is spelled, its kind, and whether it has a paragraph of its own."""
+    """A name as it is spelled, its kind, whether it has a paragraph of its own or answers."""
 
     text: str
     kind: Kind
     titled: bool = False
+    answer: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -314,16 +352,13 @@ class Name(NamedTuple):
 def find_names(rows: Sequence[Row], dataset: DatasetName, lexicon: Lexicon) -> tuple[Name, ...]:
     """All names, one for each key; the kind is the first that is known, titles before others."""
     found: dict[tuple[str, ...], Name] = {}
-    for source in (
-        _titles(rows, dataset, lexicon),
-        _answers(rows, lexicon),
-        _works_and_people(rows, lexicon),
-    ):
-        for name in source:
-            known = found.get(name.key)
-            if name.key and (known is None or (known.kind == "other" != name.kind)):
-                found[name.key] = name
-    return tuple(found[words] for words in sorted(found))
+    sources = _titles(rows, dataset, lexicon), _answers(rows, lexicon), _others(rows, lexicon)
+    for name in chain.from_iterable(sources):
+        known = found.get(name.key, name)
+        kind = known.kind if known.kind != "other" else name.kind
+        titled, answer = known.titled or name.titled, known.answer or name.answer
+        found[name.key] = Name(known.text, kind, titled, answer)
+    return tuple(found[words] for words in sorted(found) if words)
 
 
 def without_qualifier(title: str) -> str:
@@ -353,63 +388,71 @@ def is_name(text: str) -> bool:
 
 def _titles(rows: Sequence[Row], dataset: DatasetName, lexicon: Lexicon) -> Iterator[Name]:
     for row in rows:
+        question = "".join(texts_of(row, "question")[:1])
+        asked = question if not is_caseless(tokens(question)) else ""
         for paragraph in paragraphs(row, dataset):
             kind = kind_of(paragraph.title, paragraph.text)
             title = without_qualifier(paragraph.title)
-            if _is_common_noun(title, paragraph.text, lexicon):
+            if _is_common_noun(title, f"{paragraph.text}\n{asked}", lexicon):
                 continue
             short = title.split(",")[0] if kind in ("person", "place") else title
             yield Name(short, kind, titled=True)
-            subject = _SUBJECT.match(paragraph.text)
-            words = set(key(subject.group(1) if subject else "")) - FUNCTION
-            if (
-                subject
-                and kind != "other"
-                and is_name(subject.group(1))
-                and words & set(key(title))
-            ):
-                yield Name(subject.group(1).strip(), kind)
-            for _, alias in stated_aliases(paragraph.text[:400]):
-                if is_name(alias):
-                    yield Name(alias, kind)
-        for role, text in texts(row):
-            if role == "title" and is_name(without_qualifier(text)):
+            begun = _SUBJECT.match(paragraph.text)
+            subject = begun[1].strip() if begun and kind != "other" else ""
+            aliases = [alias for _, alias in stated_aliases(paragraph.text[:400])]
+            shared = set(key(subject)) & set(key(title)) - FUNCTION
+            yield from (Name(t, kind) for t in [subject] * bool(shared) + aliases if is_name(t))
+        for text in texts_of(row, "title"):
+            if is_name(without_qualifier(text)):
                 yield Name(without_qualifier(text), kind_of(text, ""))
 
 
 def _is_common_noun(title: str, text: str, lexicon: Lexicon) -> bool:
     """Whether a title is no name: "Violin", "Black hole".
 
-    A title of one word then stands in its own paragraph in lower case, too; one of several has
-    a word in lower case that the file uses elsewhere (foreign titles have lower case of their own).
+    It then stands in its own paragraph in lower case, too, or has a word in lower case that the
+    file uses elsewhere (foreign titles have lower case of their own).
     """
     line = tokens(title)
+    if not line:
+        return True
     small = {token.folded for token in line if not token.capitalised} - FUNCTION
     if any(lexicon.lower[word] >= _COMMON for word in small):
         return True
-    forms = (line[0].folded, f"{line[0].folded}s") if len(line) == 1 else ()
-    return any(token.folded in forms and not token.capitalised for token in tokens(text))
+    words = tuple(token.folded for token in line)
+    return stands_small(words, text) or stands_small((*words[:-1], f"{words[-1]}s"), text)
+
+
+def stands_small(words: Sequence[str], text: str) -> bool:
+    """Whether folded words stand in a text as they are: one after another, in lower case."""
+    return stands_in(" ".join(words), as_written(text))
+
+
+@lru_cache(maxsize=4096)
+def as_written(text: str) -> str:
+    """The words of a text without what is between them, in the case that they have."""
+    return " ".join(t.folded if t.acronym else t.text for t in tokens(text))
 
 
 def _answers(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
     for row in rows:
         accepted = accepted_answers(row)
-        others = (text for role, text in texts(row) if role == "answer")
-        for text in dict.fromkeys([*accepted, *others]):
+        for text in dict.fromkeys([*accepted, *texts_of(row, "answer")]):
             name = without_qualifier(text.strip(" \"'“”.,"))
             if is_name(name):
                 words = key(name)
                 kind = _last_kind(words[-1:]) or _last_kind(words[:1]) or _guess(name, lexicon)
-                yield Name(name, kind, titled=text in accepted and _is_name_in(row, words))
+                answers = text in accepted and is_name_in(row, words)
+                yield Name(name, kind, titled=answers and len(words) == 1, answer=answers)
 
 
-def _is_name_in(row: Row, words: tuple[str, ...]) -> bool:
-    """Whether an answer of one common word is a name in its row ("the rock band Rush")."""
-    if len(words) != 1:
+def is_name_in(row: Row, words: tuple[str, ...]) -> bool:
+    """Whether an answer is a name in its row: capitalised throughout ("the rock band Rush")."""
+    found = texts_of(row, "text")
+    if any(stands_small(words, text) for text in found):
         return False
-    lines = [tokens(text) for role, text in texts(row) if role == "text"]
-    found = [token for line in lines for token in line if token.folded == words[0]]
-    return all(token.capitalised for token in found) and any(token.inner for token in found)
+    there = [t for text in found for t in tokens(text) if t.folded == words[0]]
+    return len(words) > 1 or any(token.inner for token in there)
 
 
 def _guess(name: str, lexicon: Lexicon) -> Kind:
@@ -421,14 +464,14 @@ def _guess(name: str, lexicon: Lexicon) -> Kind:
     return "place" if hints and hints.most_common(1)[0][0] == "place" else "other"
 
 
-def _works_and_people(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
+def _others(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
     """Names in contexts without a paragraph: quoted works, and people with a common word.
 
     A quotation of one word is a work where it is an answer; people are runs of two or three
     capitalised words, some proper and some common ("Win Butler").
     """
     answers = {key(answer) for row in rows for answer in accepted_answers(row)}
-    for text in (text for row in rows for role, text in texts(row) if role == "text"):
+    for text in (text for row in rows for text in texts_of(row, "text")):
         for match in _QUOTED.finditer(text):
             quoted = match.group(1) or match.group(2)
             words = key(quoted)
@@ -437,7 +480,8 @@ def _works_and_people(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:
         for run in runs(tokens(text)):
             proper = [lexicon.is_proper(token.folded) for token in run]
             free = all(
-                p or (t.inner and t.folded not in STAYING) for p, t in zip(proper, run, strict=True)
+                p or (t.inner and not lexicon.stays(t.folded))
+                for p, t in zip(proper, run, strict=True)
             )
             if 2 <= len(run) <= _PERSONS_LONGEST and free and any(proper) and not all(proper):
                 yield Name(text[run[0].start : run[-1].end], "person")

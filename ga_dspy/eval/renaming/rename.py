@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval.datasets import (
     DatasetName,
+    Row,
+    accepted_answers,
     dataset_name,
     detect_rows,
     read_rows,
@@ -23,20 +25,34 @@ from ga_dspy.eval.datasets import (
 from ga_dspy.eval.protocol import file_digest
 from ga_dspy.eval.renaming.names import (
     Name,
-    Row,
-    accepted_answers,
     find_names,
     gold_titles,
+    is_name,
+    is_name_in,
     paragraphs,
     read_lexicon,
-    texts,
+    texts_of,
+    without_qualifier,
 )
-from ga_dspy.eval.renaming.plan import Plan, Scope, make_plan, rename_row, rename_text
-from ga_dspy.eval.renaming.words import CALENDAR, FUNCTION, NUMBERS, Token, key, tokens
+from ga_dspy.eval.renaming.plan import Plan, RowNames, Scope, make_plan, rename_row, rename_text
+from ga_dspy.eval.renaming.words import (
+    CALENDAR,
+    FUNCTION,
+    KEPT,
+    NUMBERS,
+    STAYING,
+    UNCHANGING,
+    Token,
+    is_caseless,
+    key,
+    nearest,
+    tokens,
+)
 from ga_dspy.eval.scores import normalise
 from ga_dspy.storage import write_whole
 from ga_dspy.text import stands_in
 
+_KEPT = UNCHANGING | KEPT | {"member", "members"}
 _REPAIRS = 4  # plans that are made before lost answers are an error
 
 
@@ -64,7 +80,11 @@ class RenameReport(NamedTuple):
         derivable_in_source: Share of questions with an accepted answer that is yes or no or
             stands in the paragraphs to read, from 0 to 1.
         derivable_in_copy: The same in the copy.
-        unchanged: Gold answers that stayed as they are, by reason.
+        followed_in_source: Share of questions with a gold paragraph whose title the question or
+            another gold paragraph mentions, from 0 to 1.
+        followed_in_copy: The same in the copy, with every mention that the source has.
+        lost: Ids of the questions of which the copy has a mention less.
+        stayed: Gold answers that stayed as they are, with their ids, by reason.
         leaks: Rows whose question or context still holds a renamed name of several words, or a
             renamed surname.
         kept: Words left alone because an answer would have got lost.
@@ -76,9 +96,17 @@ class RenameReport(NamedTuple):
     renamed: dict[str, int]
     derivable_in_source: float
     derivable_in_copy: float
-    unchanged: dict[str, int]
+    followed_in_source: float
+    followed_in_copy: float
+    lost: tuple[str, ...]
+    stayed: dict[str, list[tuple[str, str]]]
     leaks: int
     kept: int
+
+    @property
+    def unchanged(self) -> dict[str, int]:
+        """How many gold answers stayed as they are, by reason."""
+        return {reason: len(answers) for reason, answers in self.stayed.items()}
 
 
 class Renamed(NamedTuple):
@@ -133,6 +161,11 @@ def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed
             expected="every answer that the source holds to be held by the copy",
             remedy="leave these questions out, or use another seed",
         )
+    links = [_mentions(row, dataset) for row in rows]
+    followed = [any(mention.place != mention.title for mention in found) for found in links]
+    lost_links = [
+        _lost_mentions(copy, dataset, found) for copy, found in zip(copies, links, strict=True)
+    ]
     changed = [(name, new) for name in names if (new := _new_name(name, plan)) != name.text]
     kinds = Counter(name.kind for name, _ in changed)
     within = {word for name, _ in changed for word in name.key}
@@ -143,7 +176,10 @@ def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed
         dict(sorted(kinds.items())) | {"further words": len(plan.new.keys() - within)},
         sum(map(any, before)) / len(rows),
         sum(map(any, after)) / len(rows),
-        _unchanged_answers(rows, copies),
+        sum(followed) / len(rows),
+        sum(f and not gone for f, gone in zip(followed, lost_links, strict=True)) / len(rows),
+        tuple(_id(row, at) for at, row in enumerate(rows) if lost_links[at]),
+        _stayed(rows, copies),
         _count_leaks(copies, [name for name, _ in changed], plan.everywhere),
         len(kept),
     )
@@ -172,28 +208,94 @@ def _lost_answers(
 ) -> dict[str, list[str]]:
     """By row id, the accepted answers that were derivable and are not any more."""
     lost: dict[str, list[str]] = {}
-    for position, (row, was, still) in enumerate(zip(rows, before, after, strict=True), start=1):
+    for position, (row, was, still) in enumerate(zip(rows, before, after, strict=True)):
         answers = zip(accepted_answers(row), was, still, strict=True)
-        gone = [answer for answer, held, holds in answers if held and not holds]
-        if gone:
-            lost[str(row.get("_id") or row.get("id") or f"row {position}")] = gone
+        if gone := [answer for answer, held, holds in answers if held and not holds]:
+            lost[_id(row, position)] = gone
     return lost
 
 
-def _unchanged_answers(rows: Sequence[Row], copies: Sequence[Row]) -> dict[str, int]:
-    """How many gold answers stay as they are, by reason."""
-    reasons: Counter[str] = Counter()
-    for row, copy in zip(rows, copies, strict=True):
+def _id(row: Row, position: int) -> str:
+    return str(row.get("_id") or row.get("id") or f"row {position + 1}")
+
+
+def _stayed(rows: Sequence[Row], copies: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
+    """The gold answers that stay as they are, with the ids of their rows, by reason."""
+    stayed: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for position, (row, copy) in enumerate(zip(rows, copies, strict=True)):
         answer, *_ = accepted_answers(row) or ("",)
         if not answer or accepted_answers(copy)[:1] != (answer,):
             continue
+        words = set(key(answer))
         if normalise(answer) in ("yes", "no"):
-            reasons["yes/no"] += 1
-        elif any(map(str.isdigit, answer)) or not (NUMBERS | CALENDAR).isdisjoint(key(answer)):
-            reasons["date or number"] += 1
+            reason = "yes/no"
+        elif is_name(answer) and words - _KEPT and is_name_in(row, key(answer)):
+            reason = "names"
+        elif any(map(str.isdigit, answer)) or not words.isdisjoint(NUMBERS | CALENDAR):
+            reason = "date or number"
         else:
-            reasons["common words"] += 1
-    return dict(sorted(reasons.items()))
+            reason = "common words"
+        stayed[reason].append((_id(row, position), answer))
+    return dict(sorted(stayed.items()))
+
+
+# --- Can the way from the question through its gold paragraphs still be followed?
+
+
+class _Mention(NamedTuple):
+    """A word of a gold title, by place, that stands in another place of the row.
+
+    Places are the gold paragraphs from 0; the question is -1.
+    """
+
+    title: int
+    word: int
+    place: int
+
+
+def _places(row: Row, dataset: DatasetName) -> tuple[list[tuple[Token, ...]], list[str]]:
+    """The words of the gold titles, and the texts of the gold paragraphs and the question."""
+    gold = [part for part in paragraphs(row, dataset) if part.gold]
+    titles = [tokens(without_qualifier(part.title)) for part in gold]
+    return titles, [*(part.text for part in gold), "".join(texts_of(row, "question")[:1])]
+
+
+def _mentions(row: Row, dataset: DatasetName) -> frozenset[_Mention]:
+    """Where words of gold titles are used as names: capitalised, or the whole title.
+
+    A question may have a title in lower case, and misspelt.
+    """
+    titles, places = _places(row, dataset)
+    lines = [tokens(text) for text in places]
+    known = {t.folded for text in texts_of(row, "text") for t in tokens(text)}
+    small = {t.folded for line in lines[:-1] for t in line if not t.capitalised}
+    found = set()
+    for place, line in enumerate(lines):
+        asks = place == len(titles)
+        loose = asks and is_caseless(line)
+        names = {t.folded for t in line if t.capitalised or (loose and t.folded not in small)}
+        if asks:
+            names |= {nearest(word, sorted(known)) or "" for word in names - known}
+        folded = " ".join(token.folded for token in line)
+        for number, title in enumerate(titles):
+            words = [token.folded for token in title]
+            whole = (len(words) > 1 or words[0] in names) and stands_in(" ".join(words), folded)
+            found |= {
+                _Mention(number, at, -1 if asks else place)
+                for at, word in enumerate(words)
+                if len(word) > 1
+                and word not in (FUNCTION | NUMBERS if whole else STAYING)
+                and (whole or (word in names and place != number))
+            }
+    return frozenset(found)
+
+
+def _lost_mentions(copy: Row, dataset: DatasetName, expected: frozenset[_Mention]) -> bool:
+    """Whether the copy has not all of the source's mentions."""
+    titles, places = _places(copy, dataset)
+    words = [{token.folded for token in tokens(text)} for text in places]
+    missing = {m for m in expected if titles[m.title][m.word].folded not in words[m.place]}
+    return bool(missing and missing - _mentions(copy, dataset))
 
 
 def _count_leaks(copies: Iterable[Row], renamed: Iterable[Name], everywhere: frozenset[str]) -> int:
@@ -208,11 +310,7 @@ def _count_leaks(copies: Iterable[Row], renamed: Iterable[Name], everywhere: fro
         if name.kind == "person" and name.key[-1] in everywhere:
             whole[name.key[-1]].add(name.key[-1:])
     return sum(
-        any(
-            _shows(tokens(text), whole)
-            for role, text in texts(copy)
-            if role in ("question", "text")
-        )
+        any(_shows(tokens(text), whole) for text in texts_of(copy, "question", "text"))
         for copy in copies
     )
 
@@ -222,15 +320,17 @@ def _shows(line: Sequence[Token], names: Mapping[str, Collection[tuple[str, ...]
     return any(
         folded[place : place + len(name)] == name
         and all(t.capitalised or t.folded in FUNCTION for t in line[place : place + len(name)])
+        and sum(t.capitalised for t in line[place : place + len(name)]) >= min(len(name), 2)
         for place, token in enumerate(line)
-        if token.capitalised
+        if token.capitalised and "." not in token.text
         for name in names.get(token.folded, ())
     )
 
 
 def _new_name(name: Name, plan: Plan) -> str:
     is_single = len(name.key) == 1 and name.key[0] in plan.single
-    return rename_text(name.text, plan, Scope("title", frozenset(name.key if is_single else ())))
+    alone = frozenset(name.key if is_single else ())
+    return rename_text(name.text, plan, Scope("title", RowNames(alone)))
 
 
 def _mapping(changed: Sequence[tuple[Name, str]], plan: Plan) -> tuple[Renaming, ...]:
@@ -261,6 +361,9 @@ class Provenance(BaseModel):
         renamed: Number of names renamed, by kind.
         derivable_in_source: Share of questions whose answer can be read in the source, 0 to 1.
         derivable_in_copy: The same in the copy.
+        followed_in_source: Share of questions whose gold paragraphs can be followed, 0 to 1.
+        followed_in_copy: The same in the copy.
+        lost: Ids of the questions of which the copy has a mention less.
         unchanged_answers: Gold answers that stayed as they are, by reason.
         leaks: Rows that still show an old name.
         kept_words: Words left alone because an answer would have got lost.
@@ -278,6 +381,9 @@ class Provenance(BaseModel):
     renamed: dict[str, int]
     derivable_in_source: float
     derivable_in_copy: float
+    followed_in_source: float | None = None
+    followed_in_copy: float | None = None
+    lost: tuple[str, ...] = ()
     unchanged_answers: dict[str, int]
     leaks: int
     kept_words: int
@@ -331,11 +437,12 @@ def rename_file(
     else:
         write_whole(out, "\n".join(lines) + "\n")
     shared = report._asdict()
+    del shared["stayed"]  # holds text
     known = Provenance(
         source=path.name,
         source_sha256=file_digest(path),
         sha256=file_digest(out),
-        unchanged_answers=shared.pop("unchanged"),
+        unchanged_answers=report.unchanged,
         kept_words=shared.pop("kept"),
         version=version("ga-dspy"),
         **shared,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+
+from rapidfuzz.distance import OSA
+from rapidfuzz.process import extractOne
 
 from ga_dspy.text import DATE_WORDS, STOPWORDS, fold
 
@@ -22,16 +25,17 @@ from ga_dspy.text import DATE_WORDS, STOPWORDS, fold
 Kind = Literal["person", "place", "organisation", "work", "other"]
 
 _LISTS = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
-_SETS = {name: frozenset(" ".join(lines).split()) for name, lines in _LISTS.items()}
+_WORDS = {name: " ".join(lines).split() for name, lines in _LISTS.items()}
+_SETS = {name: frozenset(words) for name, words in _WORDS.items()}
 
 FUNCTION: Final = _SETS["function"] | (
     STOPWORDS - {"another", "either", "ever", "itself", "many", "much", "name", "whether"}
 )
 NUMBERS: Final = _SETS["numbers"]
 CALENDAR: Final = DATE_WORDS | _SETS["calendar"]
-HONORIFICS: Final = _SETS["honorifics"]
-KEPT: Final = _SETS["kept"]
-"""Faiths, directions and forms of government that texts use as common words with a capital."""
+UNCHANGING: Final = FUNCTION | NUMBERS | CALENDAR
+KEPT: Final = _SETS["honorifics"] | _SETS["kept"]
+"""Titles, faiths, directions and forms of government: common words with a capital."""
 
 _KINDS: tuple[Kind, ...] = ("person", "work", "place", "organisation")
 NOUNS: Final[dict[Kind, frozenset[str]]] = {
@@ -39,9 +43,9 @@ NOUNS: Final[dict[Kind, frozenset[str]]] = {
 }
 """Head nouns, with their plurals: they show of what kind a name is ("an American director")."""
 
-STAYING: Final = (FUNCTION | NUMBERS | CALENDAR | HONORIFICS | KEPT | _SETS["in_names"]).union(
-    *NOUNS.values()
-) - {"american", "united"}
+KIND_OF: Final = {noun: kind for kind in reversed(_KINDS) for noun in NOUNS[kind]}
+
+STAYING: Final = (UNCHANGING | KEPT | _SETS["in_names"] | KIND_OF.keys()) - {"american", "united"}
 SURNAMES: Final = _SETS["surnames"]
 """Words that stay, but are surnames behind a given name."""
 
@@ -50,13 +54,15 @@ FAMILIES: Final = tuple(tuple(line.split()) for line in _LISTS["families"])
 """Irregular demonyms: the words of a family get one stem, so that the relation survives."""
 
 QUOTES: Final = frozenset("\"“”`'‘’")
+VERBS: Final = _SETS["verbs"]
+"""What follows a name that a sentence begins with."""
 
 
 # --- Tokens of a text, with what decides whether they can be names: their case and their place.
 
 _LETTER = r"(?:[^\W_][̀-ͯ]*)"
-_TOKEN = re.compile(rf"(?<![^\W_])[A-Z](?:\.[A-Z])+(?![^\W_])\.?|{_LETTER}+")
-_INNER_GAP = re.compile(r"[ \u00a0]|, |-|['’] ?")
+_TOKEN = re.compile(rf"&amp;|(?<![^\W_])[A-Z](?:\.[A-Z])+(?![^\W_])\.?|{_LETTER}+")
+_INNER_GAP = re.compile(r"[ \u00a0]|, |-|['’] ?| & ")
 _ROMAN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 
 
@@ -99,8 +105,12 @@ def tokens(text: str) -> tuple[Token, ...]:
     end = 0
     for match in _TOKEN.finditer(text):
         word, start = match.group(), match.start()
+        if word == "&amp;":  # Wikipedia's titles in HotpotQA; it stands in the gap
+            continue
         # Sentences of HotpotQA begin with a space, which is no gap between words.
-        gap = text[end:start] if found else text[:start].strip()
+        gap = text[end:start].replace("&amp;", "&") if found else text[:start].strip()
+        if gap == ". " and found[-1].folded in _SETS["abbreviated"]:
+            gap = " "
         found.append(Token(word, _fold_word(word), start, match.end(), gap))
         end = match.end()
     return tuple(found)
@@ -125,6 +135,31 @@ def is_foreign(word: str) -> bool:
 def key(text: str) -> tuple[str, ...]:
     """The folded words of a text: equal for names that differ in case, accents, punctuation."""
     return tuple(token.folded for token in tokens(text))
+
+
+def is_caseless(line: Sequence[Token]) -> bool:
+    """Whether a line is typed without capitals, except for a first one: its case says nothing."""
+    return not any(token.capitalised for token in line[1:])
+
+
+_SHORTEST_MISSPELT: Final = 5
+_TWICE_MISSPELT: Final = 8  # letters, from which two slips are still one word
+
+
+def nearest(word: str, known: Collection[str], slips: int | None = None) -> str | None:
+    """The known word that a folded word misspells; None where there is none.
+
+    A slip is a letter more, less, other, or two that changed places.
+
+    >>> nearest("advernture", ("end", "adventure")), nearest("bod", ("bob",))
+    ('adventure', None)
+    """
+    if slips is None:
+        slips = (len(word) >= _SHORTEST_MISSPELT) + (len(word) >= _TWICE_MISSPELT)
+    if not slips or not word.isalpha():
+        return None
+    found = extractOne(word, known, scorer=OSA.distance, score_cutoff=slips)
+    return found[0] if found else None
 
 
 def runs(line: Sequence[Token]) -> list[tuple[Token, ...]]:
@@ -162,24 +197,11 @@ _VOWELS: Final = "aeiou"
 _CONSONANTS: Final = "bcdfghjklmnpqrstvwxyz"
 _WITH_R: Final = "bcdfgkptv"
 _WITH_L: Final = "bcfgkps"
-_NUCLEI: Final = "a e i o u a e i o ae ei au ou".split()
-_MIDDLES: Final = (
-    "b d g l m n r s t v z ld lm lv lth mb mbr nd ndr ng nk nt nth rb rd rg rk rl rm rn rth rv sk "
-    "sl sp st str th thr v zd zh lk lt gd dr br vr"
-).split()
-_ENDINGS: Final[dict[Shape, list[str]]] = {
-    "given": "a en el ia o an ric ine ovan ela ith in ora iel".split(),
-    "surname": "wick holt ser nard mark gren lund dane rell tow vik tham ek oski ander".split(),
-    "place": "mere vale stad ora havn wyn dale ria ford burgh ova mont ene".split(),
-    "organisation": "ex ova tra on ix um ent acor ium dyne".split(),
-    "work": "esk ine eth our alm une ost ade ift ow".split(),
-    "other": "en or al ist im une ath el ode arn".split(),
-}
 _TRIES: Final = 300
 _FAMILY_ENDINGS: Final = ("ia", "ian", "ish")
 _DEMONYMS: Final = ("ian", "an", "n", "ese", "ish", "ite", "i")
 _SHORTEST_BASE: Final = 4
-_STATE_ACRONYMS: Final = {"US": "S", "USA": "SA", "UK": "K"}
+STATE_ACRONYMS: Final = {"US": "S", "USA": "SA", "UK": "K"}
 
 
 class Inventor:
@@ -232,8 +254,8 @@ class Inventor:
         """An invented acronym for each; those of the United States and Kingdom fit `words`."""
         new: dict[str, str] = {}
         united = words.get("united", "").upper()
-        tails = _STATE_ACRONYMS if united else {}
-        for old in sorted(acronyms, key=lambda old: (old not in _STATE_ACRONYMS, len(old), old)):
+        tails = STATE_ACRONYMS if united else {}
+        for old in sorted(acronyms, key=lambda old: (old not in STATE_ACRONYMS, len(old), old)):
             fitting = [united[:size] + tails[old] for size in (1, 2, 3) if old in tails]
             free = (name for name in fitting if name.casefold() not in self._in_use)
             new[old] = next(free, None) or self._acronym(old)
@@ -247,7 +269,7 @@ class Inventor:
             # Where short words have run out, another syllable makes room.
             syllables = range(tried // _TRIES)
             more = "".join(draw.choice("aeio") + draw.choice("lmnrtvd") for _ in syllables)
-            new = _start(first, draw) + draw.choice(_MIDDLES) + more + _end(shape, draw)
+            new = _start(first, draw) + draw.choice(_WORDS["middles"]) + more + _end(shape, draw)
             if new not in self._in_use and 5 <= len(new) <= 10 + 4 * len(more):
                 break
         return new
@@ -256,7 +278,7 @@ class Inventor:
         draw = random.Random(f"{self.seed}:stem:{old}")
         first = self._letters.get(old[0], "v")
         while True:
-            new = _start(first, draw) + draw.choice(_MIDDLES)
+            new = _start(first, draw) + draw.choice(_WORDS["middles"])
             if len(new) >= 4 and self._in_use.isdisjoint(new + end for end in _FAMILY_ENDINGS):
                 return new
 
@@ -296,11 +318,11 @@ def _start(first: str, draw: random.Random) -> str:
     onsets += [first + "r"] if first in _WITH_R else []
     onsets += [first + "l"] if first in _WITH_L else []
     onset = "qu" if first == "q" else draw.choice(onsets)
-    return onset + draw.choice("aeio" if first == "q" else _NUCLEI)
+    return onset + draw.choice("aeio" if first == "q" else _WORDS["nuclei"])
 
 
 def _end(shape: Shape, draw: random.Random) -> str:
-    ending = draw.choice(_ENDINGS[shape])
+    ending = draw.choice(_WORDS[f"{shape} endings"])
     linked = ending[0] in _VOWELS
     longer = draw.random() < 0.2
     link = draw.choice("aeio") if longer or not linked else ""
@@ -319,7 +341,9 @@ def _derived(old: str, new: Mapping[str, str], shapes: Mapping[str, Shape]) -> s
             continue
         for vowel in ("", "a", "y", "e", "o", "ia") if ending != "n" else ("",):
             base = stem + vowel
-            is_place = base in new and shapes[base] in ("place", "other")
+            is_place = base in new and (
+                shapes[base] in ("place", "other") or base.endswith("ia")  # "Australian"
+            )
             if is_place and len(base) >= _SHORTEST_BASE:
                 return new[base].rstrip("aeiou") + ("an" if ending == "n" else ending)
     return None

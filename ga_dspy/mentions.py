@@ -1,0 +1,803 @@
+"""Where does a text mention a phrase, and does it support one? Spans are found, never claimed.
+
+A phrase is looked for as it stands; then in other wordings of it, each a list of what to seek.
+A name may be shorter than the passage has it, abbreviated or inflected, but no word of it may
+stand for another: that is another name.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain, dropwhile, groupby, islice
+from os.path import commonprefix
+from typing import Final, Literal, NamedTuple
+
+from rapidfuzz.distance import OSA
+
+from ga_dspy import lexicon
+from ga_dspy.terms import (
+    APART,
+    ARTICLES,
+    BORDER,
+    CONNECTORS,
+    FUNCTION_WORDS,
+    NEAR,
+    STOPWORDS,
+    WALL,
+    Key,
+    Term,
+    fold,
+    fold_words,
+    other_forms,
+    sentences,
+    terms,
+)
+
+MAX_MENTIONS = 20
+
+Rung = Literal["exact", "normalised", "fuzzy"]
+
+
+class Mention(NamedTuple):
+    """Where a phrase stands: characters `start` to `end` (exclusive), and how it was found."""
+
+    start: int
+    end: int
+    rung: Rung
+
+
+Span = tuple[int, int]
+"""Terms of a text, from the first to behind the last."""
+
+_NEUTRAL: Final = frozenset("international national royal annual memorial".split())
+"""Words that a long name of an organisation or event may lack."""
+
+_LINKS: Final = ARTICLES | {"in", "at", "of", "on", "for"}
+_UNTIL: Final = frozenset(("to", "until", "till", "through", "and"))
+_OF: Final = frozenset(
+    "university senate government parliament president king queen emperor army navy".split()
+)
+"""Words that stand before a name with "of", and behind it without: "Oxford University"."""
+
+_BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "county", "mount"))
+
+_HONORIFICS: Final = frozenset("mr mrs ms miss sir dr dame lord lady".split())
+_OPENS, _CLOSES = (' "', " “", " (", " '", " ‘", " ["), ('"', "”", ")", "'", "’", "]")
+_MIDDLE, _ASIDE, _COORDINATE = 2, 3, 7
+"""The most terms that are passed over: middle names, what stands in quotes, a coordinated part."""
+
+
+_NEGATION: Final = frozenset("not never neither nor without cannot no".split())
+_REFUSAL: Final = re.compile(r"(?:refus|declin|reject|den[iy]|fail)\w*")
+_TURN: Final = frozenset("but although though while whereas however except".split())
+_NEGATION_REACH: Final = 6
+
+
+class _Sought(NamedTuple):
+    """What to seek in one place: any of the keys, behind a gap no wider than this."""
+
+    keys: frozenset[Key]
+    text: str
+    gap: int
+    may_lack: bool = False
+
+    @property
+    def is_name(self) -> bool:
+        return self.text[:1].isalpha() and not self.text[0].islower()
+
+    @property
+    def is_value(self) -> bool:
+        return any(isinstance(key, tuple) for key in self.keys)
+
+
+class _Wording(NamedTuple):
+    """One way to say a phrase.
+
+    Attributes:
+        sought: What to seek, in order.
+        whole: Whether no name may go on behind it: an adjective made of a country, or a
+            company without its form, "Lockheed" but not "Lockheed Martin".
+        skips: How often something may be passed over.
+    """
+
+    sought: tuple[_Sought, ...]
+    whole: bool = False
+    skips: int = 2
+
+
+class _Phrase:
+    """What a phrase may be called, whatever the text."""
+
+    def __init__(self, phrase: str) -> None:
+        found = terms(phrase)
+        while len(found) > 1 and found[0].keys[0] in ARTICLES:
+            found = found[1:]
+        self.terms, self.phrase = found, phrase
+        self.plain = fold_words(phrase[found[0].start :]) if found else ""
+        self.strict = _Wording(_seek(found, exact=True), skips=0)
+
+    @cached_property
+    def is_personal(self) -> bool:
+        """Whether it may be the name of a person, as far as its words go."""
+        return 2 <= len(self.terms) <= 5 and _is_personal(self.terms)
+
+    @cached_property
+    def others(self) -> list[_Wording]:
+        """The other wordings, the likeliest first."""
+        found = [self.terms, *self._shorter()]
+        wordings = [_Wording(_seek(each), len(each) < len(self.terms)) for each in found]
+        for each in found:
+            wordings += self._called(each)
+        if self.is_personal:
+            given, middle, surname = self.terms[:-1], self.terms[1:-1], self.terms[-1]
+            wordings.append(_Wording(_seek([_initials(given), surname], exact=True), skips=0))
+            if middle:
+                short = [self.terms[0], _initials(middle), surname]
+                wordings.append(_Wording(_seek(short, exact=True), skips=0))
+        return wordings
+
+    def _shorter(self) -> Iterator[list[Term]]:
+        first, last = fold(self.terms[0].text).strip("."), fold(self.terms[-1].text)
+        if len(self.terms) > 2 and first in _HONORIFICS:
+            yield self.terms[1:]
+        if len(self.terms) > 1 and last in lexicon.COMPANY_FORMS:
+            yield self.terms[:-1]
+        if len(self.terms) > 1 and first in lexicon.COMPANY_FORMS:
+            yield self.terms[1:]
+        if len(self.terms) == 2 and not {first, last}.isdisjoint(_BEFORE_OR_BEHIND):
+            yield [self.terms[1], self.terms[0]._replace(gap=NEAR)]
+        if len(self.terms) == 2 and last in _OF:
+            yield [self.terms[1], *terms("of"), self.terms[0]._replace(gap=NEAR)]
+        if len(self.terms) > 2 and first in _OF and fold(self.terms[1].text) == "of":
+            yield [*self.terms[2:], self.terms[0]._replace(gap=NEAR)]
+        numbers = list(
+            dropwhile(lambda t: fold(t.text) in lexicon.BEFORE_NUMBERS | ARTICLES, self.terms)
+        )
+        if 0 < len(numbers) < len(self.terms) and not any(
+            term.is_word and fold(term.text) not in _UNTIL for term in numbers
+        ):
+            yield numbers
+
+    def _called(self, found: list[Term]) -> Iterator[_Wording]:
+        """Well-known names of a country, a war or a prize in place of one another."""
+        plain = [_letters(term.text) for term in found]
+        for i, term in enumerate(found):
+            if i and term.gap == APART and term.text.isupper() and plain[i] in lexicon.STATES:
+                state = _terms_of(lexicon.STATES[plain[i]], term)
+                yield _Wording(_seek([*found[:i], *state, *found[i + 1 :]]))
+            for j in range(i + 1, min(i + 5, len(found)) + 1):
+                if j - i == 1 and len(plain[i]) < 4 and not term.text.isupper():
+                    continue
+                names = lexicon.OTHER_NAMES.get(" ".join(plain[i:j]), lexicon.OtherNames())
+                is_alone = not any(each.proper for each in (*found[:i], *found[j:]))
+                for name in (*names.nouns, *(names.adjectives if is_alone else ())):
+                    put = [*found[:i], *_terms_of(name, term), *found[j:]]
+                    yield _Wording(_seek(put), name in names.adjectives)
+
+
+def _is_personal(found: Sequence[Term]) -> bool:
+    named = [term for term in found if "." not in term.text]
+    return all(term.gap == NEAR for term in found[1:]) and all(
+        term.is_word
+        and term.proper
+        and term.text.isalpha()
+        and (len(term.text) < 3 or not term.text.isupper() or all(t.text.isupper() for t in named))
+        and fold(term.text) not in lexicon.IMPERSONAL
+        for term in named
+    )
+
+
+def _letters(text: str) -> str:
+    return "".join(c for c in fold(text) if c.isalnum())
+
+
+def _terms_of(name: str, place: Term) -> list[Term]:
+    """The terms of a well-known name, in capitals where it is short, put in a term's place."""
+    written = name.upper() if len(name) < 4 else name.title()
+    first, *rest = terms(written)
+    return [first._replace(gap=place.gap), *rest]
+
+
+def _initials(given: Sequence[Term]) -> Term:
+    letters = "".join(_letters(t.text) if "." in t.text else t.text[0].lower() for t in given)
+    return given[0]._replace(text=letters.upper(), keys=(f"{letters}.",))
+
+
+def _seek(found: Sequence[Term], *, exact: bool = False) -> tuple[_Sought, ...]:
+    many = len(found) > 2
+    sought = []
+    for i, term in enumerate(found):
+        own = term.keys[0]
+        keys: set[Key] = {own}
+        if not isinstance(own, str):
+            keys |= {key for key in term.keys if isinstance(key[0], int) and all(key)}
+        if own == ("n", 1.0, "") and term.text == "one":
+            keys |= {"a", "an"}
+        if isinstance(own, str) and not exact:
+            numbers = many or not term.proper or own.removesuffix("s") in lexicon.HEADS
+            keys |= other_forms(own, numbers=numbers)
+            keys |= lexicon.NICKNAMES.get(own, frozenset()) if len(found) > 1 else set()
+        gap = max(term.gap, APART if many or not term.is_word else term.gap)
+        is_until = own in _UNTIL and 0 < i < len(found) - 1 and not found[i - 1].is_word
+        small = i > 0 and (own in ARTICLES or term.text == "s" or is_until)
+        sought.append(_Sought(frozenset(keys), term.text, gap, small))
+    return tuple(sought)
+
+
+@lru_cache(maxsize=4096)
+def _phrase(phrase: str) -> _Phrase:
+    return _Phrase(phrase)
+
+
+class _Text:
+    """The terms of a text, and where each meaning stands among them."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.terms = text, terms(text)
+        self.size = len(self.terms)
+        self.where: dict[Key, list[int]] = defaultdict(list)
+        self.whole: dict[int, tuple[str, int]] = {}
+        joined = 0
+        for i, term in enumerate(self.terms):
+            for key in term.keys:
+                self.where[key].append(i)
+            if term.joint and self._is_camel(i):
+                joined = joined or i - 1
+            elif joined:
+                self._put_whole(joined, i)
+                joined = 0
+        if joined:
+            self._put_whole(joined, self.size)
+
+    def _is_camel(self, i: int) -> bool:
+        one, other = self.terms[i - 1].text, self.terms[i].text
+        return one[-1].islower() and other[0].isupper()
+
+    def _put_whole(self, start: int, end: int) -> None:
+        word = fold(self.text[self.terms[start].start : self.terms[end - 1].end])
+        self.whole[start] = word, end
+        self.where[word].append(start)
+
+    @cached_property
+    def has_case(self) -> bool:
+        return self.text != self.text.upper() and self.text != self.text.lower()
+
+    @cached_property
+    def vocabulary(self) -> dict[str, list[str]]:
+        """The words by their first three letters."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for key in self.where:
+            if isinstance(key, str):
+                found[key[:3]].append(key)
+        return found
+
+    @cached_property
+    def sentence(self) -> list[int]:
+        """For each term the number of its sentence."""
+        starts = [start for start, _ in sentences(self.text)]
+        return [bisect_right(starts, term.start) for term in self.terms]
+
+    @cached_property
+    def inflects(self) -> bool:
+        """Whether its language seems to change the ends of names: Slavic, Finnish, Hungarian."""
+        english = sum(len(self.where.get(word, ())) for word in ("the", "of", "and", "is", "was"))
+        return not english and not self.text.isascii() and self.has_case
+
+    def places(self, keys: Iterable[Key]) -> list[int]:
+        """Where any of these meanings stands, key by key."""
+        return [i for key in keys for i in self.where.get(key, ())]
+
+    def holds(self, wording: _Wording) -> bool:
+        """Whether all words are there at all; spares most searches."""
+        return all(
+            each.may_lack or "." in each.text or any(key in self.where for key in each.keys)
+            for each in wording.sought
+        )
+
+    def is_cut(self, i: int, *, many: bool) -> bool:
+        """Whether a name may begin or end before a term, though it be glued to the one before."""
+        if i in (0, self.size) or not self.terms[i].joint:
+            return True
+        one, other = self.terms[i - 1], self.terms[i]
+        if one.is_word and other.is_word:
+            glued = many or (one.text[0].islower() and len(one.text) > 1)
+            return not self._is_camel(i) or (glued and len(other.text) > 2)
+        if isinstance(one.keys[0], tuple) and isinstance(other.keys[0], tuple):
+            return True
+        if other.is_word:
+            return other.text[0].isupper() and other.text[1:2].islower() and len(other.text) > 2
+        return len(one.text) > 2 and len(other.text) > 2
+
+    # --- One wording, everywhere
+
+    def find(self, wording: _Wording, phrase: _Phrase) -> list[Span]:
+        """Where a wording stands: at most `MAX_MENTIONS` places, none overlapping."""
+        if not self.holds(wording):
+            return []
+        sought, spans, free = wording.sought, list[Span](), 0
+        for start in self._starts(sought[0], lenient=wording.skips > 0 and len(sought) > 1):
+            if start < free or not self.is_cut(start, many=len(sought) > 1):
+                continue
+            end = self._end(sought, 0, start, phrase, wording.skips)
+            if end and self._fits(wording, start, end):
+                spans.append((start, end))
+                free = end
+                if len(spans) == MAX_MENTIONS:
+                    break
+        return spans
+
+    def _starts(self, first: _Sought, *, lenient: bool) -> list[int]:
+        if lenient and "." in first.text:
+            letter = fold(first.text[0])
+            return [i for i, t in enumerate(self.terms) if t.proper and fold(t.text[0]) == letter]
+        return sorted(set(self.places(first.keys)))
+
+    def _end(
+        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase, skips: int,
+        *, free: bool = False,
+    ) -> int:  # fmt: skip
+        """Behind the last term of a match of what is sought from the k-th on; 0 for none."""
+        if k == len(sought):
+            return at if self.is_cut(at, many=k > 1) else 0
+        if at == self.size:
+            return 0
+        each = sought[k]
+        if k == 0 or free or self.terms[at].gap <= each.gap:
+            for after in self._steps(each, at, lenient=skips > 0 or free):
+                if end := self._end(sought, k + 1, after, phrase, skips):
+                    return end
+        if k and each.may_lack and (end := self._end(sought, k + 1, at, phrase, skips)):
+            return end
+        if not k or not skips:
+            return 0
+        for after, is_free in self._passed_over(sought, k, at, phrase):
+            if end := self._end(sought, k, after, phrase, skips - 1, free=is_free):
+                return end
+        return 0
+
+    def _steps(self, each: _Sought, at: int, *, lenient: bool) -> Iterator[int]:
+        term = self.terms[at]
+        if any(key in each.keys for key in term.keys):
+            yield at + 1
+        if at in self.whole and self.whole[at][0] in each.keys:
+            yield self.whole[at][1]
+        if lenient and "." in each.text:
+            letters = _letters(each.text)
+            names = self.terms[at : at + len(letters)]
+            if "".join(fold(t.text[0]) for t in names if t.proper and t.is_word) == letters:
+                yield at + len(letters)
+
+    def _passed_over(
+        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
+    ) -> Iterator[tuple[int, bool]]:
+        """Behind what a name may leave out here, and whether that was an aside or coordinated."""
+        term = self.terms[at]
+        if term.gap < BORDER:
+            yield from ((i, False) for i in self._behind_small_words(sought, k, at, phrase))
+        yield from ((i, True) for i in self._behind_aside(at) if sought[k].is_name)
+        if term.gap == NEAR and sought[k].is_name:
+            ends = [*self._behind_middle(at, phrase)] if sought[k - 1].is_name else []
+            yield from ((i, False) for i in (*ends, *self._behind_coordinate(at, phrase)))
+
+    def _behind_small_words(
+        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
+    ) -> Iterator[int]:
+        """Articles and possessives; "in" between names; "to" between numbers."""
+        word = fold(self.terms[at].text)
+        if word in ARTICLES or self.terms[at].text == "s":
+            yield at + 1
+        has_comma = k < len(phrase.terms) and phrase.terms[k].gap == APART
+        if word in _LINKS and (len(sought) > 2 or has_comma):
+            yield at + 1
+            if at + 1 < self.size and fold(self.terms[at + 1].text) in ARTICLES:
+                yield at + 2
+        if word in _UNTIL and sought[k].is_value and sought[k - 1].is_value:
+            yield at + 1
+
+    def _behind_aside(self, at: int) -> Iterator[int]:
+        """What stands in quotes or brackets; "née"."""
+        following = range(at + 1, min(at + 1 + _ASIDE, self.size))
+        if self.text.endswith(_OPENS, 0, self.terms[at].start):
+            closed = (i for i in following if self.text.startswith(_CLOSES, self.terms[i - 1].end))
+            yield from islice(closed, 1)
+        maiden = (i for i in range(at, min(at + 5, self.size)) if self._says(i, "nee", "born"))
+        yield from (i + 1 for i in islice(maiden, 1))
+
+    def _behind_middle(self, at: int, phrase: _Phrase) -> Iterator[int]:
+        """Middle names, initials, a rank ("Queen dowager Ann"), "International"."""
+        for i in range(at, min(at + _MIDDLE, self.size - 1)):
+            term = self.terms[i]
+            word = fold(term.text)
+            if term.gap != NEAR or not term.is_word or word in lexicon.TELLING | FUNCTION_WORDS:
+                return
+            is_initial = "." in term.text or (len(term.text) == 1 and term.proper)
+            if not (phrase.is_personal or is_initial or word in _NEUTRAL):
+                return
+            if self.terms[i + 1].proper:
+                yield i + 1
+
+    def _behind_coordinate(self, at: int, phrase: _Phrase) -> Iterator[int]:
+        """Behind "and": "Award for Play and Song", of a longer name; "Ann and Bob Fox"."""
+        if phrase.is_personal and self._says(at, "and") and at + 2 < self.size:
+            yield at + 2
+        if len(phrase.terms) > 2:
+            for i in range(at + 1, min(at + _COORDINATE, self.size - 1)):
+                if self.terms[i].gap >= BORDER:
+                    return
+                if self._says(i, "and", "or"):
+                    yield i + 1
+
+    def _says(self, i: int, *words: str) -> bool:
+        return fold(self.terms[i].text) in words
+
+    def _fits(self, wording: _Wording, start: int, end: int) -> bool:
+        """Whether a match is no part of a longer name, and has a name's capital."""
+        first = self.terms[start]
+        if start and first.gap == NEAR and not first.joint:
+            before = self.terms[start - 1]
+            word = fold(before.text)
+            between = self.text[before.end : first.start]
+            is_front = before.proper and first.is_word and between in (" ", "-", ". ")
+            is_front &= word in lexicon.FRONT or (word, fold(first.text)) == ("northern", "ireland")
+            if is_front and first.proper and (word, fold(first.text)) != ("great", "britain"):
+                return False
+            if word in lexicon.PREFIXES and between == "-":
+                return False
+        if wording.whole or (end == start + 1 and self._is_adjective(wording, first)):
+            following = self.terms[end : end + 1]
+            between = self.text[first.end : following[0].start] if following else ""
+            is_told = start > 0 and self._says(start - 1, "a", "an")
+            if not is_told and between == " " and following[0].proper and following[0].is_word:
+                return False
+        words = [each for each in wording.sought if not each.may_lack]
+        return len(words) > 1 or self._has_capital(words[0].text, start, end)
+
+    def _is_adjective(self, wording: _Wording, term: Term) -> bool:
+        return (
+            fold(term.text) in lexicon.ADJECTIVES
+            and fold(wording.sought[0].text) not in lexicon.ADJECTIVES
+        )
+
+    def _has_capital(self, name: str, start: int, end: int) -> bool:
+        there = self.text[self.terms[start].start : self.terms[end - 1].end]
+        if not name[0].isupper() or not self.has_case:
+            return True
+        if there[0].islower():
+            return fold(name) in lexicon.ROLE_VERBS
+        if name.isupper() and 1 < len(name) < 9:
+            return there.upper() == there
+        opens = start == 0 or self.terms[start].gap == WALL
+        goes_on = any(t.gap < WALL and not t.proper for t in self.terms[end : end + 1])
+        return not (opens and goes_on and fold(name) in STOPWORDS)
+
+    def spans(self, phrase: _Phrase) -> list[Span]:
+        """Where a phrase is mentioned: as it stands, else by the first wording that is found."""
+        found = self.find(phrase.strict, phrase)
+        if found or not phrase.terms:
+            return found
+        wordings = chain(phrase.others, self.derived(phrase))
+        tries = (self.find(wording, phrase) for wording in wordings)
+        return next(filter(None, tries), None) or self.described(phrase)
+
+    # --- What only a text can tell
+
+    def derived(self, phrase: _Phrase) -> Iterator[_Wording]:
+        """Wordings found in the text: an acronym's words, words joined or split, a typing slip."""
+        sought = _seek(phrase.terms)
+        yield from self._acronyms(phrase)
+        yield from self._spaced(sought)
+        missing = [each for each in sought if not self.places(each.keys)]
+        if len(missing) == 1 or (missing and self.inflects):
+            changed = {each: self._inflected(each) or self._slips(each) for each in missing}
+            if all(changed.values()):
+                near = (e._replace(keys=frozenset(changed.get(e, e.keys))) for e in sought)
+                yield _Wording(tuple(near))
+
+    def _slips(self, each: _Sought) -> list[str]:
+        """Words of the text that are one slip of typing from a long word that it lacks."""
+        word = fold(each.text)
+        if len(word) < SLIP_LENGTH - 1 or not word.isalpha():
+            return []
+        return [
+            other
+            for other in self.vocabulary.get(word[:3], ())
+            if max(len(word), len(other)) >= SLIP_LENGTH and is_slip(word, other)
+        ]
+
+    def _inflected(self, each: _Sought) -> list[str]:
+        """Words of the text that share a stem with a word, in a language that changes endings."""
+        word = fold(each.text)
+        script = "Ѐ" <= word[:1] <= "ԯ" or "Ͱ" <= word[:1] <= "Ͽ"
+        if len(word) < 4 or not (script or self.inflects):
+            return []
+        stem = word[: max(3, len(word) - (1 if len(word) < 6 else 2))]
+        longest = len(word) + (2 if script else 4)
+        return [
+            other
+            for other in self.vocabulary.get(word[:3], ())
+            if other.startswith(stem) and len(other) <= longest
+        ]
+
+    def _spaced(self, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
+        for k, each in enumerate(sought):
+            if k and not each.may_lack:
+                pair = fold(sought[k - 1].text + each.text)
+                if pair in self.where:
+                    one = sought[k - 1]._replace(keys=frozenset((pair,)))
+                    yield _Wording((*sought[: k - 1], one, *sought[k + 1 :]))
+            word = fold(each.text)
+            if len(word) > 5 and word not in self.where:
+                for cut in range(2, len(word) - 1):
+                    if word[:cut] in self.where and word[cut:] in self.where:
+                        one = each._replace(keys=frozenset((word[:cut],)))
+                        other = each._replace(keys=frozenset((word[cut:],)), gap=NEAR)
+                        yield _Wording((*sought[:k], one, other, *sought[k + 1 :]))
+
+    def _acronyms(self, phrase: _Phrase) -> Iterator[_Wording]:
+        """The words whose first letters an acronym is, or the acronym of words."""
+        found = phrase.terms
+        for i, term in enumerate(found):
+            is_acronym = 3 <= len(term.text) <= 8 and term.text.isupper()
+            spelled = self._spelled(_letters(term.text)) if is_acronym else None
+            if spelled:
+                words = [each._replace(gap=NEAR) for each in self.terms[slice(*spelled)]]
+                yield _Wording(_seek([*found[:i], *words, *found[i + 1 :]]))
+        small = CONNECTORS | ARTICLES | lexicon.COMPANY_FORMS
+        main = [t for t in phrase.terms if fold(t.text) not in small]
+        letters = "".join(fold(t.text[0]) for t in main)
+        is_name = len(main) > 2 and all(t.proper and t.is_word for t in main)
+        if is_name and letters in self.where and not self._spelled(letters):
+            yield _Wording((_Sought(frozenset((letters,)), letters.upper(), NEAR),))
+
+    def _spelled(self, letters: str) -> Span | None:
+        """A run of capitalised words that begin with these letters."""
+        for start in range(self.size):
+            if not self.terms[start].text[0].isupper():
+                continue
+            at, k = start, 0
+            for at in range(start, self.size):
+                term = self.terms[at]
+                initial = term.text[0]
+                if at > start and term.gap != NEAR:
+                    break
+                if initial.isupper() and fold(initial) == letters[k] and len(term.text) > 1:
+                    k += 1
+                elif fold(term.text) not in CONNECTORS | {"and"}:
+                    break
+                if k == len(letters):
+                    return start, at + 1
+        return None
+
+    def described(self, phrase: _Phrase) -> list[Span]:
+        """Where the content words of a description stand close together, in any order.
+
+        Of a name that the text has in full elsewhere, the last word is enough: "Lyons' death" is
+        the death of Joseph Lyons.
+        """
+        content = self._content(phrase)
+        common = sum(each.text[0].islower() and len(each.text) > 2 for each in content)
+        if len(phrase.terms) == 1 and common and len(phrase.phrase) > 5:
+            return [(i, i + 1) for i in sorted(self.places(self.akin(content[0])))[:1]]
+        if len(content) < 2 or not common or any(t.gap >= BORDER for t in phrase.terms[1:]):
+            return []
+        is_compound = len(content) == len(phrase.terms) == 2
+        hits = []
+        for k, each in enumerate(content):
+            forms = self.akin(each) if each.text[0].islower() else each.keys
+            places = self.places(forms)
+            if not places:
+                return []
+            hits += [(i, k) for i in places]
+        reach = len(content) + (4 if common == len(content) else 3 if len(content) > 3 else 2)
+        window: dict[int, int] = {}
+        at = {i for i, _ in hits}
+        for i, k in sorted(hits):
+            window[k] = i
+            first = min(window.values())
+            if (
+                len(window) == len(content)
+                and i - first < reach
+                and self.sentence[first] == self.sentence[i]
+                and not any(j not in at and self._is_number(j) for j in range(first, i))
+                and (not is_compound or self._is_possessive(first, i))
+            ):
+                return [(first, i + 1)]
+        return []
+
+    def _is_possessive(self, first: int, last: int) -> bool:
+        """Whether two terms are joined by "of" or a possessive, and no more."""
+        between = {fold(term.text) for term in self.terms[first + 1 : last]}
+        return not between.isdisjoint(("of", "s")) and between <= {"of", "s", *ARTICLES}
+
+    def _is_number(self, i: int) -> bool:
+        return isinstance(self.terms[i].keys[0], tuple)
+
+    def _content(self, phrase: _Phrase) -> list[_Sought]:
+        """The words that say something; of a person's name that stands elsewhere, the last."""
+        content: list[_Sought] = []
+        for is_name, run in groupby(phrase.terms, lambda t: t.proper and t.is_word):
+            name = list(run)
+            is_known = is_name and 1 < len(name) < 4 and _is_personal(name)
+            if is_known and self.find(_Wording(_seek(name, exact=True), skips=0), phrase):
+                name = name[-1:]
+            content += [
+                each
+                for each in _seek(name)
+                if not each.may_lack and fold(each.text) not in FUNCTION_WORDS | CONNECTORS
+            ]
+        return content
+
+    def is_denied(self, i: int) -> bool:
+        """Whether a negation stands a few words before a term, in its clause."""
+        for j in range(i - 1, max(-1, i - 1 - _NEGATION_REACH), -1):
+            word = fold(self.terms[j].text)
+            if self.sentence[j] != self.sentence[i] or word in _TURN:
+                return False
+            if word in _NEGATION or _REFUSAL.fullmatch(word):
+                return (word, fold(self.terms[j + 1].text)) != ("not", "only")
+            if word == "t" and self.terms[j - 1].text.endswith("n"):
+                return True
+        return False
+
+    def gives_role(self, role: str, about: str) -> bool:
+        """Whether the text gives somebody a role in other words; about nobody: anybody."""
+        verbs = lexicon.ROLE_VERBS.get(role)
+        if not verbs:
+            return False
+        if not about:
+            return any(not self.is_denied(i) for i in self.places(verbs))
+        return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))
+
+    def _verb_of(self, start: int, end: int) -> str:
+        """The word by a name that gives it a role: the last before it, else the first behind."""
+        for way in (range(start - 1, -1, -1), range(end, min(end + 8, self.size))):
+            for i in way:
+                if self.sentence[i] != self.sentence[start]:
+                    break
+                word = fold(self.terms[i].text)
+                if word in lexicon.VERBS:
+                    return "" if self.is_denied(i) else word
+        return ""
+
+    def akin(self, each: _Sought) -> set[Key]:
+        """What is sought, and all forms of its words that the text has."""
+        near = {
+            o
+            for key in each.keys
+            if isinstance(key, str)
+            for o in self.vocabulary.get(key[:3], ())
+            if _same_word(o, key)
+        }
+        return {*each.keys, *near}
+
+
+SLIP_LENGTH: Final = 8
+SLIP_SIMILARITY: Final = 0.87
+
+
+def is_slip(one: str, other: str) -> bool:
+    """Whether two long words differ by a slip of typing inside them.
+
+    Endings tell words and names apart ("Princes", "Princess"), as beginnings do ("Bangalore",
+    "Mangalore"); a letter for another needs a longer word than one too many or too few.
+
+    >>> is_slip("ouagadougou", "ouagadugou"), is_slip("bangalore", "mangalore")
+    (True, False)
+    """
+    if one[0] != other[0] or one[-1] != other[-1] or one.startswith(other) or other.startswith(one):
+        return False
+    if len(one) == len(other) and len(one) <= SLIP_LENGTH and sorted(one) != sorted(other):
+        return False
+    return OSA.normalized_similarity(one, other) >= SLIP_SIMILARITY
+
+
+_ENDING: Final = re.compile(
+    r"(?:s|es|e|ed|d|ing|ings|er|ers|or|ors|r|rs|ion|ions|ation|ations|al|ly|y|ies|ied|ier|en|n|"
+    r"ic|ical|ist|ists|ism|ian|ians|ship|like|ive|able|ity|ance|ence|ment|ments)?"
+)
+
+
+def _same_word(one: str, other: str) -> bool:
+    """Whether two folded words are forms of one word: "director" and "directed"."""
+    if one == other:
+        return True
+    shared = commonprefix([one, other])
+    shortest = 4 if shared in (one, other) else 5
+    tails = one[len(shared) :], other[len(shared) :]
+    doubled = [tail.removeprefix(shared[-1:]) for tail in tails]
+    return len(shared) >= shortest and any(
+        all(_ENDING.fullmatch(tail) for tail in each) for each in (tails, doubled)
+    )
+
+
+_LONG: Final = 20_000
+"""Texts of more characters are kept a few at a time, so that memory stays flat."""
+_kept, _long_kept = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
+
+
+def _read(text: str) -> _Text:
+    return _kept(text) if len(text) <= _LONG else _long_kept(text)
+
+
+def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
+    """Every place where a text mentions a phrase, by the first rung that finds any.
+
+    1. exact: the same words in the same order, spelled the same;
+    2. normalised: the same but for case, accents and punctuation, without a leading article;
+    3. fuzzy: the same meaning in another wording. Numbers and dates are compared by value ("1.2
+       million", "1,200,000"; a year stands in every date of it); names may be shortened
+       ("William Gladstone" for "William Ewart Gladstone"), abbreviated, inflected, or hold one
+       slip of typing; a country is found in its adjective; and a description ("her father's
+       church") where all its content words stand close together ("the church of her father").
+
+    No mention runs over the end of a sentence, a line or a bracket, none is part of a longer name
+    that is another thing ("Mexico" in "New Mexico"), and a name of one word has its capital.
+
+    >>> mentions("the red lodge", "Red Lodge is a city.")
+    (Mention(start=0, end=9, rung='normalised'),)
+    >>> mentions("Billings", "Red Lodge is a city.")
+    ()
+    """
+    sought = _phrase(phrase)
+    if not sought.terms or not text:
+        return ()
+    there = _read(text)
+    places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
+    return tuple(Mention(a, b, _rung(sought, text[a:b])) for a, b in places)
+
+
+def _rung(sought: _Phrase, found: str) -> Rung:
+    if found == sought.phrase:
+        return "exact"
+    return "normalised" if fold_words(found) == sought.plain else "fuzzy"
+
+
+def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
+    """Does a text say a descriptive phrase: all its names, numbers and dates, most of its words?
+
+    A word that the text only denies ("was not a singer") counts for nothing. A role counts where
+    the text gives it in other words: "starring X" makes X an actor.
+
+    Args:
+        phrase: What is claimed.
+        text: What should support it.
+        about: Whom it is claimed of; a role in other words must then stand by that name.
+
+    >>> supports_phrase("sang in church", "After singing in church as a child, she left.")
+    True
+    >>> supports_phrase("singer", "She was not a singer.")
+    False
+    >>> supports_phrase("actress", "It stars Ann Fox.", about="Ann Fox")
+    True
+    """
+    sought = _phrase(phrase)
+    if not sought.terms or not text:
+        return False
+    there = _read(text)
+    content = [
+        each for each in _seek(sought.terms)
+        if not each.may_lack and (fold(each.text) not in FUNCTION_WORDS or each.text.isupper())
+    ]  # fmt: skip
+    if not content:
+        return bool(mentions(phrase, text))
+    denies = any(fold(each.text) in _NEGATION for each in content)
+    held = 0
+    for k, each in enumerate(content):
+        word = fold(each.text)
+        by_form = (each.text[0].islower() or k == 0) and not (about and word in lexicon.ROLE_VERBS)
+        forms = there.akin(each) if by_form else each.keys
+        places = there.places(forms)
+        is_there = (denies and bool(places)) or any(not there.is_denied(i) for i in places)
+        if not is_there:
+            by_name = each.is_name and not places and bool(mentions(each.text, text))
+            is_there = by_name or there.gives_role(word, about)
+        opens = k == 0 and each.text[0].isupper() and word not in lexicon.ADJECTIVES
+        must = each.is_name or not isinstance(next(iter(each.keys)), str) or word in _NEGATION
+        if must and not is_there and not opens and word != "one":
+            return False
+        held += is_there
+    return 2 * held > len(content)

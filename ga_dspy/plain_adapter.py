@@ -1,0 +1,138 @@
+"""An adapter that says once, in plain words, what a signature asks for."""
+
+from __future__ import annotations
+
+import inspect
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
+
+import dspy
+from dspy.adapters.utils import translate_field_type
+from dspy.utils.exceptions import AdapterParseError
+
+from ga_dspy.replies import read_reply
+
+_ASKED = "Reply in this form:"
+_COMPLETED = "[[ ## completed ## ]]"
+
+
+class PlainAdapter(dspy.ChatAdapter):
+    """DSPy's chat adapter with a third of its words, which reads whatever a model writes.
+
+    The prompt: the instruction, the inputs that have a description, the marker of each output,
+    `[[ ## field ## ]]`, with its description, its allowed values or its form. Optional inputs that
+    are empty are left out. A reply may have any form that `read_reply` knows.
+
+    >>> print(PlainAdapter().format_system_message(dspy.Signature("question -> answer", "Answer.")))
+    Answer.
+    <BLANKLINE>
+    Reply in this form:
+    <BLANKLINE>
+    [[ ## answer ## ]]
+    [[ ## completed ## ]]
+    """
+
+    def __init__(self, *, use_json_adapter_fallback: bool = False, **options: Any) -> None:
+        """Make one.
+
+        Args:
+            use_json_adapter_fallback: Whether a reply that cannot be read is asked for again in
+                JSON.
+            options: Further arguments of `dspy.ChatAdapter`.
+        """
+        super().__init__(use_json_adapter_fallback=use_json_adapter_fallback, **options)
+
+    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+        """The instruction, the inputs, the form of the reply."""
+        parts = (
+            self.format_task_description(signature),
+            self.format_field_description(signature),
+            self.format_field_structure(signature),
+        )
+        return "\n\n".join(filter(None, parts))
+
+    def format_task_description(self, signature: type[dspy.Signature]) -> str:
+        """The instruction alone."""
+        return inspect.cleandoc(signature.instructions)
+
+    def format_field_description(self, signature: type[dspy.Signature]) -> str:
+        """A line for each input that has a description."""
+        about = ((name, _described(name, field)) for name, field in signature.input_fields.items())
+        lines = [f"- {name}: {text}" for name, text in about if text]
+        return "\n".join(["You are given:", *lines] if lines else [])
+
+    def format_field_structure(self, signature: type[dspy.Signature]) -> str:
+        """A line for each output: its marker, what it should hold."""
+        lines = [f"{_ASKED}\n"]
+        for name, field in signature.output_fields.items():
+            form = _form(name, field)
+            parts = (f"[[ ## {name} ## ]]", _described(name, field), f"({form})" if form else "")
+            lines.append(" ".join(filter(None, parts)))
+        return "\n".join([*lines, _COMPLETED])
+
+    def format_user_message_content(
+        self,
+        signature: type[dspy.Signature],
+        inputs: dict[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        """The inputs under their markers, without the optional ones that are empty."""
+        optional = (n for n, field in signature.input_fields.items() if not field.is_required())
+        empty = {name for name in optional if inputs.get(name) in ("", None)}
+        shown = {name: value for name, value in inputs.items() if name not in empty}
+        text: str = super().format_user_message_content(signature, shown, prefix, suffix)
+        return text
+
+    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> None:
+        """Nothing: the system message has said it."""
+        return
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """Read the outputs.
+
+        Raises:
+            AdapterParseError: One is missing, or does not fit its type.
+        """
+        values = read_reply(signature, completion)
+        if values is None:
+            raise AdapterParseError(
+                adapter_name="PlainAdapter", signature=signature, lm_response=completion
+            )
+        return values
+
+
+# DSPy's stream listeners know an adapter's markers by the name of its class.
+PlainAdapter.__name__ = "ChatAdapter"
+
+
+def _described(name: str, field: Any) -> str:
+    """A field's description, and those of DSPy's types in it."""
+    extra = field.json_schema_extra or {}
+    desc = extra.get("desc") or ""
+    types = dspy.Type.extract_custom_type_from_annotation(field.rebuild_annotation())
+    about = (kind.description() for kind in types)
+    parts = ("" if desc == f"${{{name}}}" else desc, *about, extra.get("constraints"))
+    return "; ".join(filter(None, parts))
+
+
+def _form(name: str, field: Any) -> str:
+    """The values that an output may have; empty for a text, or a type that describes itself."""
+    kind: Any = field.annotation
+    values: tuple[Any, ...] = ()
+    if get_origin(kind) is Literal:
+        values = get_args(kind)
+    elif kind is bool:
+        values = (True, False)
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        values = tuple(member.value for member in kind)
+    if values:
+        return f"one of: {'; '.join(map(str, values))}"
+    if kind in (int, float):
+        return "a whole number" if kind is int else "a number"
+    custom: Any = kind if isinstance(kind, type) and issubclass(kind, dspy.Type) else None
+    if kind in (str, str | None) or (custom and custom.description()):
+        return ""
+    note = translate_field_type(name, field).partition("must adhere to the JSON schema: ")[2]
+    return f"JSON by this schema: {note}" if note else ""

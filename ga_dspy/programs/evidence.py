@@ -1,0 +1,267 @@
+"""Evidence: what an answer rests on, as triples and sentences quoted from passages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import dspy
+from pydantic import BaseModel, ConfigDict
+
+from ga_dspy.graph import Relation
+from ga_dspy.passage import Passage
+from ga_dspy.programs.reading import Labelled
+from ga_dspy.signatures import Style, Verdict
+from ga_dspy.signatures.prompt import cited_labels, free_text
+from ga_dspy.text import STOPWORDS, mentions, sentences, supports_phrase, words
+
+Support = Literal["chained", "quoted"]
+"""How an answer is supported: the graph connects it with the question, or a cited passage holds it.
+
+A chain says more than a quote: a quoted answer stands in a passage, and may answer another
+question.
+"""
+
+
+class EvidenceLink(BaseModel):
+    """One link of the evidence chain: a triple with the passage and the words that state it.
+
+    The triple is empty where a program without a graph quotes the passage that holds the answer.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    head: str = ""
+    relation: str = ""
+    tail: str = ""
+    passage_id: str
+    title: str
+    quote: str
+
+    def __str__(self) -> str:
+        """The link on one line."""
+        triple = f"{self.head} -> {self.relation} -> {self.tail}: " if self.head else ""
+        return f'{triple}"{self.quote}" ({self.title or self.passage_id})'
+
+
+def chain_links(
+    chain: tuple[Relation, ...], passages: Mapping[str, Passage]
+) -> tuple[EvidenceLink, ...]:
+    """The links of a chain, each quoting the first passage that states it."""
+    links = []
+    for relation in chain:
+        stated = [(passages[e.passage], e) for e in relation.evidence if e.passage in passages]
+        spans = [(passage, (e.start, e.end)) for passage, e in stated]
+        if relation.relation == "described as":
+            # The entity's evidence is where it is named; what it is may be said elsewhere.
+            told = [(p, span) for p, _ in stated for span in _mentions(relation.tail, p)[:1]]
+            spans = told or spans
+        if spans:
+            first = spans[0][0]
+            quote = _quote(first, [span for passage, span in spans if passage.id == first.id])
+            triple = {name: getattr(relation, name) for name in ("head", "relation", "tail")}
+            links.append(
+                EvidenceLink(**triple, passage_id=first.id, title=first.title, quote=quote)
+            )
+    return tuple(links)
+
+
+def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[EvidenceLink, ...]:
+    """The sentence of each cited passage that holds the answer, else the nearest to the question.
+
+    What says yes or no to a question need not have that word.
+    """
+    links = []
+    for passage in cited:
+        spans = [] if is_judgement(answer) else _mentions(answer, passage)[:1]
+        nearest = nearest_sentence(f"{question} {answer}", passage)
+        quote = _quote(passage, spans) if spans else nearest
+        links.append(EvidenceLink(passage_id=passage.id, title=passage.title, quote=quote))
+    return tuple(links)
+
+
+def _sentences(passage: Passage) -> list[tuple[int, int]]:
+    """The sentences of the text, without the title, as spans of `Passage.content`."""
+    title = len(passage.title)
+    return [span for span in sentences(passage.content) if span[0] >= title]
+
+
+def _mentions(phrase: str, passage: Passage) -> list[tuple[int, int]]:
+    """Where the text mentions a phrase, without the title."""
+    found = mentions(phrase, passage.content)
+    return [(each.start, each.end) for each in found if each.start >= len(passage.title)]
+
+
+def _quote(passage: Passage, spans: Iterable[tuple[int, int]]) -> str:
+    """The whole sentences of the text that hold any of these spans, else its first."""
+    body = _sentences(passage) or [(0, len(passage.content))]
+    places = list(spans)
+    held = [(a, b) for a, b in body if any(a < end and start < b for start, end in places)]
+    pieces = (passage.content[a:b] for a, b in held or body[:1])
+    return " … ".join(" ".join(piece.split()) for piece in pieces)
+
+
+# --- The outcome of the answer step: what was answered, from what, and whether a passage holds it.
+
+_JUDGEMENT = re.compile(
+    r"\W*(?:yes|no|true|false)\s*(?:\W*\Z|[,:;!–—-]\s|\.\s+(?!\d))", re.IGNORECASE
+)
+_CITATION = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
+
+
+class Citation(BaseModel):
+    """One statement of a written answer and a passage it cites.
+
+    Attributes:
+        claim: The sentence, without its numbers.
+        passage_id: The passage cited; empty where the number is none of a passage read.
+        title: Its title.
+        holds: Whether the passage carries the sentence: its names, its numbers, most of its words.
+        quote: The passage's sentence that is nearest to it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    claim: str
+    passage_id: str = ""
+    title: str = ""
+    holds: bool = False
+    quote: str = ""
+
+
+class Conclusion(NamedTuple):
+    """The outcome of the answer step.
+
+    Attributes:
+        answer: The answer as the model gave it, else its guess.
+        verdict: "answered", "not in passages" or "premise refuted".
+        cited: Labels of the passages the answer rests on; only passages that were read.
+        quoted: Whether the text of one of these holds the answer.
+        left_out: Labels of the passages that the prompt did not show.
+        citations: The statements of a written answer, each with a passage it cites.
+        more: What a signature of one's own gives beside.
+    """
+
+    answer: str
+    verdict: str
+    cited: tuple[int, ...] = ()
+    quoted: bool = False
+    left_out: tuple[int, ...] = ()
+    citations: tuple[Citation, ...] = ()
+    more: Mapping[str, Any] = {}
+
+    @classmethod
+    def from_reply(
+        cls,
+        reply: dspy.Prediction,
+        passages: Labelled,
+        left_out: tuple[int, ...] = (),
+        style: Style = "span",
+    ) -> Self:
+        """What the answer step replied.
+
+        A short answer is quoted where a passage that it cites mentions it in its text, or else any
+        other passage, which then is the one cited. A sentence that refutes a premise is where a
+        passage that it cites carries it, a written answer where each that it cites does. "Yes" and
+        "no" are never quoted.
+        """
+        verdict = str(reply.get("verdict") or "")
+        answer = str(reply.get("answer") or "").strip()
+        if verdict == "not in passages":
+            answer = free_text(answer)
+        guessed = not answer
+        answer = answer or free_text(reply.get("guess"))
+        labels = cited_labels(free_text(str(reply.get("cited") or "")))
+        cited = tuple(label for label in labels if label in passages)
+        citations: tuple[Citation, ...] = ()
+        if verdict == "premise refuted" and style == "span":
+            # A sentence: no passage holds it word for word.
+            quoted = any(supports_phrase(answer, passages[n].content) for n in cited)
+        elif style == "span":
+            holding = holders(answer, {n: passages[n] for n in cited}) or holders(answer, passages)
+            quoted = bool(holding)
+            cited = (tuple(n for n in cited if n in holding) and cited) or holding[:1] or cited
+        else:
+            citations = tuple(check_citations(answer, passages))
+            quoted = bool(citations) and all(citation.holds for citation in citations)
+            inline = (n for found in _CITATION.finditer(answer) for n in cited_labels(found[1]))
+            cited = tuple(dict.fromkeys(n for n in (*inline, *cited) if n in passages))
+        if verdict not in get_args(Verdict):
+            verdict = "answered" if quoted or (answer and cited) else "not in passages"
+        known = {"answer", "guess", "verdict", "cited", "links", "reasoning"}
+        more = {name: value for name, value in reply.items() if name not in known}
+        is_held = quoted and verdict != "not in passages" and not guessed
+        return cls(answer, verdict, cited, is_held, left_out, citations, more)
+
+    def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:
+        """The sentences of the cited passages that hold the answer, or its statements."""
+        stated = (c for c in self.citations if c.holds)
+        links = (
+            EvidenceLink(passage_id=c.passage_id, title=c.title, quote=c.quote) for c in stated
+        )
+        return tuple(dict.fromkeys(links)) or quotes(self.answer, cited, question)
+
+    @classmethod
+    def without_citing(cls, answer: str, passages: Labelled) -> Self:
+        """An answer given without citing, credited to the first passage that mentions it."""
+        answer = answer.strip()
+        cited = holders(answer, passages)[:1]
+        return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
+
+
+def is_judgement(answer: str) -> bool:
+    """Whether an answer is a yes or a no, however it is put.
+
+    >>> is_judgement("No, they are not."), is_judgement("No Country for Old Men")
+    (True, False)
+    """
+    return bool(_JUDGEMENT.match(answer))
+
+
+def holders(answer: str, passages: Labelled) -> tuple[int, ...]:
+    """Labels of the passages whose text mentions a short answer; none for a yes or a no."""
+    if not answer or is_judgement(answer):
+        return ()
+    return tuple(n for n, passage in passages.items() if mentions(answer, passage.text))
+
+
+def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
+    """Each statement of an answer with each passage number that stands in it or behind it."""
+    for start, end in _statements(answer):
+        statement = answer[start:end]
+        claim = _CITATION.sub("", statement).strip()
+        for number in dict.fromkeys(
+            n for found in _CITATION.finditer(statement) for n in cited_labels(found[1])
+        ):
+            passage = passages.get(number)
+            if passage is None:
+                yield Citation(claim=claim)
+                continue
+            yield Citation(
+                claim=claim,
+                passage_id=passage.id,
+                title=passage.title,
+                holds=supports_phrase(claim, passage.content),
+                quote=nearest_sentence(claim, passage),
+            )
+
+
+def _statements(answer: str) -> Iterable[tuple[int, int]]:
+    """The sentences of an answer, each with the numbers that stand behind its full stop."""
+    spans = list(sentences(_CITATION.sub(lambda found: " " * len(found[0]), answer)))
+    ends = [start for start, _ in spans[1:]] + [len(answer)]
+    return [(start, end) for (start, _), end in zip(spans, ends, strict=True)]
+
+
+def nearest_sentence(text: str, passage: Passage) -> str:
+    """The sentence of a passage that shares most words with a text; of equal ones the first.
+
+    Words of its title do not count: what a passage is about does not tell its sentences apart.
+    """
+    about = {word.folded for word in words(passage.title)}
+    sought = {word.folded for word in words(text)} - STOPWORDS - about
+    body = passage.text
+    spans = sentences(body) or ((0, len(body)),)
+    best = max(spans, key=lambda s: sum(w.folded in sought for w in words(body[s[0] : s[1]])))
+    return " ".join(body[best[0] : best[1]].split()) or passage.title

@@ -1,0 +1,181 @@
+"""Reading: the passages of one question and their labels, queries tried, what fits a prompt."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval.protocol import content_hash
+from ga_dspy.signatures import prompt
+from ga_dspy.text import TokenCounter, fold, sentences, words
+
+Labelled = Mapping[int, Passage]
+"""Passages by the numbers under which an LM reads and cites them."""
+
+
+class Tried(NamedTuple):
+    """A query, what it returned, and what the index gained.
+
+    Attributes:
+        query: What was searched.
+        labels: Of the passages it returned.
+        fresh: Of those among them that were new.
+        made: Whether the program made the query, and not the LM.
+        gained: What the index gained, in words.
+    """
+
+    query: str
+    labels: tuple[int, ...]
+    fresh: tuple[int, ...]
+    made: bool = False
+    gained: str = ""
+
+
+class Reading:
+    """Passages in first-seen order, each with a label from 1 that stays, and the queries tried.
+
+    Attributes:
+        passages: The passages by label.
+        labels: The label of each passage id.
+        tried: The queries, in order.
+    """
+
+    def __init__(self) -> None:
+        self.passages: dict[int, Passage] = {}
+        self.labels: dict[str, int] = {}
+        self.tried: list[Tried] = []
+        self._by_content: dict[str, int] = {}
+
+    def add(
+        self, query: str, found: Iterable[Passage], *, made: bool = False
+    ) -> dict[int, Passage]:
+        """Note what a query brought and give the passages among it that are new.
+
+        A passage is known by its content, under whichever id. Where an id stands for another
+        content already, as in a store whose documents change, the hash of the content is put
+        behind it.
+        """
+        labels: list[int] = []
+        fresh: dict[int, Passage] = {}
+        for passage in found:
+            content = fold(passage.content)
+            label = self._by_content.setdefault(content, len(self.passages) + 1)
+            if label not in self.passages:
+                id = passage.id
+                if id in self.labels:
+                    id = f"{id}#{content_hash(passage.title, passage.text)[:8]}"
+                    passage = passage.model_copy(update={"id": id})
+                self.labels[id] = label
+                self.passages[label] = fresh[label] = passage
+            labels.append(label)
+        self.tried.append(Tried(query, tuple(dict.fromkeys(labels)), tuple(fresh), made))
+        return fresh
+
+    def holds(self, passage: Passage) -> bool:
+        """Whether a passage was read."""
+        return fold(passage.content) in self._by_content
+
+    def note_gain(self, gained: str) -> None:
+        """Note what the index gained by the last query."""
+        self.tried[-1] = self.tried[-1]._replace(gained=gained)
+
+    def was_tried(self, query: str) -> bool:
+        """Whether the same words, in whichever case and punctuation, were searched before."""
+        sought = [word.folded for word in words(query)]
+        return any(sought == [word.folded for word in words(t.query)] for t in self.tried)
+
+    def render_tried(self, below: Collection[int] = ()) -> str:
+        """The queries, what made them and what they brought, as the judge reads them.
+
+        Args:
+            below: Labels of the passages that stand in the prompt; the others are named.
+        """
+        lines = (f"{n}. {self._line(tried, below)}" for n, tried in enumerate(self.tried, 1))
+        return "\n".join(lines) or prompt.EMPTY
+
+    def _line(self, tried: Tried, below: Collection[int]) -> str:
+        titles = (
+            f"[{n}]" if n in below else f"[{n}] {prompt.title_of(self.passages[n])}"
+            for n in tried.fresh
+        )
+        brought = ", ".join(titles) or "nothing new"
+        mark = "(made from the graph) " if tried.made else ""
+        gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
+        return f"{tried.query} => {mark}{brought}{gained}"
+
+
+class PromptPassages(NamedTuple):
+    """Passages as they stand in a prompt, and the labels that the budget left out."""
+
+    text: str
+    left_out: tuple[int, ...]
+
+
+def fit_passages(
+    passages: Labelled,
+    budget: int,
+    count: TokenCounter,
+    first: Sequence[int] = (),
+    titled: Labelled | None = None,
+) -> PromptPassages:
+    """Render passages within a token budget, in label order.
+
+    The labels in `first` are served before the others. A passage that does not fit whole is cut
+    at a sentence, and where not even one fits, at a word; what has no room at all is left out.
+
+    Args:
+        passages: What is to be read.
+        budget: The most tokens.
+        count: Counts the tokens of a text.
+        first: Labels to serve before the others.
+        titled: Passages of which the title is enough; they count as left out.
+    """
+    names = "; ".join(f"[{n}] {prompt.title_of(p)}" for n, p in (titled or {}).items())
+    tail = f"\n\nRead as well, by title: {names}" if names else ""
+    chosen: dict[int, Passage] = {}
+    room = budget - count(tail)
+    for label in dict.fromkeys([*(n for n in first if n in passages), *passages]):
+        shown = _cut(label, passages[label], room, count)
+        if shown is not None:
+            chosen[label] = shown
+            room -= _cost(label, shown, count)
+    left_out = [label for label in passages if label not in chosen]
+    text = prompt.render_passages(sorted(chosen.items())) + tail
+    return PromptPassages(text, tuple(sorted((*left_out, *(titled or ())))))
+
+
+def _cost(label: int, passage: Passage, count: TokenCounter) -> int:
+    """Tokens of a passage in a prompt, with the blank line before the next."""
+    return count(f"{prompt.render_passage(label, passage)}\n\n")
+
+
+_LONGEST_TOKEN = 20
+"""More characters than this a token are spaces or the like; text beyond cannot fit."""
+_FEWEST = 20
+"""Less of a passage than so many tokens is not worth showing."""
+
+
+def _cut(label: int, passage: Passage, room: int, count: TokenCounter) -> Passage | None:
+    """As much of a passage as fits: whole, some sentences, some words; None for too little.
+
+    Each try counts tokens, over a text that is bounded by the room; halving finds the longest.
+    """
+    if room < _FEWEST:
+        return None
+    text = passage.text[: room * _LONGEST_TOKEN]
+
+    def cost(end: int) -> int:
+        return _cost(label, passage.model_copy(update={"text": text[:end]}), count)
+
+    if len(text) == len(passage.text) and cost(len(text)) <= room:
+        return passage
+    ends = [end for _, end in sentences(text)][:-1]
+    fitting = bisect_right(ends, room, key=cost)
+    end = ends[fitting - 1] if fitting else 0
+    if not end:
+        spaces = [i for i, char in enumerate(text) if char.isspace()] or range(1, len(text))
+        fitting = bisect_right(spaces, room, key=cost)
+        end = spaces[fitting - 1] if fitting else 0
+    return passage.model_copy(update={"text": text[:end]}) if text[:end].strip() else None

@@ -1,0 +1,389 @@
+"""Replies: the output fields of a signature in what an LM wrote, whatever form it chose."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import dspy
+from dspy.adapters.utils import parse_value
+from pydantic import BaseModel, TypeAdapter
+
+# --- A reply: its fields, each in its type.
+
+
+def read_reply(
+    signature: type[dspy.Signature], reply: str, required: Collection[str] | None = None
+) -> dict[str, Any] | None:
+    """Read the output fields of a signature out of a reply.
+
+    `[[ ## field ## ]]` sections are read, JSON, Python dicts, `<field>` tags, headings and
+    `field:` lines, whichever the model mixed up; of two sections of one field the later one that
+    says something. Thoughts (`<think>…`) are no part of a reply.
+
+    Args:
+        signature: Whose outputs are read.
+        reply: What the LM wrote.
+        required: The fields without which the reply is of no use; all if left out. Another that
+            is missing, or does not fit its type, has its default, or reads as an empty text.
+
+    Returns:
+        The values by field name; None where a required field is missing.
+    """
+    outputs = signature.output_fields
+    if not outputs.keys() >= set(required or ()):
+        return None
+    texts = _find(tuple(outputs), reply).texts
+    needed = {n for n, f in outputs.items() if f.is_required()} if required is None else required
+    values: dict[str, Any] = {}
+    for name, field in outputs.items():
+        try:
+            values[name] = _as_type(texts[name], field.annotation)
+        except (KeyError, ValueError):
+            if name in needed:
+                return None
+            values[name] = _without_text(field)
+    return values
+
+
+def holds_whole(signature: type[dspy.Signature], reply: str, required: Collection[str]) -> bool:
+    """Whether a reply that stopped at the token limit has the required fields to their ends.
+
+    It has where it says that it is complete, or where the field in which it stopped is another.
+    """
+    found = _find(tuple(signature.output_fields), reply)
+    return found.closed or found.last not in required
+
+
+def has_thoughts(signature: type[dspy.Signature], reply: str) -> bool:
+    """Whether a reply thinks aloud in a block that is none of the signature's fields."""
+    return _without_thoughts(reply, tuple(signature.output_fields)) != reply
+
+
+def _as_type(value: Any, annotation: Any) -> Any:
+    if get_origin(annotation) is Literal:
+        return read_choice(str(value), get_args(annotation))
+    if annotation is str:
+        return tidy(_as_text(value))
+    if isinstance(annotation, type) and issubclass(annotation, dspy.Type):
+        # Its own validator first: graph lines with their [1] would else be read as a JSON list.
+        return clean(TypeAdapter(annotation).validate_python(value))
+    return clean(parse_value(value, annotation))
+
+
+def _without_text(field: Any) -> Any:
+    """The value of an output that a reply does not have."""
+    if not field.is_required():
+        return field.get_default(call_default_factory=True)
+    if field.annotation is str or get_origin(field.annotation) is Literal:
+        return ""
+    try:
+        return TypeAdapter(field.annotation).validate_python("")
+    except ValueError:
+        return None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list):
+        flat = all(isinstance(item, int | float) for item in value)
+        return (", " if flat else "\n").join(map(_as_text, value))
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+# --- What is taken off a text.
+
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ud800-\udfff]")
+_WRAPPED = re.compile(r"(\*{1,3}|_{1,3}|`{1,3}|[\"'“‘«])(\S|\S.*\S)(\1|[\"'”’»])", re.DOTALL)
+_CLOSING = {"“": "”", "‘": "’", "«": "»"}
+_SHORT = 300
+
+
+def tidy(text: str) -> str:
+    """A text without what no text holds, and without emphasis or quotes around a short one.
+
+    >>> tidy(" **Maria Bello** "), tidy('"Heroes"'), tidy('"Red Lodge" "Montana"')
+    ('Maria Bello', 'Heroes', '"Red Lodge" "Montana"')
+    """
+    text = _NO_TEXT.sub("", text).strip()
+    while len(text) < _SHORT and (found := _WRAPPED.fullmatch(text)):
+        opening, inner, closing = found.groups()
+        if closing != _CLOSING.get(opening, opening) or opening in inner or closing in inner:
+            break
+        text = inner
+    return text
+
+
+def clean(value: Any) -> Any:
+    """A value whose texts hold no lone surrogates or control characters, at any depth."""
+    if isinstance(value, str):
+        return _NO_TEXT.sub("", value)
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, BaseModel):
+        held = {name: getattr(value, name) for name in type(value).model_fields}
+        new = {name: clean(item) for name, item in held.items()}
+        return value if new == held else value.model_copy(update=new)
+    return value
+
+
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "analysis", "scratchpad")
+
+
+def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
+    """A reply without its blocks of thoughts.
+
+    A block that is never closed goes on to the first thing that is surely a field, else to the
+    end; one that was opened in the prompt begins with the reply.
+    """
+    tags = "|".join(tag for tag in _THOUGHTS if tag not in names)
+    if not tags:
+        return reply
+    closed = [m.end() for m in re.finditer(r"</think(?:ing)?>", reply, re.IGNORECASE)]
+    if closed and not re.search(r"<think(?:ing)?>", reply[: closed[0]], re.IGNORECASE):
+        reply = reply[closed[0] :]
+    fields = "|".join(map(re.escape, names))
+    field = re.compile(rf"(?=\[\[\s*##|<(?:{fields})>|^[ \t]*\{{|^```)", _FLAGS)
+    kept: list[str] = []
+    place = 0
+    for opening in re.finditer(rf"<({tags})>", reply, re.IGNORECASE):
+        if opening.start() < place:
+            continue
+        kept.append(reply[place : opening.start()])
+        closing = re.compile(rf"</{opening[1]}>", re.IGNORECASE)
+        end = closing.search(reply, opening.end()) or field.search(reply, opening.end())
+        place = end.end() if end else len(reply)
+    return "".join([*kept, reply[place:]])
+
+
+# --- Where the fields stand in a reply.
+
+
+class _Found(NamedTuple):
+    """The texts, or JSON values, by field; the last field; whether the reply says it is whole."""
+
+    texts: Mapping[str, Any]
+    last: str = ""
+    closed: bool = False
+
+
+_COMPLETED = re.compile(r"\[\[\s*##\s*completed\b", re.IGNORECASE)
+_FENCE = re.compile(r"```[\w-]*[ \t]*\n")
+
+
+def _find(names: tuple[str, ...], reply: str) -> _Found:
+    reply = _without_thoughts(reply.replace("\r\n", "\n"), names)
+    marks, tags, lines = _patterns(names)
+    first = marks.search(reply)
+    if first is None and (found := _in_json(names, reply)):
+        return found
+    completed = _COMPLETED.search(reply, first.end() if first else 0)
+    reply = reply[: completed.start()] if completed else reply
+    # A weaker mark counts only for the fields that have no stronger one: in a section of its
+    # own, "Answer: …" is a line like any other.
+    borders: list[tuple[int, int, str]] = []
+    for pattern in (marks, tags, lines):
+        known = {name for _, _, name in borders}
+        borders += [
+            (mark.start(), mark.end(), name)
+            for mark in pattern.finditer(reply)
+            if (name := _name(mark[mark.lastindex or 0], names)) not in known
+        ]
+    borders.sort()
+    if not borders and len(names) == 1 and re.match(r"\s*[^\s{<]", reply):
+        borders = [(0, 0, names[0])]  # who is asked for one thing may write that alone
+    texts: dict[str, str] = {}
+    ends = [*(start for start, _, _ in borders[1:]), len(reply)]
+    for (_, start, name), end in zip(borders, ends, strict=bool(borders)):
+        if name in names:
+            texts[name] = _body(name, reply[start:end]) or texts.get(name, "")
+    last = borders[-1][2] if borders else ""
+    closed = completed is not None or reply.rstrip(" \n`").endswith(f"</{last}>")
+    return _Found(texts, last, closed)
+
+
+@lru_cache(maxsize=256)
+def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Marks, tags, and headings or lines with a colon; the strongest first."""
+    either = _either(names)
+    before, after = r"[*_`\"'\[]{0,4}(?:final )?", r"[*_`\"'\]]{0,4}"
+    bullet = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
+    line = rf"{bullet}{before}({either}){after}[ \t]*:[*_`]{{0,3}}"
+    heading = rf"(?:#{{1,6}}[ \t]*|[*_]{{2,3}}|\[{{1,2}})(?:final )?({either})[*_\]]{{0,3}}[ \t]*$"
+    label = rf"\[({either})\]"
+    return (
+        re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]", _FLAGS),
+        re.compile(rf"<({either})>", _FLAGS),
+        re.compile(rf"^[ \t]*(?:{line}|{heading}|{label})", _FLAGS),
+    )
+
+
+def _either(names: tuple[str, ...]) -> str:
+    by_length = sorted(names, key=len, reverse=True)
+    return "|".join(re.escape(name).replace("_", "[ _-]?") for name in by_length)
+
+
+def _name(written: str, names: tuple[str, ...]) -> str:
+    """The field that is meant; else what is written."""
+    folded = re.sub(r"[ _-]", "", written.lower())
+    return next((n for n in names if n.lower().replace("_", "") == folded), written)
+
+
+def _body(name: str, text: str) -> str:
+    text = re.split(rf"</{name}>", text, maxsplit=1, flags=re.IGNORECASE)[0].strip()
+    opening = _FENCE.match(text)
+    if text.endswith("\n```") and (opening or text.count("```") % 2):
+        text = text[: -len("```")]  # of a fence around this section, or around the whole reply
+    text = text[opening.end() :] if opening else text
+    return re.sub(rf"\A[*_`]*{name}[*_`]*:[*_`]*\s*", "", text.strip(), flags=re.IGNORECASE)
+
+
+def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
+    """The fields in a JSON object, or in what was meant for one; of several the last."""
+    key = re.search(rf"[\"'](?:{_either(names)})[\"']\s*:", reply, re.IGNORECASE)
+    start = reply.find("{")
+    if key is None or start < 0:
+        return None
+    try:
+        value = json.loads(reply[start : reply.rfind("}") + 1], strict=False)
+    except (ValueError, RecursionError):
+        try:
+            start = max(start, reply.rfind("{", 0, key.start()))
+            value = parse_value(reply[start:], dict[str, Any] | list[Any])
+        except (ValueError, RecursionError):
+            return None
+    found: dict[str, Any] = {}
+    for item in value if isinstance(value, list) else [value]:
+        inner = list(item.values()) if isinstance(item, dict) else []
+        for held in [item, *inner] if len(inner) == 1 else [item]:
+            if isinstance(held, dict):
+                known = {_name(str(key), names): held[key] for key in held}
+                found |= {name: known[name] for name in names if name in known}
+    closed = reply.rstrip(" \n`").endswith("}")
+    return _Found(found, next(reversed(found)), closed) if found else None
+
+
+# --- A choice: which of the allowed values a model's wording means.
+
+
+class _Scale(NamedTuple):
+    """Two opposite values and a third beside them; `replies.json` has the words for each."""
+
+    positive: str
+    negative: str
+    third: str
+    both: str  # what it is where one clause says this and the other that
+
+
+_SCALES = (
+    _Scale("sufficient", "insufficient", "exhausted", both="insufficient"),
+    _Scale("answered", "not in passages", "premise refuted", both=""),
+)
+
+
+@lru_cache(maxsize=16)
+def _means(what: str) -> re.Pattern[str]:
+    """The words of `replies.json` that mean something."""
+    lists = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
+    return re.compile(rf"\b(?:{'|'.join(lists[what])})\b")
+
+
+def _hedged(wording: str) -> bool:
+    return any(_means(how).search(wording) for how in ("partly", "hedge"))
+
+
+_NOT = re.compile(r"\b(?:not|no|never|neither|nor|none|nothing|cannot|cant|non|unable)\b|n't\b")
+_FILLER = re.compile(r"\bnot only\b|\bmore than\b|\b(?:no|without(?: a)?|beyond) doubt\b")
+_LABEL = re.compile(r"\A(?:my |the )?(?:judge?ment|verdict)\s*(?:is|:|=|-)\s*")
+_BETWEEN = re.compile(
+    r"(?<=\?)|[.;:,!\n()\[\]–—|]|\s-+\s|"
+    r"\b(but|however|although|though|except|because|since|while|whereas|and|without|which)\b"
+)
+_LIMITS = ("but", "however", "although", "though", "except")
+
+
+def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
+    """Which of the allowed values a wording means.
+
+    A value at the beginning decides if punctuation parts it from what follows. Elsewhere it is
+    read clause by clause, for what negation and hedges make of it.
+
+    >>> read_choice("The evidence isn't sufficient yet.", ("sufficient", "insufficient"))
+    'insufficient'
+
+    Raises:
+        ValueError: It means none of them, or more than one.
+    """
+    wording = _LABEL.sub("", _plain(text))
+    by_words = {_plain(str(value)): value for value in allowed}
+    if wording.rstrip(".!, ") in by_words:
+        return by_words[wording.rstrip(".!, ")]
+    for words in sorted(by_words, key=len, reverse=True):
+        if re.match(rf"{re.escape(words)}\s*(?:[.,;:!(\n–—]|-\s)", wording):
+            following = next((clause for _, clause in _clauses(wording[len(words) :])), "")
+            if not any(_means(how).fullmatch(following) for how in ("no", "partly")):
+                return by_words[words]
+    for scale in _SCALES:
+        if {scale.positive, scale.negative} <= set(allowed):
+            meant = _on_scale(scale, wording)
+            if meant == scale.third and meant not in allowed:
+                meant = scale.negative
+            if meant:
+                return meant
+            raise ValueError(f"{text!r} is none of {allowed}")
+    said = [value for words, value in by_words.items() if re.search(rf"\b{words}\b", wording)]
+    if len(said) != 1 or _NOT.search(wording) or _hedged(wording):
+        raise ValueError(f"{text!r} is none of {allowed}")
+    return said[0]
+
+
+def _plain(text: str) -> str:
+    """Lower case, no emphasis or quotes; "in-sufficient" in one word, other hyphens gone."""
+    text = re.sub(r"[*`\"“”]", "", text.lower().replace("’", "'").replace("_", " "))
+    text = re.sub(r"\b(in|un)-(?=suff|compl|adeq|answ|known|supp|stat|clear)", r"\1", text)
+    return re.sub(r"(?<=\w)-(?=\w)", " ", text).strip()
+
+
+def _clauses(wording: str) -> Iterator[tuple[str, str]]:
+    """Each clause with the conjunction before it."""
+    parts = ["", *_BETWEEN.split(_FILLER.sub("", wording))]
+    texts = (clause.strip(" '") for clause in parts[1::2])
+    kept = [(word or "", text) for word, text in zip(parts[::2], texts, strict=True) if text]
+    for place, pair in enumerate(kept):
+        # A question says nothing where an answer follows.
+        if not pair[1].endswith("?") or place == len(kept) - 1:
+            yield pair
+
+
+def _on_scale(scale: _Scale, wording: str) -> str:
+    """What clauses say in sum; empty where they say nothing, or one this and another that."""
+    verdicts: list[tuple[bool, bool, bool]] = []  # positive, decides, limits what was said before
+    for conjunction, clause in _clauses(wording):
+        if named := _means(scale.third).search(clause):
+            if _NOT.search(clause[: named.start()]):
+                continue
+            return scale.third
+        negated = _NOT.search(clause) is not None
+        positive = bool(_means(scale.positive).search(clause) or _means("yes").fullmatch(clause))
+        bare = _means("no").fullmatch(clause) is not None
+        negative = bare or _means(scale.negative).search(clause) is not None
+        if _hedged(clause):
+            if positive or negative or _means("partly").fullmatch(clause):
+                return scale.negative
+        elif positive or negative:
+            said = positive is not negated and not (negative and (positive or bare))
+            decides = bare or _means(f"decides {scale.positive}").search(clause) is not None
+            verdicts.append((said, decides, conjunction in _LIMITS))
+    sides = {positive for positive, decides, _ in verdicts if decides} or {v[0] for v in verdicts}
+    if len(sides) != 1:
+        return scale.both if sides else ""
+    limited = any(limits and not positive for positive, _, limits in verdicts)
+    return scale.positive if sides == {True} and not limited else scale.negative

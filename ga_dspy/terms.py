@@ -1,0 +1,545 @@
+"""What a text is made of: sentences, words, and the numbers and dates that they write.
+
+A term is what may be compared: a word once folded, a number or a date by its value, so that
+"1.2 million" is "1,200,000" and "20 Oct. 1926" is "1926-10-20". Tables say which words may stand
+for one another: abbreviations, nicknames, countries and their adjectives, roles and their verbs.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ga_dspy import lexicon
+
+# --- Lists of words, in lower case
+
+ARTICLES: Final = frozenset(("the", "a", "an"))
+CONNECTORS: Final = frozenset("of the de la le van von du der and for in at on".split())
+"""Small words inside names."""
+
+_MONTHS: Final = (
+    "january february march april may june july august september october november december".split()
+)
+MONTHS: Final = frozenset(_MONTHS)
+_MONTH: Final = {name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))} | {
+    "sept": 9
+}
+DATE_WORDS: Final = frozenset(_MONTH) | frozenset("bc ad ce bce".split())
+FUNCTION_WORDS: Final = ARTICLES | frozenset(
+    """
+    of in on at by for from to with and or as is was are were be been being has have had his her
+    its their he she it they that this these those who which s during into after before
+    """.split()
+)
+"""Words that a passage need not repeat to support a phrase."""
+
+STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | frozenset(
+    """
+    about all also although another any because both but can could did do does each either ever him
+    how however i if itself many may me more most much my name no nor not one only other our out
+    over same should so some such than them then there through too under until up us very we what
+    when where whether while whom whose why will within would yes you
+    """.split()
+)
+"""Words that say nothing of what a question asks for."""
+
+# --- Forms of a word
+
+_ENDINGS: Final = (("our", "or"), ("ise", "ize"), ("isation", "ization"), ("re", "er"),
+                   ("ence", "ense"), ("ogue", "og"), ("amme", "am"))  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def other_forms(word: str, *, numbers: bool = False) -> frozenset[str]:
+    """Other forms of a folded word that mean the same: abbreviated, spelled the other way.
+
+    Args:
+        word: The word.
+        numbers: Whether its plural or singular counts too.
+
+    >>> sorted(other_forms("centre", numbers=True)), "corporation" in other_forms("corp")
+    (['center', 'centers', 'centres'], True)
+    """
+    roots = {word, *_plurals(word)} if numbers else {word}
+    forms = {form for root in roots for form in (root, *lexicon.FORMS.get(root, ()))}
+    forms |= lexicon.COUNTRY_FORMS.get(word, frozenset())
+    if not word.isascii():
+        forms |= _other_scripts(word)
+    elif len(word) > 4:
+        stem = word.removesuffix("s")
+        for one, other in (*_ENDINGS, *((b, a) for a, b in _ENDINGS)):
+            if stem.endswith(one):
+                forms.add(stem.removesuffix(one) + other + word[len(stem) :])
+    if numbers:
+        forms |= {form for each in tuple(forms) for form in _plurals(each)}
+    return frozenset(forms - {word})
+
+
+def _other_scripts(word: str) -> set[str]:
+    first = word[0]
+    if "가" <= first <= "힣":
+        bare = {word.removesuffix(p) for p in lexicon.PARTICLES if len(word) - len(p) > 1}
+        return {stem + particle for stem in (word, *bare) for particle in ("", *lexicon.PARTICLES)}
+    for letters, prefixes in (("\u05d0\u05ea", lexicon.HEBREW), ("\u0620\u064a", lexicon.ARABIC)):
+        if letters[0] <= first <= letters[1]:
+            bare = {word.removeprefix(p) for p in prefixes if len(word) - len(p) > 2}
+            return {prefix + stem for stem in (word, *bare) for prefix in ("", *prefixes)}
+    return set()
+
+
+def _plurals(word: str) -> Iterator[str]:
+    if len(word) < 3 or word.endswith("ss"):
+        return
+    if word.endswith("ies"):
+        yield word[:-3] + "y"
+    elif word.endswith("s"):
+        yield word[:-1]
+        if word.endswith(("xes", "ses", "ches", "shes", "zes")):
+            yield word[:-2]
+    elif word.endswith("y") and word[-2] not in "aeou":
+        yield word[:-1] + "ies"
+    else:
+        yield word + ("es" if word.endswith(("x", "ch", "sh", "z")) else "s")
+
+
+# --- Normal forms
+
+_LETTERS: Final = str.maketrans(
+    dict(
+        zip("øłđæœþðıħŧŋ", ("o", "l", "d", "ae", "oe", "th", "d", "i", "h", "t", "n"), strict=True)
+    )
+)
+
+
+def fold(text: str) -> str:
+    """Case, accents and compatibility forms removed; letters as English writes them.
+
+    >>> fold("Čapek’s Ünique"), fold("Tromsø, Straße")
+    ('capek’s unique', 'tromso, strasse')
+    """
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS)
+    bare = (c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
+    return unicodedata.normalize("NFC", "".join(bare))
+
+
+# --- Words and sentences with their places
+
+_UNSPACED: Final = (
+    r"\u0e01-\u0e33\u0e40-\u0e46\u0e81-\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u1000-\u109f\u1780-\u17b3"
+    r"\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    r"\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""Chinese, Japanese, Thai, Lao, Burmese, Khmer: no space tells words apart."""
+_MARKS: Final = (
+    r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    r"\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0951-\u0963\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03"
+    r"\u0a3c-\u0a51\u0a70-\u0a83\u0abc-\u0acd\u0b01-\u0b03\u0b3c-\u0b57\u0bbe-\u0bd7\u0c00-\u0c04"
+    r"\u0c3e-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d57\u0d82\u0d83\u0dca-\u0ddf"
+    r"\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u1056-\u1059"
+    r"\u17b4-\u17d3\u200c\u200d"
+)
+_SIGN: Final = rf"[{_UNSPACED}][{_MARKS}]*"
+_WORD: Final = re.compile(rf"{_SIGN}|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*")
+
+
+class Word(NamedTuple):
+    """A word as written and folded, with its place: characters `start` to `end` (exclusive)."""
+
+    text: str
+    folded: str
+    start: int
+    end: int
+
+    @property
+    def proper(self) -> bool:
+        """Whether the word may be part of a name: it has a capital, or is a number."""
+        return not self.text[0].islower()
+
+
+@lru_cache(maxsize=256)
+def words(text: str) -> tuple[Word, ...]:
+    """The words of a text; where a script sets no spaces, its characters.
+
+    >>> words("Red Lodge")[1], len(words("東京都"))
+    (Word(text='Lodge', folded='lodge', start=4, end=9), 3)
+    """
+    return tuple(Word(m[0], fold(m[0]), m.start(), m.end()) for m in _WORD.finditer(text))
+
+
+def fold_words(text: str) -> str:
+    """The words of a folded text, with one space between them.
+
+    >>> fold_words("St. Louis, Missouri")
+    'st louis missouri'
+    """
+    return " ".join(word.folded for word in words(fold(text).replace("_", " ")))
+
+
+_END: Final = re.compile(
+    r"[.!?…]+[\"'”’)\]»]*\s+|[。！？｡]+[」』）”’\"]*\s*|[।॥؟۔။។]+[\"'”’)]*\s*|\s*\n\s*"
+)
+_OPENING_MARKS: Final = "\"'“‘«([¿¡`"
+_LAST_WORD: Final = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
+
+
+@lru_cache(maxsize=256)
+def sentences(text: str) -> tuple[tuple[int, int], ...]:
+    """The sentences of a text as character spans; a line break ends one too.
+
+    Initials and abbreviations end none, unless a word follows with which sentences begin.
+
+    >>> text = "He met J. K. Rowling of Acme Inc. in Paris. She left."
+    >>> [text[a:b] for a, b in sentences(text)]
+    ['He met J. K. Rowling of Acme Inc. in Paris.', 'She left.']
+    """
+    cuts = [0, *(m.end() for m in _END.finditer(text) if _ends_sentence(text, m)), len(text)]
+    return tuple((a, a + len(text[a:b].rstrip())) for a, b in pairwise(cuts) if text[a:b].strip())
+
+
+def _ends_sentence(text: str, end: re.Match[str]) -> bool:
+    stop = end[0]
+    if "\n" in stop or stop[0] not in ".!?…":
+        return True
+    following = text[end.end() : end.end() + 30].lstrip(_OPENING_MARKS + " ")
+    if not following or following[0].islower() or not following[0].isalnum():
+        return not following
+    last = _LAST_WORD.search(text, max(0, end.start() - 20), end.start())
+    if not stop.startswith(".") or stop.startswith("..") or not last:
+        return True
+    word = last[0].lower()
+    if word in lexicon.NEVER_LAST:
+        return False
+    initial = (len(word) == 1 or "." in word) and last[0][0].isupper()
+    if initial or word in lexicon.SELDOM_LAST:
+        first = _WORD.match(following)
+        begins = STOPWORDS | lexicon.BEGINS
+        return first is not None and len(first[0]) > 1 and first[0].lower() in begins
+    return True
+
+
+# --- Terms: words, numbers and dates, by what they mean
+
+Key = str | tuple[str, float, str] | tuple[int, int, int]
+"""A folded word, initials with a point too; ("n" or "o", value, unit) of a number or ordinal;
+(year, month, day), 0 where the date does not say."""
+
+NEAR, APART, BORDER, WALL = range(4)
+"""How firmly two terms are divided: not at all; by a comma, colon or dash; by a bracket or a
+semicolon; by the end of a sentence or line. A name runs over none that it does not have itself."""
+
+
+class Term(NamedTuple):
+    """What may be compared of a text.
+
+    Attributes:
+        text: As written.
+        start: Its first character.
+        end: The character behind its last.
+        keys: All that it means, its own meaning first: the date of a day is one of its year too.
+        gap: How it is divided from the term before: NEAR, APART, BORDER or WALL.
+        joint: Whether no character at all stands before it and the term before.
+    """
+
+    text: str
+    start: int
+    end: int
+    keys: tuple[Key, ...]
+    gap: int = NEAR
+    joint: bool = False
+
+    @property
+    def proper(self) -> bool:
+        """Whether it may be part of a name: it has a capital, or is a number."""
+        return not self.text[0].islower()
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it is neither number nor date."""
+        return isinstance(self.keys[0], str)
+
+
+_CURRENCIES: Final = {"$": "$", "£": "gbp", "€": "eur", "¥": "jpy", "₹": "inr"}
+_CURRENCY_WORDS: Final = {"dollar": "$", "euro": "eur", "pound": "gbp", "yen": "jpy",
+                          "rupee": "inr", "percent": "%", "per cent": "%", "%": "%"}  # fmt: skip
+_OWNERS: Final = {"us": "us", "u.s.": "us", "american": "us", "c": "ca", "ca": "ca",
+                  "canadian": "ca", "a": "au", "au": "au", "australian": "au", "nz": "nz",
+                  "new zealand": "nz", "hk": "hk", "hong kong": "hk"}  # fmt: skip
+_SCALES: Final = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9,
+                  "trillion": 1e12, "mn": 1e6, "bn": 1e9}  # fmt: skip
+_ONES: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen"
+).split()
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+NUMBER_WORDS: Final = {
+    **{word: i for i, word in enumerate(_ONES)},
+    **{word: 10 * i for i, word in enumerate(_TENS, 2)},
+    **{
+        f"{tens} {one}": 10 * i + j
+        for i, tens in enumerate(_TENS, 2)
+        for j, one in enumerate(_ONES[1:10], 1)
+    },
+}
+"""Numbers in words, as far as ninety nine."""
+
+_IRREGULAR: Final = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9,
+                     "twelfth": 12}  # fmt: skip
+ORDINAL_WORDS: Final = _IRREGULAR | {
+    (word[:-1] + "ieth" if word.endswith("y") else word + "th"): value
+    for word, value in NUMBER_WORDS.items()
+    if " " not in word and value not in (0, 1, 2, 3, 5, 8, 9, 12)
+}
+_ROMAN: Final = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")
+_ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10}
+
+
+_MONTH_NAME: Final = "|".join(sorted(_MONTH, key=len, reverse=True))
+_PIECE: Final = re.compile(
+    r"(?P<initials>(?<![^\W_])[A-ZÀ-Þ]\.(?:\s?[A-ZÀ-Þ]\.)*(?:[A-ZÀ-Þ](?![^\W_]))?"
+    r"|(?<![^\W_])[B-HJ-Z](?: [A-Z](?![^\W_]))+)"
+    r"|(?P<number>\d|[$£€¥₹]\s?\d|(?<!\w)(?:US|CA?|AU?|NZ|HK)[$£€¥₹]\s?\d)"
+    rf"|&|{_SIGN}|[^\W\d_{_UNSPACED}]+(?:[{_MARKS}]+[^\W\d_{_UNSPACED}]*)*"
+)
+_DATE: Final = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])"
+    r"|(?P<one>\d{1,2})([/.])(?P<other>\d{1,2})\5(?P<of>\d{4})(?![\d/])"
+    r"|(?P<y>\d{4})\s?[年년](?:\s?(?P<m>\d{1,2})\s?[月월](?:\s?(?P<d>\d{1,2})\s?[日일])?)?"
+)
+_NUMBER: Final = re.compile(
+    rf"""
+    (?:(?P<owner>US|CA?|AU?|NZ|HK)?(?P<sign>[$£€¥₹])\s?)?
+    (?P<digits>
+        \d{{4}}(?=\d{{1,2}}\ (?:{_MONTH_NAME})\b)
+      | \d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?
+      | \d+(?:\.\d+)*
+      | (?:(?:{"|".join(_TENS)})(?:[ -](?:{"|".join(_ONES[1:10])}))?|{"|".join(_ONES)})\b
+    )
+    (?:(?P<ordinal>st|nd|rd|th)(?![^\W\d_])|(?P<decade>'?s)(?!\w))?
+    (?P<scale>(?:[\s-]?(?:hundred|thousand|million|billion|trillion|mn|bn)\b)*)
+    (?P<unit>\s?%|[\s-]per\s?cent\b
+      |\s(?:(?P<whose>U\.?S\.?|Canadian|American|Australian|New\ Zealand|Hong\ Kong)\s)?
+       (?:dollar|euro|pound|yen|rupee)s?\b)?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_NEGATIVE: Final = re.compile(r"(?:\A|[\s(\[:,;])[$£€]?[-−]\Z|\bminus \Z")
+_DIVIDES: Final = re.compile(r"[,:—―]|\s–")
+_BREAKS: Final = re.compile(r"[()\[\]{};|<>\n!?]")
+
+
+def terms(text: str) -> list[Term]:
+    """The terms of a text, in order; words are cut where a capital or a digit begins anew.
+
+    >>> [term.keys[0] for term in terms("DeToth earned $1.2 million by 20 October 1926")]
+    ['de', 'toth', 'earned', ('n', 1200000.0, '$'), 'by', (1926, 10, 20)]
+    """
+    borders = [*(start for start, _ in sentences(text)), len(text)]
+    found: list[Term] = []
+    end, border = 0, 1
+    for start, stop, keys in _pieces(text):
+        between = text[end:start]
+        joint = not between and end > 0
+        gap = (
+            NEAR
+            if joint or between == " "
+            else _gap(between, text[max(end - 3, 0) : end], text[start])
+        )
+        while borders[border] <= start:
+            border, gap = border + 1, WALL
+        if between in ("-", "–", "/") and gap < BORDER and found:
+            keys += _century(found[-1].text, text[start:stop])
+        found.append(Term(text[start:stop], start, stop, keys, gap, joint))
+        end = stop
+    return _with_dates(found, text)
+
+
+def _century(year: str, short: str) -> tuple[Key, ...]:
+    """The year that the two digits in "1914-18" mean."""
+    if len(year) == 4 and len(short) == 2 and (year + short).isdecimal() and short > year[2:]:
+        return (("n", float(year[:2] + short), ""),)
+    return ()
+
+
+def _gap(between: str, before: str, after: str) -> int:
+    if between in (" ", "", "-"):
+        return NEAR
+    if _BREAKS.search(between) or (
+        between == "." and len(before) == 3 and before.islower() and after.isupper()
+    ):
+        return WALL if between == "." or "\n" in between else BORDER
+    return APART if _DIVIDES.search(between) else NEAR
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
+    """Start, end and keys of each word, number and date in figures."""
+    place = 0
+    for piece in _PIECE.finditer(text):
+        if piece.start() < place:
+            continue
+        start, place = piece.span()
+        written = piece[0]
+        word = fold(written) if written != "&" else "and"
+        if piece.lastgroup == "initials":
+            written = written.rstrip()
+            letters = "".join(c for c in word if c.isalnum())
+            yield start, start + len(written), (letters, f"{letters}.")
+        elif piece.lastgroup == "number" or word in NUMBER_WORDS:
+            date = _DATE.match(text, start)
+            number = None if date else _NUMBER.match(text, start)
+            place = (date or number or piece).end()
+            keys: tuple[Key, ...] = (word,)
+            if date:
+                keys = _in_figures(date)
+            elif number:
+                keys = _number_keys(text, number)
+            yield start, place, keys
+        elif word in ORDINAL_WORDS:
+            yield start, place, (("o", float(ORDINAL_WORDS[word]), ""), word)
+        elif written[1:].islower():
+            yield start, place, (word,)
+        elif _ROMAN.fullmatch(written):
+            yield start, place, (("n", float(_roman(written)), ""), word)
+        else:
+            yield from _camel_parts(written, word, start)
+
+
+def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
+    """A word in parts, where a capital follows a small letter: "DeToth"."""
+    rest = written[1:]
+    if rest.islower() or written.isupper() or not rest:
+        is_short = len(word) < 4 and written.isupper() and written not in ("A", "I")
+        initials = (f"{word}.",) if is_short else ()
+        yield start, start + len(written), (word, *initials)
+        return
+    cuts = [i for i, (a, b) in enumerate(pairwise(written), 1) if a.islower() and b.isupper()]
+    for one, other in pairwise([0, *cuts, len(written)]):
+        yield start + one, start + other, (fold(written[one:other]),)
+
+
+def _roman(numeral: str) -> int:
+    digits = [_ROMAN_DIGITS[letter] for letter in numeral]
+    return sum(-a if a < b else a for a, b in zip(digits, [*digits[1:], 0], strict=True))
+
+
+def _in_figures(date: re.Match[str]) -> tuple[Key, ...]:
+    if date["year"]:
+        return _date_keys(int(date["year"]), int(date["month"]), int(date["day"]))
+    if date["y"]:
+        return _date_keys(*(int(date[part] or 0) for part in ("y", "m", "d")))
+    one, other, year = int(date["one"]), int(date["other"]), int(date["of"])
+    ways = [(day, month) for day, month in ((one, other), (other, one)) if month <= 12]
+    return tuple(dict.fromkeys(k for day, month in ways for k in _date_keys(year, month, day)))
+
+
+def _date_keys(year: int, month: int, day: int) -> tuple[Key, ...]:
+    """What a date says, and every less exact date that it says too."""
+    keys: list[Key] = [(year, month, day)] if month else []
+    if year and month and day:
+        keys += [(year, month, 0), (0, month, day)]
+    if year:
+        keys.append(("n", float(year), ""))
+    return (*keys, _MONTHS[month - 1]) if 0 < month <= 12 else tuple(keys)
+
+
+def _number_keys(text: str, number: re.Match[str]) -> tuple[Key, ...]:
+    written = number["digits"].lower().replace("-", " ")
+    if number["decade"] or written.count(".") > 1:
+        return (fold(number[0]).replace("'", ""),)
+    figures = written.replace(",", "")
+    value = float(NUMBER_WORDS.get(written, figures))
+    if number["ordinal"]:
+        return (("o", value, ""),)
+    for scale in re.findall(r"[a-z]+", number["scale"].lower()):
+        value *= _SCALES[scale]
+    before = text[max(0, number.start() - 7) : number.start()]
+    if _NEGATIVE.search(before) and not before.rstrip(" -−").endswith(tuple("0123456789")):
+        value = -value
+    value = round(value, 6)
+    unit = _unit(number)
+    owner = _OWNERS.get((number["owner"] or number["whose"] or "").lower(), "")
+    return tuple(("n", value, each) for each in dict.fromkeys((owner + unit, unit, "")))
+
+
+def _unit(number: re.Match[str]) -> str:
+    if number["sign"]:
+        return _CURRENCIES[number["sign"]]
+    unit = (number["unit"] or "").lower()
+    return next((short for word, short in _CURRENCY_WORDS.items() if word in unit), "")
+
+
+# Dates are found in a string with a letter for each term: D for what may be a day, Y for a year,
+# M for a month, o for "of", - for a dash or "to", | for a border.
+_WRITTEN_DATE: Final = re.compile(
+    r"(D)(?:-(D))?o?(M)(?!DY)(Y)?|(M)(D)(?:-(D)(?!o?M))?(Y)?|(M)(?:-(M))?o?(Y)"
+)
+_DAYS, _SECOND, _MONTH_GROUPS, _YEARS = (1, 2, 6, 7), (2, 7, 10), (3, 5, 9, 10), (4, 8, 11)
+_UNTIL: Final = frozenset(("to", "until", "till", "through"))
+
+
+def _with_dates(found: list[Term], text: str) -> list[Term]:
+    """The terms, with those of a date in words made one."""
+    if not any(term.keys[0] in _MONTH for term in found):
+        return found
+    letters, at = _letters(found, text)
+    merged, done = list[Term](), 0
+    for first, last, value in _dates(letters, [found[i] for i in at]):
+        head, tail = found[at[first]], found[at[last]]
+        merged += found[done : at[first]]
+        written = text[head.start : tail.end]
+        merged.append(head._replace(text=written, end=tail.end, keys=_date_keys(*value)))
+        done = at[last] + 1
+    return [*merged, *found[done:]]
+
+
+def _letters(found: list[Term], text: str) -> tuple[str, list[int]]:
+    near = {j for i, t in enumerate(found) if t.keys[0] in _MONTH for j in range(i - 4, i + 5)}
+    letters, at = list[str](), list[int]()
+    for i, term in enumerate(found):
+        if i in near:
+            between = text[found[i - 1].end : term.start] if i else ""
+            if term.gap >= BORDER or any(dash in between for dash in "-–—‒"):
+                letters.append("|" if term.gap >= BORDER else "-")
+                at.append(i)
+        letters.append(_letter(term) if i in near else "x")
+        at.append(i)
+    return "".join(letters), at
+
+
+def _letter(term: Term) -> str:
+    key = term.keys[0]
+    if isinstance(key, str):
+        if key in _MONTH and (term.proper or key not in ("may", "march")):
+            return "M"
+        return "o" if key == "of" else "-" if key in _UNTIL else "x"
+    if term.text.isdigit() and len(term.text) == 4:
+        return "Y"
+    digits = term.text[:2].rstrip("stndrh")
+    return "D" if len(term.text) <= 4 and digits.isdigit() and 0 < int(digits) <= 31 else "x"
+
+
+def _dates(letters: str, found: list[Term]) -> list[tuple[int, int, tuple[int, int, int]]]:
+    """First letter, last letter and value of each date; a range's end lends its start the year."""
+    dates: list[tuple[int, int, tuple[int, int, int]]] = []
+    for match in _WRITTEN_DATE.finditer(letters):
+        days, second, months, years = (
+            [i for group in groups if (i := match.start(group)) >= 0]
+            for groups in (_DAYS, _SECOND, _MONTH_GROUPS, _YEARS)
+        )
+        year = int(found[years[0]].text) if years else 0
+        numbers = [_MONTH[str(found[i].keys[0])] for i in months]
+        values = [(year, numbers[0], int(found[i].text[:2].rstrip("stndrh"))) for i in days]
+        values = values or [(year, month, 0) for month in numbers]
+        if year and dates and letters[dates[-1][1] + 1 : match.start()] == "-":
+            first, last, (_, month, day) = dates[-1]
+            dates[-1] = dates[-1] if dates[-1][2][0] else (first, last, (year, month, day))
+        if second:
+            dates.append((match.start(), second[0] - 2, values[0]))
+        dates.append((second[0] if second else match.start(), match.end() - 1, values[-1]))
+    return dates

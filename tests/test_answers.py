@@ -1,0 +1,259 @@
+"""Answers: how they are supported, written answers with citations, answer steps of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage, VanillaRAG
+from ga_dspy.errors import InputError
+from ga_dspy.programs.evidence import Conclusion, check_citations
+from ga_dspy.testing import Reply, scripted_lm
+
+LODGE = Passage(id="lodge", title="Red Lodge", text="Red Lodge is the seat of Carbon County.")
+CARBON = Passage(id="carbon", title="Carbon County", text="Carbon County lies in Montana.")
+FAR = Passage(id="far", title="Helena", text="It is the capital of Idaho's neighbour.")
+READ = {1: LODGE, 2: CARBON, 3: FAR}
+QUESTION = "In which state is the county whose seat is Red Lodge?"
+SURE = {
+    "additions": "Relations:\n1. Red Lodge -> is the seat of -> Carbon County [1]\n"
+    "2. Carbon County -> lies in -> Montana [2]",
+    "reasoning": "All links hold.",
+    "judgement": "sufficient",
+    "candidate": "Montana",
+    "next_query": "",
+}
+ANSWER = {"links": "1, 2", "verdict": "answered", "cited": "2", "answer": "Montana", "guess": ""}
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return [LODGE, CARBON, FAR]
+
+
+def run(script: Sequence[Reply], question: str = QUESTION, **settings: Any) -> Any:
+    lm = scripted_lm(script)
+    settings = {"final_call": "always", "answer_passages": "all", **settings}
+    with dspy.context(lm=lm):
+        found = GraphAnchor(search, **settings)(question=question)
+    found.prompts = lm.engine.prompts
+    return found
+
+
+def conclude(**reply: str) -> Conclusion:
+    return Conclusion.from_reply(dspy.Prediction(**reply), READ)
+
+
+# --- Support: chained, quoted, none
+
+
+def test_an_answer_that_the_graph_connects_with_the_question_is_chained() -> None:
+    found = run([SURE, ANSWER])
+    assert found.supported == "chained"
+    assert [link.tail for link in found.evidence] == ["Carbon County", "Montana"]
+
+
+def test_an_answer_that_only_stands_in_a_cited_passage_is_quoted() -> None:
+    found = run([{**SURE, "additions": "none"}, ANSWER])
+    assert found.supported == "quoted"
+    assert found.evidence[0].quote == "Carbon County lies in Montana."
+
+
+def test_a_title_alone_quotes_nothing() -> None:
+    found = run([{**SURE, "additions": "none"}, {**ANSWER, "cited": "3", "answer": "Helena"}])
+    assert found.supported is None
+
+
+def test_an_answer_with_a_wrong_number_is_credited_to_the_passage_that_holds_it() -> None:
+    conclusion = conclude(answer="Montana", verdict="answered", cited="1")
+    assert (conclusion.cited, conclusion.quoted) == ((2,), True)
+
+
+@pytest.mark.parametrize("answer", ["no", "Yes", "No, they are not."])
+def test_a_yes_or_a_no_is_never_quoted(answer: str) -> None:
+    assert not conclude(answer=answer, verdict="answered", cited="1").quoted
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"), [("", "answered"), ("yes!", "answered"), ("not in passages",) * 2]
+)
+def test_a_verdict_nobody_knows_is_decided_by_the_passages(verdict: str, expected: str) -> None:
+    assert conclude(answer="Montana", verdict=verdict, cited="2").verdict == expected
+
+
+def test_a_guess_is_an_answer_that_nothing_supports() -> None:
+    found = run([SURE, {**ANSWER, "verdict": "not in passages", "answer": "", "guess": "Idaho"}])
+    assert (found.answer, found.guess, found.supported) == ("Idaho", "Idaho", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "additions", "answer"),
+    [
+        ("quoted", SURE["additions"], "Montana"),
+        ("quoted", "none", "Montana"),
+        ("chained", SURE["additions"], "Montana"),
+        ("chained", "none", ""),
+    ],
+)
+def test_abstaining_asks_for_a_quote_or_for_a_chain(
+    asked: str, additions: str, answer: str
+) -> None:
+    assert run([{**SURE, "additions": additions}, ANSWER], abstain=asked).answer == answer
+
+
+# --- The last call, and what it is shown
+
+
+def test_a_candidate_that_is_stated_and_connected_needs_no_last_call() -> None:
+    found = run([SURE], final_call="when unsure")
+    assert (found.answer, found.calls, found.supported) == ("Montana", 1, "chained")
+    assert found.cited == ("lodge", "carbon")
+
+
+@pytest.mark.parametrize("change", [{"additions": "none"}, {"candidate": "Idaho"}])
+def test_a_candidate_that_is_not_connected_needs_one(change: dict[str, str]) -> None:
+    found = run([{**SURE, **change}, ANSWER], final_call="when unsure")
+    assert (found.answer, found.calls) == ("Montana", 2)
+
+
+def test_the_answer_sees_the_passages_that_lead_to_the_candidate_and_titles_of_others() -> None:
+    found = run([SURE, ANSWER], answer_passages="cited")
+    prompt = found.prompts[1]
+    assert "[2] Carbon County\nCarbon County lies" in prompt
+    assert "by title: [3] Helena" in prompt and "capital of Idaho" not in prompt
+    assert found.left_out == ("far",)
+
+
+def test_the_answer_sees_everything_where_the_judge_is_not_content() -> None:
+    unsure = {**SURE, "judgement": "insufficient"}
+    found = run([unsure, ANSWER], answer_passages="cited", max_steps=1)
+    assert "capital of Idaho" in found.prompts[1] and found.left_out == ()
+
+
+# --- Written answers
+
+WRITTEN = (
+    "Red Lodge is the seat of Carbon County [1]. That county lies in Montana [2]. "
+    "It was founded in 1884 [2]."
+)
+
+
+def test_each_citation_of_a_written_answer_is_checked_against_its_passage() -> None:
+    checked = list(check_citations(WRITTEN, READ))
+    assert [(c.passage_id, c.holds) for c in checked] == [
+        ("lodge", True), ("carbon", True), ("carbon", False),
+    ]  # fmt: skip
+    assert checked[1].claim == "That county lies in Montana."
+    assert checked[1].quote == "Carbon County lies in Montana."
+
+
+@pytest.mark.parametrize("style", ["sentence", "report"])
+def test_a_written_answer_is_quoted_where_every_citation_holds(style: str) -> None:
+    true = WRITTEN.rpartition(" It was")[0]
+    found = run([SURE, {**ANSWER, "answer": true, "cited": ""}], style=style)
+    assert (found.answer, found.supported, found.cited) == (true, "quoted", ("lodge", "carbon"))
+    assert [link.passage_id for link in found.evidence] == ["lodge", "carbon"]
+    assert run([SURE, {**ANSWER, "answer": WRITTEN}], style=style).supported is None
+
+
+def test_a_number_of_no_passage_is_named_as_a_citation_that_does_not_hold() -> None:
+    (citation,) = check_citations("It lies in Montana [9].", READ)
+    assert (citation.passage_id, citation.holds) == ("", False)
+
+
+def test_each_style_is_asked_for_in_its_own_words() -> None:
+    span, sentence, report = (run([SURE, ANSWER], style=s).prompts[1]
+                              for s in ("span", "sentence", "report"))  # fmt: skip
+    assert "shortest span" in span and "full sentences" in sentence and "paragraphs" in report
+
+
+# --- Answer steps of one's own
+
+
+class Letter(dspy.Signature):
+    """Answer in a letter."""
+
+    question: str = dspy.InputField()
+    passages: str = dspy.InputField()
+    tone: str = dspy.OutputField()
+    answer: str = dspy.OutputField()
+
+
+def test_a_signature_of_one_s_own_gives_the_answer_and_what_else_it_has() -> None:
+    found = run([SURE, {"tone": "kind", "answer": "Montana"}], answer_with=Letter)
+    assert (found.answer, found.tone, found.supported) == ("Montana", "kind", "chained")
+
+
+def test_what_it_gives_under_a_name_of_ours_stands_nowhere() -> None:
+    found = run(
+        [SURE, {"tone": "kind", "answer": "Montana", "passages": "none"}],
+        answer_with=Letter.delete("passages").append("passages", dspy.OutputField(), str),
+    )
+    assert [passage.id for passage in found.passages] == ["lodge", "carbon", "far"]
+    assert (found.answer, found.tone) == ("Montana", "kind")
+
+
+def test_a_signature_that_answers_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="an output field called answer"):
+        GraphAnchor(search, answer_with=dspy.Signature("question -> tone"))
+
+
+def test_a_chain_of_thought_can_stand_in_for_the_answer_step() -> None:
+    program = GraphAnchor(search)
+    program.answer = dspy.ChainOfThought(program.answer.signature)
+    with dspy.context(lm=scripted_lm([SURE, {"reasoning": "hm", **ANSWER}])):
+        assert program(question=QUESTION).answer == "Montana"
+
+
+# --- Habits
+
+
+def test_a_prediction_can_be_stored_as_json() -> None:
+    record = json.loads(json.dumps(run([SURE, ANSWER]).to_dict()))
+    assert record["supported"] == "chained"
+    assert record["evidence"][0]["passage_id"] == "lodge"
+    assert "graph" not in record["steps"][0] and len(record["graph"]["relations"]) == 2
+
+
+def test_a_tool_answers_with_its_evidence() -> None:
+    tool = GraphAnchor(search).as_tool("atlas")
+    assert (tool.name, list(tool.args)) == ("atlas", ["question"])
+    with dspy.context(lm=scripted_lm([SURE, ANSWER])):
+        said = tool(question=QUESTION)
+    assert said.splitlines()[0] == "Montana"
+    assert "Carbon County lies in Montana." in said and len(said) < 400
+
+
+def test_what_is_passed_as_config_goes_to_the_lm_with_each_call() -> None:
+    lm = scripted_lm([SURE, ANSWER])
+    with dspy.context(lm=lm, disable_history=False):
+        GraphAnchor(search, final_call="always")(question=QUESTION, config={"temperature": 0.37})
+    assert [entry["kwargs"]["temperature"] for entry in lm.history] == [0.37, 0.37]
+
+
+def test_the_retriever_can_be_swapped_and_a_setting_cannot() -> None:
+    program = VanillaRAG(search)
+    program.retriever = lambda query: ["Elsewhere | Montana is elsewhere."]
+    with dspy.context(lm=scripted_lm([ANSWER])):
+        assert program(question=QUESTION).passages[0].title == "Elsewhere"
+    with pytest.raises(InputError, match=r"make another: VanillaRAG\(retriever, k=7\)"):
+        program.k = 7
+
+
+def test_a_subclass_that_overrides_forward_alone_is_asked_by_it_in_asyncio_too() -> None:
+    import asyncio
+
+    class Shouting(VanillaRAG):
+        def forward(self, question: str, config: Any = None) -> Any:
+            found = super().forward(question, config)
+            found.answer = found.answer.upper()
+            return found
+
+    async def ask() -> Any:
+        with dspy.context(lm=scripted_lm([ANSWER])):
+            return await Shouting(search).acall(question=QUESTION)
+
+    assert asyncio.run(ask()).answer == "MONTANA"

@@ -1,0 +1,122 @@
+"""Replays: what recorded replies of an LM cost today, and that all of them is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ga_dspy.errors import InputError
+from ga_dspy.eval.replay import (
+    Recording,
+    cost_now,
+    cost_then,
+    read_back,
+    read_recordings,
+    replay,
+)
+
+PROMPT = """[system]
+Extend a graph.
+
+[user]
+[[ ## question ## ]]
+Which river flows past Tavira?
+
+[[ ## tried ## ]]
+1. Which river flows past Tavira? => passages 1,2
+
+[[ ## graph ## ]]
+(empty)
+
+[[ ## passages ## ]]
+[1] Tavira
+The river Gilão flows through Tavira.
+
+[2] Faro
+Faro is a city.
+
+[[ ## feedback ## ]]
+
+
+Respond with the corresponding output fields."""
+READ = """[[ ## additions ## ]]
+Relations:
+1. Gilão -> flows through -> Tavira [1]
+
+[[ ## reasoning ## ]]
+Tavira lies on the Gilão.
+
+[[ ## judgement ## ]]
+sufficient
+
+[[ ## candidate ## ]]
+Gilão
+
+[[ ## next_query ## ]]
+
+
+[[ ## completed ## ]]"""
+ANSWER = """[[ ## verdict ## ]]
+answered
+
+[[ ## cited ## ]]
+1
+
+[[ ## answer ## ]]
+Gilão
+
+[[ ## completed ## ]]"""
+LEAN = {"answer_passages": "cited", "final_call": "when unsure"}
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> list[Recording]:
+    rows = [{"prompt": PROMPT, "reply": READ}, {"prompt": PROMPT, "reply": ANSWER}]
+    file = tmp_path / "replies.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    return read_recordings(file)
+
+
+def test_a_recording_holds_what_was_found_and_what_was_replied(recordings: list[Recording]) -> None:
+    (one,) = recordings
+    assert [passage.title for passage in one.found[one.question]] == ["Tavira", "Faro"]
+    assert (one.calls, len(one.reads), one.answer["answer"].strip()) == (2, 1, "Gilão")
+    assert 0 < one.answer_tokens < one.tokens
+
+
+def test_a_question_is_asked_again_with_the_replies_of_then(recordings: list[Recording]) -> None:
+    (asked,) = replay(recordings)
+    assert (asked.prediction.answer, asked.prediction.supported) == ("Gilão", "chained")
+    assert asked.prediction.calls == 2
+    (lean,) = replay(recordings, **LEAN)
+    assert (lean.prediction.answer, lean.prediction.calls) == ("Gilão", 1)
+    assert cost_now([lean]).tokens < cost_now([asked]).tokens
+
+
+def test_what_was_read_of_the_replies_is_counted(recordings: list[Recording]) -> None:
+    found = read_back(replay(recordings))
+    assert (found.replies, found.asked_again, found.failures) == (1, 0, 0)
+    assert (found.relations, found.lost) == ((1, 1), ())
+
+
+def test_another_recording_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text(json.dumps({"prompt": "[user]\nhello", "reply": "hi"}), "utf-8")
+    with pytest.raises(InputError, match=r"line 1 of .*name a recording of GraphAnchor"):
+        read_recordings(file)
+
+
+def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_55_percent(
+    shared: Callable[[str], Path],
+) -> None:
+    recorded = read_recordings(shared("replies/graph_anchor.jsonl"))
+    lean = list(replay(recorded, **LEAN))
+    found = read_back(lean)
+    assert (found.asked_again, found.failures, found.lost) == (0, 0, ())
+    assert found.types[0] == found.types[1] > 200
+    assert found.relations[0] == found.relations[1] > 150
+    assert cost_now(lean).tokens <= 0.55 * cost_then(recorded).tokens
+    assert cost_now(lean).system <= 350
