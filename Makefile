@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+UV := VIRTUAL_ENV=$(VENV) $(BIN)/uv pip
 # The CPU serves everything here. For another build of PyTorch: make setup TORCH=torch==2.13.0
 TORCH ?= torch==2.13.0+cpu
 TORCH_PLAIN := $(firstword $(subst +, ,$(TORCH)))
@@ -11,7 +12,7 @@ export TOKENIZERS_PARALLELISM := false
 # Without a network, fetching the price list at import can hang an MLflow server.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 
-.PHONY: demo test setup lint types contracts wheel unit clean
+.PHONY: demo test setup lint types contracts wheel unit constraints clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/ga-dspy demo
@@ -23,10 +24,10 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once; a few minutes)"
 	@$(PYTHON) -c 'import sys; sys.exit("ga_dspy needs Python 3.11 or later, this is " + sys.version) if sys.version_info < (3, 11) else 0'
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) && $(BIN)/pip install -q uv
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q '$(TORCH)' 2>/dev/null || \
-	  { $(BIN)/pip install -q uv && VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --torch-backend cpu '$(TORCH_PLAIN)'; }
-	@$(BIN)/pip install -q -c constraints.txt -e '.[all,dev]'
+	  $(UV) install -q --torch-backend cpu '$(TORCH_PLAIN)'
+	@$(UV) install -q -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 lint: $(VENV)/.ready
@@ -47,10 +48,19 @@ wheel: $(VENV)/.ready
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@$(BIN)/python -m build -q --wheel --no-isolation --outdir build/wheel .
 	@$(PYTHON) -m venv build/wheel/venv
-	@build/wheel/venv/bin/pip install -q -c constraints.txt build/wheel/*.whl
+	@$(UV) install --python build/wheel/venv -q -c constraints.txt build/wheel/*.whl
 	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.graphrag, ga_dspy.artifact, ga_dspy.eval, ga_dspy.arena, ga_dspy.optimize, ga_dspy.signatures, extractive_lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
 	@build/wheel/venv/bin/ga-dspy --help >/dev/null
 	@cd build/wheel && venv/bin/python ../../tests/app_of_ten_lines.py ../../artifacts/demo && echo "an app with the core alone answers"
+
+# The newest versions that pyproject.toml allows; PyTorch stays at the build that is named above.
+constraints: $(VENV)/.ready
+	@mkdir -p build/constraints
+	@head -n 1 constraints.txt > build/constraints/new
+	@echo '$(TORCH_PLAIN)' | $(UV) compile pyproject.toml -c - --all-extras \
+	  --python-version 3.11 -q --no-header --no-annotate > build/constraints/all
+	@grep -vE '^(cuda|nvidia|triton|setuptools)' build/constraints/all >> build/constraints/new
+	@mv build/constraints/new constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist .demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

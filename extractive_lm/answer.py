@@ -56,9 +56,7 @@ def rank(
         titled = [i for i, page in enumerate(found.pages) if norm in page.aliases and i != first]
         labels = tuple(docs[i].label for i in (first, *titled[:1]))
         text, score = found.text(rows[norm]), ranker.probability(expected)
-        spans.append(
-            Answer(text, min(score, compared[-1].score) if compared else score, labels, "span")
-        )
+        spans.append(Answer(text, min(score, compared[-1].score) if compared else score, labels))
     return compared + spans
 
 
@@ -71,8 +69,8 @@ def _compare(question: Question, docs: Sequence[Doc], ranker: Ranker) -> list[An
     labels = tuple(docs[i].label for i in dict.fromkeys(verdict.passages)) or (docs[0].label,)
     sure = 0.5 + verdict.margin / 2
     return [
-        Answer(texts[verdict.winner], sure, labels, question.wants),
-        Answer(texts[1 - verdict.winner], 1 - sure, labels, question.wants),
+        Answer(texts[verdict.winner], sure, labels),
+        Answer(texts[1 - verdict.winner], 1 - sure, labels),
     ]
 
 

@@ -19,7 +19,6 @@ from extractive_lm.judge import (
     judge,
     names_to_search,
     query_for,
-    refuted,
 )
 from extractive_lm.prompt import (
     Answer,
@@ -141,11 +140,6 @@ class Filling:
             query = "" if normalize(names) in map(normalize, given.tried) else names
         return Turn(thought, query, "" if query else answer)
 
-    @cached_property
-    def refutation(self) -> Answer | None:
-        """The sentence by which the passages deny a premise of the question."""
-        return refuted(self.question, self.evidence.docs)
-
     @property
     def supported(self) -> bool:
         """Whether the passages hold an answer at all."""
@@ -154,18 +148,16 @@ class Filling:
     # --- Fields known by name
 
     def verdict(self) -> str:
-        """One of "answered", "not in passages" and "premise refuted"."""
-        if self.refutation:
-            return "premise refuted"
+        """Either "answered" or "not in passages"; what refutes a premise is not looked for."""
         return "answered" if self.supported else "not in passages"
 
     def cited(self) -> str:
         """The numbers of the passages the answer rests on."""
         labels = cited(self.question, self.docs, self.best) if self.supported else ()
-        return ", ".join(map(str, self.refutation.labels if self.refutation else labels))
+        return ", ".join(map(str, labels))
 
     def answer(self) -> str:
-        """The short answer, or the sentence that refutes the question; empty in mid-search.
+        """The short answer; empty in mid-search.
 
         Empty too where it is not supported and a guess has a field of its own.
         """
@@ -173,13 +165,12 @@ class Filling:
             return self.turn.answer
         if self.guess():
             return ""
-        return (self.refutation or self.best).text or self.inputs.best
+        return self.best.text or self.inputs.best
 
     def guess(self) -> str:
         """The best answer, where it is not supported and a guess is asked for."""
         is_asked = any(field.name == "guess" for field in self.prompt.output_fields)
-        is_guess = not (self.supported or self.refutation)
-        return (self.best.text or self.inputs.best) if is_asked and is_guess else ""
+        return (self.best.text or self.inputs.best) if is_asked and not self.supported else ""
 
     def links(self) -> str:
         """The answer with the passages it stands in, as the one link that was followed."""

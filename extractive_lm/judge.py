@@ -7,7 +7,6 @@ where the best answer is unsure and a linked name has no passage of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from extractive_lm.facts import Statements, Triple, statements
 from extractive_lm.prompt import Answer, Doc, Fact, Inputs
 from extractive_lm.question import Question
 from extractive_lm.spans import Mention, mentions
-from extractive_lm.text import Parsed, content_stem, normalize, parse, sentences
+from extractive_lm.text import Parsed, content_stem, normalize, parse
 from extractive_lm.words import NATIONALITIES
 
 _ENOUGH = (0.5, 0.2, 0.1)
@@ -49,7 +48,7 @@ def judge(
     """
     best = ranked[0] if ranked else Answer()
     if inputs.best and inputs.confidence > best.score:
-        best = Answer(inputs.best, inputs.confidence, (), "span")
+        best = Answer(inputs.best, inputs.confidence)
     unsure = best.score < enough(inputs, caution)
     queries = (
         (name, query_for(name, question, home, inputs.tried))
@@ -193,24 +192,7 @@ def query_for(name: str, question: Question, home: Doc | None, tried: Sequence[s
     return "" if normalize(query) in map(normalize, tried) else query
 
 
-# --- What an answer rests on, and premises that a passage denies in so many words: "never married"
-
-_NO = r"\b(?:never|no|not|without|neither)\b"
-_PREMISES = (
-    (
-        r"\b(?:wife|husband|spouse|marri(?:ed|age)|wed)\b",
-        rf"\b(?:never|not) (?:been )?(?:marr(?:y|ied)|wed)|{_NO} spouse",
-    ),
-    (r"\b(?:son|daughter|child|children)\b", rf"(?:{_NO}[ \w]{{0,12}} children|childless)\b"),
-    (
-        r"\b(?:awards?|prizes?|medals?|won|wins?)\b",
-        r"\bnever (?:won|received|been awarded|awarded)\b",
-    ),
-    (
-        r"\b(?:built|completed|released|published|opened)\b",
-        r"\bnever (?:built|completed|released|published|opened)\b",
-    ),
-)
+# --- What an answer rests on
 
 
 def cited(question: Question, docs: Sequence[Doc], best: Answer) -> tuple[int, ...]:
@@ -227,18 +209,3 @@ def cited(question: Question, docs: Sequence[Doc], best: Answer) -> tuple[int, .
         and (question.holds(normalize(subject)) or subject in doc.text or doc.title in home.text)
     ]
     return (home.label, *bridges[:1])
-
-
-def refuted(question: Question, docs: Sequence[Doc]) -> Answer | None:
-    """Find the sentence in which a passage about a name of the question denies its premise.
-
-    Only the plainest forms count.
-    """
-    for premise, denial in _PREMISES:
-        for doc in docs if re.search(premise, question.text, re.IGNORECASE) else ():
-            subject = normalize(statements(doc.title, doc.text).subject)
-            if subject and question.holds(subject):
-                for sentence in sentences(doc.text):
-                    if re.search(denial, sentence, re.IGNORECASE):
-                        return Answer(sentence, 1.0, (doc.label,), "refutation")
-    return None

@@ -278,15 +278,13 @@ class Demo(NamedTuple):
 class Answer(NamedTuple):
     """An answer, the passages it was read from, and how sure the ranker is.
 
-    `score` is in [0, 1], roughly the probability of being right, comparable across questions.
-    `kind` is "span", "yesno", "choice", "refutation" (the sentence that denies what the question
-    presupposes) or, where nothing can be answered, "none" (text "").
+    `score` is in [0, 1], roughly the probability of being right, comparable across questions. The
+    text is empty where nothing can be answered.
     """
 
     text: str = ""
     score: float = 0.0
     labels: tuple[int, ...] = ()
-    kind: str = "none"
 
 
 # --- Passages and transcripts

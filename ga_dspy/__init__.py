@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
     from ga_dspy.passage import Passage as Passage
+    from ga_dspy.patience import Patience as Patience
+    from ga_dspy.patience import patient as patient
     from ga_dspy.plain_adapter import PlainAdapter as PlainAdapter
     from ga_dspy.programs import GraphAnchor as GraphAnchor
     from ga_dspy.programs import VanillaRAG as VanillaRAG
@@ -30,11 +32,13 @@ _HOME = {
     "Index": "ga_dspy.retrieval",
     "KnowledgeGraph": "ga_dspy.graph",
     "Passage": "ga_dspy.passage",
+    "Patience": "ga_dspy.patience",
     "PlainAdapter": "ga_dspy.plain_adapter",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
     "extractive_lm": "extractive_lm",
     "load": "ga_dspy.artifact",
+    "patient": "ga_dspy.patience",
     "read_passages": "ga_dspy.retrieval",
     "save": "ga_dspy.artifact",
 }

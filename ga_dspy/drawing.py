@@ -6,7 +6,7 @@ hatches tell them apart too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import Locator
-    from matplotlib.transforms import Transform
 
 INK, MUTED, GREY, PALE, GRID = "#22262b", "#5b6570", "#9aa3ad", "#b9c2cc", "#e3e7eb"
 SLATE, BLUE, ORANGE = "#7b8794", "#1f6feb", "#c2570c"
@@ -36,7 +35,7 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "hatch.linewidth": 0.6,
 }
-_SMALL, _LINE = 8, 11.5
+_SMALL = 8
 _LEFT = 0.012
 _LETTERS = 16.3  # of the small print, an inch
 _MARK = 8.0  # pixels from the middle of a mark to its edge
@@ -68,9 +67,7 @@ def canvas(
         return figure, list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
 
 
-def head(
-    figure: Figure, title: str, subtitle: str, caption: str = "", key: Sequence[Axes] = ()
-) -> None:
+def head(figure: Figure, title: str, subtitle: str, caption: str = "") -> None:
     """Title and subtitle above all panels, and small print beneath them.
 
     Args:
@@ -78,13 +75,12 @@ def head(
         title: In bold.
         subtitle: On one line.
         caption: Of any length.
-        key: The panels whose names stand in one legend under the subtitle, each name once.
     """
-    rows = _key(figure, key) if key else 0
-    # Empty lines keep the place of subtitle and legend in the layout.
-    lines = title + "\n " * (1 + rows)
-    figure.suptitle(lines, x=_LEFT, ha="left", color=INK, fontsize=12, fontweight="bold")
-    below = _down(figure, 0.33)
+    from matplotlib.transforms import ScaledTranslation
+
+    # An empty line keeps the place of the subtitle in the layout.
+    figure.suptitle(f"{title}\n ", x=_LEFT, ha="left", color=INK, fontsize=12, fontweight="bold")
+    below = figure.transFigure + ScaledTranslation(0, -0.33, figure.dpi_scale_trans)
     figure.text(_LEFT, 1.0, subtitle, transform=below, va="top", color=MUTED, fontsize=9)
     if caption:
         small_print(figure, caption)
@@ -191,17 +187,6 @@ def label_points(
         text.set_in_layout(False)
 
 
-def counts_below(axes: Axes, places: Sequence[float], rows: Mapping[str, Sequence[int]]) -> None:
-    """Write rows of numbers under the ticks of the x axis, each with its name to the left."""
-    room = 6.0 + 10.0  # of the ticks and their labels
-    for number, (heading, counts) in enumerate(rows.items()):
-        down = -(room + 6 + _LINE * number)
-        for place, count in zip(places, counts, strict=True):
-            _below(axes, f"{count:,}", ("data", place), (0, down), "center")
-        _below(axes, heading, ("axes fraction", 0.0), (-8, down), "right")
-    axes.xaxis.labelpad = 8 + _LINE * len(rows)
-
-
 def reach(value: float, interval: tuple[float, float]) -> list[list[float]]:
     """An interval as matplotlib's error bars want it: below and above the value."""
     low, high = interval
@@ -242,22 +227,6 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _key(figure: Figure, panels: Sequence[Axes]) -> int:
-    """A legend under the subtitle, in as many columns as fit; gives its number of rows."""
-    found = _handles(*panels)
-    for columns in range(len(found), 0, -1):
-        legend = figure.legend(
-            list(found.values()), list(found), loc="upper left", bbox_to_anchor=(0.0, 1.0),
-            bbox_transform=_down(figure, 0.52), ncols=columns, frameon=False, fontsize=9,
-            labelcolor=INK, columnspacing=1.4, borderaxespad=0.2, labelspacing=0.4,
-        )  # fmt: skip
-        legend.set_in_layout(False)
-        if columns == 1 or legend.get_window_extent().width < 0.98 * figure.bbox.width:
-            break
-        legend.remove()
-    return -(-len(found) // columns)
-
-
 def _handles(*panels: Axes) -> dict[str, Any]:
     """What has a name in some panels, by its name."""
     found: dict[str, Any] = {}
@@ -265,22 +234,3 @@ def _handles(*panels: Axes) -> dict[str, Any]:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     return found
-
-
-def _down(figure: Figure, inches: float) -> Transform:
-    """Places as shares of the picture, moved down."""
-    from matplotlib.transforms import ScaledTranslation
-
-    moved: Transform = figure.transFigure + ScaledTranslation(0, -inches, figure.dpi_scale_trans)
-    return moved
-
-
-def _below(
-    axes: Axes, text: str, place: tuple[str, float], offset: tuple[float, float], side: str
-) -> None:
-    kind, x = place
-    axes.annotate(
-        text, (x, 0.0), xycoords=(kind, "axes fraction"), xytext=offset,
-        textcoords="offset points", ha=side, va="top", fontsize=_SMALL, color=MUTED,
-        annotation_clip=False,
-    )  # fmt: skip

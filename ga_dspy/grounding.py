@@ -10,7 +10,6 @@ known by another name, the entity carries it as an alias.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
 from typing import Literal, NamedTuple
@@ -27,6 +26,7 @@ from ga_dspy.graph import (
     Relation,
     is_hedged,
     is_placeholder,
+    is_unstated,
     normalise,
     split_qualifier,
     stated_aliases,
@@ -36,13 +36,6 @@ from ga_dspy.text import Mention, mentions, sentences, supports_phrase
 
 MAX_EVIDENCE = 3
 """From how many passages an item is quoted at most."""
-
-_NO_TYPE = re.compile(
-    r"(?i)(?:unknown|n\s?/?\s?a|none|null|nil|nothing|tb[da]|undefined|\W*|"
-    r"(?:type )?(?:un|not )(?:stated|specified|identified|disclosed|determined|known|given|"
-    r"mentioned|clear)\b.*|no (?:type|information)|type|entity type)"
-)
-"""Types that say nothing; "person" and "entity" say something."""
 
 ItemKind = Literal["entity", "relation", "attribute", "line"]
 Cause = Literal["ungrounded", "placeholder", "hedged", "unreadable"]
@@ -130,6 +123,7 @@ class _Check:
         self.by_id = {passage.id: passage for passage in passages.values()}
         self.contents = {id: passage.content for id, passage in self.by_id.items()}
         self.found: dict[tuple[str, str], tuple[Mention, ...]] = {}
+        self.stated: dict[str, tuple[tuple[str, str], ...]] = {}
         self.dropped: dict[Dropped, None] = {}
 
     def drop(self, kind: ItemKind, item: str, reason: str, cause: Cause = "ungrounded") -> None:
@@ -146,7 +140,8 @@ class _Check:
 
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
         """Whether a part of an item is a placeholder or a guess; the item is dropped for it."""
-        if is_placeholder(part):
+        names_nothing = is_unstated if kind == "attribute" else is_placeholder
+        if names_nothing(part):
             self.drop(kind, item, "a placeholder", "placeholder")
         elif is_hedged(part):
             self.drop(kind, item, "a guess", "hedged")
@@ -166,7 +161,7 @@ class _Check:
         support = "\n".join(self.contents[each.passage] for each in evidence)
         return Entity(
             name=name,
-            type="" if is_hedged(draft.type) or _NO_TYPE.fullmatch(draft.type) else draft.type,
+            type="" if is_hedged(draft.type) or is_unstated(draft.type) else draft.type,
             attributes=tuple(a for a in draft.attributes if self.is_supported(name, a, support)),
             aliases=self.aliases(name, evidence),
             evidence=evidence,
@@ -184,7 +179,9 @@ class _Check:
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
         """Other names that the passages of an entity state for it."""
         own = normalise(name)
-        pairs = [p for e in evidence for p in stated_aliases(self.by_id[e.passage].text)]
+        for id in {each.passage for each in evidence} - self.stated.keys():
+            self.stated[id] = stated_aliases(self.by_id[id].text)
+        pairs = [pair for each in evidence for pair in self.stated[each.passage]]
         both_ways = [*pairs, *((alias, full) for full, alias in pairs)]
         return tuple(dict.fromkeys(other for one, other in both_ways if normalise(one) == own))
 

@@ -81,6 +81,9 @@ ADJECTIVES: frozenset[str]
 COUNTRY_FORMS: dict[str, frozenset[str]]
 """For a country or adjective of one word the others of it."""
 
+FULL_NAMES: dict[str, str]
+"""Well-known short and other names, with the name that stands for them all."""
+
 OTHER_NAMES: dict[str, OtherNames]
 """Well-known names of two words and more, and acronyms, with what else they are called."""
 
@@ -116,6 +119,9 @@ def _read() -> dict[str, object]:
             for word in them
             if " " not in land + word
         ),
+        "FULL_NAMES": {
+            name: full for full, them in lists["well_known"].items() for name in them.split(", ")
+        },
         "OTHER_NAMES": _other_names(lists["well_known"], demonyms),
         "STATES": lists["states"],
         "ROLE_VERBS": dict(roles),

@@ -135,7 +135,7 @@ def clean(value: Any) -> Any:
 
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "analysis", "scratchpad")
+THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "analysis", "scratchpad")
 
 
 def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
@@ -144,7 +144,7 @@ def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
     A block that is never closed goes on to the first thing that is surely a field, else to the
     end; one that was opened in the prompt begins with the reply.
     """
-    tags = "|".join(tag for tag in _THOUGHTS if tag not in names)
+    tags = "|".join(tag for tag in THOUGHTS if tag not in names)
     if not tags:
         return reply
     closed = [m.end() for m in re.finditer(r"</think(?:ing)?>", reply, re.IGNORECASE)]
@@ -176,12 +176,13 @@ class _Found(NamedTuple):
 
 
 _COMPLETED = re.compile(r"\[\[\s*##\s*completed\b", re.IGNORECASE)
+_RUN = re.compile(r"(.{1,8}?)\1{99,}", re.DOTALL)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n")
 
 
 def _find(names: tuple[str, ...], reply: str) -> _Found:
     reply = _without_thoughts(reply.replace("\r\n", "\n"), names)
-    marks, tags, lines = _patterns(names)
+    marks, tags, lines = patterns(names)
     first = marks.search(reply)
     if first is None and (found := _in_json(names, reply)):
         return found
@@ -211,9 +212,9 @@ def _find(names: tuple[str, ...], reply: str) -> _Found:
 
 
 @lru_cache(maxsize=256)
-def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+def patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     """Marks, tags, and headings or lines with a colon; the strongest first."""
-    either = _either(names)
+    either = spellings(names)
     before, after = r"[*_`\"'\[]{0,4}(?:final )?", r"[*_`\"'\]]{0,4}"
     bullet = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
     line = rf"{bullet}{before}({either}){after}[ \t]*:[*_`]{{0,3}}"
@@ -226,7 +227,8 @@ def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     )
 
 
-def _either(names: tuple[str, ...]) -> str:
+def spellings(names: tuple[str, ...]) -> str:
+    """A pattern of how fields are written: with a space, a hyphen or nothing for the underscore."""
     by_length = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name).replace("_", "[ _-]?") for name in by_length)
 
@@ -248,7 +250,7 @@ def _body(name: str, text: str) -> str:
 
 def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
     """The fields in a JSON object, or in what was meant for one; of several the last."""
-    key = re.search(rf"[\"'](?:{_either(names)})[\"']\s*:", reply, re.IGNORECASE)
+    key = re.search(rf"[\"'](?:{spellings(names)})[\"']\s*:", reply, re.IGNORECASE)
     start = reply.find("{")
     if key is None or start < 0:
         return None
@@ -257,7 +259,8 @@ def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
     except (ValueError, RecursionError):
         try:
             start = max(start, reply.rfind("{", 0, key.start()))
-            value = parse_value(reply[start:], dict[str, Any] | list[Any])
+            # Mending takes time in the square of what a model repeats without end.
+            value = parse_value(_RUN.sub(r"\1", reply[start:]), dict[str, Any] | list[Any])
         except (ValueError, RecursionError):
             return None
     found: dict[str, Any] = {}

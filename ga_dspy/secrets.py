@@ -1,16 +1,30 @@
-"""No key, address or header may reach an artifact: it is copied, logged and committed."""
+"""No key, address or header in an artifact, and no key in what is journaled, tracked or printed.
+
+An artifact that holds a secret is refused (`secrets_in`); from other texts it is taken out
+(`withheld`), at the few places where texts leave: journals, error messages, MLflow, the terminal.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TextIO
+from urllib.parse import unquote
 
 import dspy
 from pydantic import JsonValue
 
-from ga_dspy.errors import ArtifactError
+from ga_dspy.errors import ArtifactError, InputError
 
-_SHORTEST = 8  # a placeholder key such as "none" is no secret
+_SHORTEST = 8  # a placeholder key such as "none" is no secret, and "password" is a word
+_WORD = re.compile(r"[A-Z]?[a-z]{0,15}|[A-Z]{0,16}")
+_VARIABLE = re.compile(
+    r"(API_?KEY|_KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE
+)
+_LOGIN = re.compile(r"://([^\s/:@]*):?([^\s/@]*)@")
+_HEADER = re.compile(r"key|auth|token|secret|cookie|pass|credential|session", re.IGNORECASE)
 _SECRET_KEY = re.compile(
     r"(^|[_-])(api_?key|api_?base|base_?url|model_?list|authorization|(extra_?)?headers|cookies?"
     r"|password|passwd|secret|credentials?|private_?key|(access|auth|bearer|refresh)_?token)"
@@ -29,12 +43,23 @@ _SECRET_TEXT = {
     ),
     "an API address": re.compile(r"\b(api_base|base_url)\b", re.IGNORECASE),
     "an Authorization header": re.compile(
-        r"\bauthorization\b[\"']?\s*[:=]|\bbearer\s+[\w.~+/=-]{16,}", re.IGNORECASE
+        r"\bauthorization\b[\"']?\s*[:=](\s*[\"']?((basic|bearer|token)\s+)?[^\s\"',}]+)?"
+        r"|\bbearer\s+[\w.~+/=-]{16,}",
+        re.IGNORECASE,
     ),
-    "a JSON web token": re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+"),
+    "a JSON web token": re.compile(r"\beyJ[\w-]{8,1000}\.eyJ[\w-]{8,}\.[\w-]+"),
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@"),
+    "a user with a password": re.compile(
+        r"\b(?!(mailto|e-?mail|contact|from|to|cc|acct|sip|xmpp):)"
+        r"([a-z][a-z0-9+.-]{0,20}://)?[\w.+%-]{1,64}:[^\s/:@]{3,200}@(?=[\w-])",
+        re.IGNORECASE,
+    ),
+    "a password": re.compile(
+        r"\b(password|passwd|passphrase)\b[\"']?\s*[:=]\s*[\"']?[^\s\"',}]{6,}", re.IGNORECASE
+    ),
 }
+# As Azure and Together make them; digests look alike, so only where there are none.
+_HEX_KEY = re.compile(r"\b(?=\d*[a-f])(?=[a-f]*\d)([0-9a-f]{64}|[0-9a-f]{32})\b")
 
 
 class SecretFound(ArtifactError):
@@ -52,53 +77,138 @@ class SecretFound(ArtifactError):
         self.where, self.kind = where, kind
 
 
-def secrets_in(value: JsonValue, where: str, known: Collection[str] = ()) -> Iterator[SecretFound]:
+def secrets_in(
+    value: JsonValue, where: str, known: Collection[str] = (), *, digests: bool = True
+) -> Iterator[SecretFound]:
     """Find what looks like a secret in a JSON value: in the names of keys and in texts.
 
     Args:
         value: What is written.
         where: Name of the value, the beginning of the reported place.
         known: Secrets in use now; a text that contains one is reported whatever it looks like.
+        digests: Whether 32 or 64 hexadecimal digits may be a digest; else they pass for a key.
     """
     if isinstance(value, str):
-        kind = _kind(value, known)
-        if kind:
+        if kind := _kind(value, known, digests):
             yield SecretFound(where, kind)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if _SECRET_KEY.search(key):
                 yield SecretFound(f"{where}.{key}", "a key of that name")
-            elif _kind(key, known):
-                yield SecretFound(where, f"{_kind(key, known)} as the name of a key")
+            elif kind := _kind(key, known, digests):
+                yield SecretFound(where, f"{kind} as the name of a key")
             else:
-                yield from secrets_in(inner, f"{where}.{key}", known)
+                yield from secrets_in(inner, f"{where}.{key}", known, digests=digests)
     elif isinstance(value, Sequence):
         for position, inner in enumerate(value):
-            yield from secrets_in(inner, f"{where}[{position}]", known)
+            yield from secrets_in(inner, f"{where}[{position}]", known, digests=digests)
 
 
-def _kind(text: str, known: Collection[str]) -> str:
+def _kind(text: str, known: Collection[str], digests: bool) -> str:
     if any(secret in text for secret in known):
         return "a secret of the LM in use"
+    if not digests and _HEX_KEY.search(text):
+        return "an API key"
     return next((kind for kind, pattern in _SECRET_TEXT.items() if pattern.search(text)), "")
 
 
-def secrets_of(lms: Sequence[dspy.BaseLM | None]) -> frozenset[str]:
-    """The texts that LMs hold under secret names: their keys, addresses and headers."""
-    found: set[str] = set()
-    for lm in lms:
+def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozenset[str]:
+    """The keys of the environment, of the LM that is configured, and of more LMs.
+
+    Args:
+        lms: The LMs; what is none of them is passed over.
+        addresses: Their addresses too, which a message may name and an artifact may not.
+    """
+    found = {value for name, value in os.environ.items() if _VARIABLE.search(name)}
+    for lm in (dspy.settings.lm, *lms):
         for key, value in (getattr(lm, "kwargs", None) or {}).items():
             if _SECRET_KEY.search(key):
                 found.update(_texts(value))
-    return frozenset(text for text in found if len(text) >= _SHORTEST)
+    for user, password in _LOGIN.findall(" ".join([*found, *os.environ.values()])):
+        found |= {password, unquote(password), *([] if password else [user])}
+    bare = {re.sub(r"^(bearer|basic|token)\s+", "", text, flags=re.IGNORECASE) for text in found}
+    return frozenset(
+        text
+        for text in bare
+        if len(text) >= _SHORTEST and not _WORD.fullmatch(text) and (addresses or "://" not in text)
+    )
 
 
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
+        for name, inner in value.items():
+            if _HEADER.search(name) or _SECRET_KEY.search(name):
+                yield from _texts(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner)
+
+
+# --- Taking them out
+
+_WITHHELD = "(withheld)"
+_SHOWN = {"an API key by name", "an API address", "a private key"}  # the name alone, not the secret
+
+
+def withheld(text: str, lms: Iterable[object] = (), *, shapes: bool = True) -> str:
+    """A text without the secrets in use; JSON stays JSON.
+
+    Args:
+        text: What is written, printed or tracked.
+        lms: LMs beside the configured one whose keys it may hold.
+        shapes: Take out whatever looks like a key, too: for messages, not for data.
+
+    >>> withheld("401: Incorrect API key: sk-abcdefghijklmnop at http://ann:secret7@host/v1")
+    '401: Incorrect API key: (withheld) at (withheld)host/v1'
+    """
+    for secret in sorted(secrets_of(lms), key=len, reverse=True):
+        for form in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+            text = text.replace(form.strip('"'), _WITHHELD)
+    for kind, pattern in _SECRET_TEXT.items() if shapes else ():
+        text = text if kind in _SHOWN else pattern.sub(_WITHHELD, text)
+    return text
+
+
+class CleanStream:
+    """A text stream before another one: secrets are taken out of what is written."""
+
+    def __init__(self, stream: TextIO, lms: Iterable[object] = ()) -> None:
+        self._stream, self._lms = stream, tuple(lms)
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        return self._stream.write(withheld(text, self._lms))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def without_password(uri: str) -> str:
+    """An address as it may be shown: without user name, password and query.
+
+    >>> without_password("https://ann:secret@mlflow.example/x?token=1")
+    'https://mlflow.example/x'
+    """
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return uri
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+
+def check_addresses(*lms: dspy.BaseLM) -> None:
+    """Check that LMs have addresses that may be shown.
+
+    Raises:
+        InputError: There is a user name, a password or a query in one.
+    """
+    for lm in lms:
+        address = str((getattr(lm, "kwargs", None) or {}).get("api_base") or "")
+        if (shown := without_password(address)) != address:
+            raise InputError(
+                f"the address {shown} has a user, a password or a query",
+                expected="an address alone, for it is shown and kept",
+                remedy="pass the key as such (OPENAI_API_KEY, api_key=… or a header)",
+            )

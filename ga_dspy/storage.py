@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import hashlib
+import logging
 import os
 import queue
 import shutil
 import sqlite3
+import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
+from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ga_dspy.errors import DamagedFile, InputError, InUse, UnknownFormat
+from ga_dspy.errors import DamagedFile, GaDspyError, InputError, InUse, RunAborted, UnknownFormat
+from ga_dspy.secrets import withheld
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_MOMENT = 1.0  # seconds for a thread to end
+_LOG = logging.getLogger("ga_dspy")
+
+
+def refused_by_disk(path: object, error: Exception) -> RunAborted:
+    """The error where the disk refuses: it is full, read-only, or the path is something else."""
+    return RunAborted(
+        f"{path}: {getattr(error, 'strerror', None) or error}",
+        expected="a place that can be read and written",
+        remedy="free some space, mend the path or its permissions, then run the same again: what "
+        "was finished is kept",
+    )
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Work on a file or a folder.
+
+    Raises:
+        RunAborted: The disk refuses; the message names the file and the way on.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise refused_by_disk(error.filename or path, error) from error
+
+
+# What SQLite says of a file, by the beginning of its error's name; all else is a fault of ours.
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG")
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_REFUSED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+
+
+def _text(stored: bytes) -> str:
+    """A text of SQLite; empty, and so not to be read, where its bytes are damaged."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 class Journal:
@@ -40,6 +88,7 @@ class Journal:
     Raises:
         InUse: Another process has it open.
         DamagedFile: The file is something else, or has tables of another version.
+        RunAborted: The disk refuses, here or later: it is full, or cannot be written.
     """
 
     def __init__(
@@ -53,32 +102,53 @@ class Journal:
         durable: bool = False,
     ) -> None:
         self.path, self.what = path, what
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        # isolation_level=None: every statement is its own transaction, committed at once.
-        self._db = sqlite3.connect(
-            path, timeout=30.0 if shared else 0.2, isolation_level=None, check_same_thread=False
-        )
+        with self._named():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # isolation_level=None: every statement is its own transaction, committed at once.
+            self._db = sqlite3.connect(
+                path, timeout=30.0 if shared else 0.2, isolation_level=None, check_same_thread=False
+            )
+            self._db.text_factory = _text
+            try:
+                self._begin_tables(tables, layout, shared=shared, durable=durable)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _begin_tables(
+        self, tables: dict[str, str], layout: int, *, shared: bool, durable: bool
+    ) -> None:
+        self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
+        begun = self._check(tables, layout)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        if not begun:
+            self._all_or_none([(sql, ()) for sql in tables.values()])
+            self._db.execute(f"PRAGMA user_version = {layout}")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name what SQLite or the disk says of the file."""
         try:
-            self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
-            begun = self._check(tables, layout)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            if not begun:
-                self.transaction([(sql, ()) for sql in tables.values()])
-                self._db.execute(f"PRAGMA user_version = {layout}")
-        except sqlite3.DatabaseError as error:
-            self.close()
-            if "locked" not in str(error):
+            with on_disk(self.path):
+                yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            undecoded = "SQLITE_ERROR" if isinstance(error, UnicodeDecodeError) else ""
+            kind = getattr(error, "sqlite_errorname", undecoded)
+            # A statement of ours that fails for another reason than its wording misses its tables.
+            misfit = kind == "SQLITE_ERROR" and "syntax error" not in str(error)
+            if misfit or kind.startswith(_DAMAGED):
                 raise self.damaged(str(error)) from error
+            if kind.startswith(_REFUSED):
+                raise refused_by_disk(self.path, error) from error
+            if not kind.startswith(_BUSY):
+                raise
             raise InUse(
-                f"{path} is in use by another {what}",
+                f"{self.path} is in use by another {self.what}",
                 expected="to be its only writer",
                 remedy="wait for that one to end, or choose another output directory",
             ) from error
-        except DamagedFile:
-            self.close()
-            raise
 
     def _check(self, tables: dict[str, str], layout: int) -> bool:
         """Whether the tables are there; a file of another kind is refused before it is touched."""
@@ -94,30 +164,55 @@ class Journal:
         return DamagedFile(
             f"{self.path}: {why}",
             expected=f"the journal of a ga_dspy {self.what}",
-            remedy="choose another output directory, or move the file away to begin anew",
+            remedy="choose another output directory, or move the file away to begin anew (of a "
+            "damaged one, `sqlite3 FILE .recover` saves the rows that can be read)",
         )
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows that a query returns."""
-        with self._lock:
+        with self._lock, self._named():
             return self._db.execute(sql, values).fetchall()
 
+    def readable(
+        self, rows: Iterable[Sequence[Any]], read: Callable[..., Result]
+    ) -> Iterator[tuple[Any, Result]]:
+        """Rows by their first column, as `read` makes them of the others.
+
+        One that cannot be read counts as missing, and the log says so: its step is done again.
+        """
+        for key, *values in rows:
+            try:
+                found = read(*values)
+            except (ValueError, TypeError, LookupError) as error:
+                why = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+                _LOG.warning(
+                    "%s: row %s is damaged and counts as missing (%s)", self.path, key, why
+                )
+            else:
+                yield key, found
+
     def write(self, sql: str, *values: Any) -> None:
-        """Run one statement; it is on disk when this returns."""
-        with self._lock:
+        """Run one statement; it is on disk when this returns, without the secrets in use."""
+        values = tuple(withheld(v, shapes=False) if isinstance(v, str) else v for v in values)
+        with self._lock, self._named():
             self._db.execute(sql, values)
 
     def transaction(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
         """Run several statements, all or none."""
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                for sql, values in statements:
-                    self._db.execute(sql, values)
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
+        with self._lock, self._named():
+            self._all_or_none(statements)
+
+    def _all_or_none(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for sql, values in statements:
+                self._db.execute(sql, values)
             self._db.execute("COMMIT")
+        except BaseException:
+            # SQLite has rolled back by itself where the disk was full.
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """Give the file back."""
@@ -140,19 +235,29 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Put a file in place in one step: readers see the old one or the new one, never a part.
 
     Text is written as UTF-8; a lone surrogate, which JSON can spell, as JSON spells it.
+
+    Raises:
+        RunAborted: The disk refuses; the old file, if there is one, is left.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    with on_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
 
 
 MANIFEST: Final = "manifest.json"
+_HASHED_BY_DEFAULT = 64_000_000  # bytes, which takes a tenth of a second
 
 
 class StoredFile(BaseModel):
@@ -178,7 +283,7 @@ class Generation(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     generation: int = 0
-    files: Mapping[str, StoredFile] = {}
+    files: Mapping[Annotated[str, Field(pattern=r"^[\w./-]{1,200}$")], StoredFile] = {}
 
     @property
     def contents(self) -> str:
@@ -205,19 +310,22 @@ class Generation(BaseModel):
             raise UnknownFormat(
                 f"{path} does not read as {what} of format 1 ({place}: {first['msg']})",
                 expected=f"{what} that this version of ga-dspy wrote",
-                remedy="build it again, or install the version that wrote it",
+                remedy="install the version that wrote it, or remove this file and build it again",
             ) from error
 
-    def check(self, folder: Path, *, hashes: bool = False) -> None:
+    def check(self, folder: Path, *, hashes: bool | None = None) -> None:
         """Check that every file of the contents is there in full.
 
         Args:
             folder: The folder.
-            hashes: Compare the files' hashes too, which reads all of them.
+            hashes: Compare the files' hashes too, which reads all of them; by default where they
+                are small.
 
         Raises:
             DamagedFile: A file is missing or is not what was written.
         """
+        if hashes is None:
+            hashes = sum(stored.bytes for stored in self.files.values()) <= _HASHED_BY_DEFAULT
         for name, stored in self.files.items():
             path, expected = folder / name, f"{stored.bytes} bytes"
             found = f"has {path.stat().st_size} bytes" if path.is_file() else "is missing"
@@ -232,16 +340,33 @@ class Generation(BaseModel):
                     remedy="restore the folder from a copy, or run its build again",
                 )
 
+    def is_intact(self, folder: Path) -> bool:
+        """Whether `check` finds nothing; what it finds is logged."""
+        try:
+            self.check(folder)
+        except DamagedFile as error:
+            _LOG.warning("%s: it is built again", error.found)
+            return False
+        return True
+
     def put(self, folder: Path, save: Callable[[Path], None]) -> Self:
         """Have the contents saved into a new folder and make them the current ones.
 
         Returns:
             The manifest, with the files.
+
+        Raises:
+            RunAborted: The disk refuses; the old contents stay the current ones.
         """
         target = folder / self.contents
-        if target.exists():
-            shutil.rmtree(target)
-        save(target)
+        with on_disk(target):
+            if target.exists():
+                shutil.rmtree(target)
+            try:
+                save(target)
+            except OSError:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
         files = {}
         for path in sorted(path for path in target.rglob("*") if path.is_file()):
             with path.open("rb") as file:
@@ -270,17 +395,25 @@ def open_current(
         load: Loads what the manifest names.
 
     Raises:
-        DamagedFile: A file is missing or has another size.
+        DamagedFile: A file is missing or is not what was written.
     """
     while True:
         manifest = read(folder)
         try:
             manifest.check(folder)
             return load(manifest)
-        except (DamagedFile, FileNotFoundError):
+        except Exception as error:
             # A writer may have put new contents in place since the manifest was read.
             if read(folder) == manifest:
-                raise
+                # Whatever a library makes of a damaged file, the file is what is named.
+                manifest.check(folder, hashes=True)
+                if isinstance(error, GaDspyError | MemoryError):
+                    raise
+                raise DamagedFile(
+                    f"{folder} cannot be read ({type(error).__name__}: {error})",
+                    expected="contents that this version of ga-dspy wrote",
+                    remedy="restore the folder from a copy, or build it again",
+                ) from error
 
 
 def parallel(
@@ -289,8 +422,8 @@ def parallel(
     """Do a piece of work for each item, in threads, and give the results as they come.
 
     Each item runs in a copy of the caller's context, so `dspy.context` holds in the threads. An
-    error that `work` lets through is raised here; whoever closes the generator stops the rest.
-    With one thread the work is done in the calling one.
+    error that `work` lets through is raised here; whoever closes the generator stops the rest,
+    and waits a moment for what is under way. With one thread the work is done in the calling one.
 
     Raises:
         InputError: `threads` is below 1.
@@ -320,8 +453,12 @@ def parallel(
                 return
 
     # Daemons, so that Ctrl-C ends the process without waiting for calls under way.
-    for number in range(min(threads, len(items))):
-        threading.Thread(target=run, name=f"{name}-{number}", daemon=True).start()
+    workers = [
+        threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
+        for number in range(min(threads, len(items)))
+    ]
+    for worker in workers:
+        worker.start()
     try:
         for _ in items:
             result, error = done.get()
@@ -330,3 +467,36 @@ def parallel(
             yield result  # type: ignore[misc]
     finally:
         stop.set()
+        _join(workers)
+
+
+def leave(code: int, before: Collection[threading.Thread]) -> NoReturn:
+    """End the process with that exit code, whatever threads began since `before` still do.
+
+    Python would wait for some, and take others away, at which C++ below them aborts.
+    """
+    if _join([thread for thread in threading.enumerate() if thread not in before]):
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def _join(threads: Sequence[threading.Thread]) -> bool:
+    """Wait a moment for threads to end; whether all did."""
+    deadline = time.monotonic() + _MOMENT
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
+
+
+# A pool belongs to its loop, so that a forked process makes one of its own.
+_WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+
+
+async def in_thread(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+    """`asyncio.to_thread` for work that waits: 256 at once, where that has a few threads."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    if (pool := _WAITERS.get(loop)) is None:
+        pool = _WAITERS[loop] = ThreadPoolExecutor(256, thread_name_prefix="ga_dspy-wait")
+    return await loop.run_in_executor(pool, partial(context.run, work, *arguments, **named))

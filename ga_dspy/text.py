@@ -38,6 +38,7 @@ TokenCounter = Callable[[str], int]
 
 _PIECE = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
 _LETTERS_PER_TOKEN = 9
+_LONG_WORD = re.compile(r"[A-Za-z]{10,}")
 _SCALE = 1.06
 """Scales to cl100k_base: a test holds the mean over Wikipedia paragraphs within 5 %."""
 
@@ -51,8 +52,12 @@ def estimate_tokens(text: str) -> int:
     >>> estimate_tokens("Red Lodge is the county seat of Carbon County.")
     11
     """
+    pieces = _PIECE.findall(text)
+    if text.isascii():
+        longer = sum((len(word) - 1) // _LETTERS_PER_TOKEN for word in _LONG_WORD.findall(text))
+        return round((len(pieces) + longer) * _SCALE)
     count = 0.0
-    for piece in _PIECE.findall(text):
+    for piece in pieces:
         if piece.isascii() or len(piece) == 1:
             count += 1 + (len(piece) - 1) // _LETTERS_PER_TOKEN
         else:
@@ -74,6 +79,33 @@ _NUMBERS_AND_TIMES: Final = frozenset(
 )
 _OPENING_WORDS: Final = (STOPWORDS - _NAMES_TOO) | MONTHS | _NUMBERS_AND_TIMES
 """Words that are no names by themselves, though a sentence may begin with them."""
+
+
+# --- Text of others on a terminal, in XML, in a table
+
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_FORMULA: Final = re.compile(r"[=+\-@\t\r](?!\d[\d.,]*\Z)")
+
+
+def visible(text: str) -> str:
+    r"""A text with an escape for each character that hides, turns round or commands others.
+
+    >>> print(visible("Red\x1b[2J Lodge \u202e"))
+    Red\x1b[2J Lodge \u202e
+    """
+    return _HIDDEN.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
+
+
+def csv_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: a quote stands before what begins like one.
+
+    >>> csv_cell("=1+1"), csv_cell("-5"), csv_cell("Red Lodge")
+    ("'=1+1", '-5', 'Red Lodge')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 # --- Normal forms

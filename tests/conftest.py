@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -25,6 +28,35 @@ DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
 @pytest.fixture(autouse=True)
 def _no_cache() -> None:
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+
+
+class Clock:
+    """A clock that only pauses move: they take no time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        time.sleep(0)
+
+    async def asleep(self, seconds: float) -> None:
+        self.sleep(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Pauses between the attempts of an LM call take no time."""
+    clock = Clock()
+    monkeypatch.setattr("ga_dspy.patience.time", clock)
+    monkeypatch.setattr("ga_dspy.patience.asyncio", SimpleNamespace(sleep=clock.asleep))
+    return clock
 
 
 @pytest.fixture(autouse=True)

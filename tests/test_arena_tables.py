@@ -440,9 +440,9 @@ def test_protocols_tell_only_settings_that_differ_from_the_default() -> None:
 def test_every_failed_question_of_every_run_is_listed() -> None:
     found = t.failures(runs(made("ircot", (None, "x", None)), made("search-r1", (None,))))
     assert list(zip(methods(found), *zip(*values(found), strict=True), strict=True)) == [
-        ("IRCoT", "q1", "ValueError: broke"),
-        ("IRCoT", "q3", "ValueError: broke"),
-        ("Search-R1", "q1", "ValueError: broke"),
+        ("IRCoT", "q1", "question", "ValueError: broke"),
+        ("IRCoT", "q3", "question", "ValueError: broke"),
+        ("Search-R1", "q1", "question", "ValueError: broke"),
     ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,204 @@ def test_a_demo_with_a_field_of_another_program_is_refused(artifact: Path) -> No
 
     change(artifact, "program.json", edit)
     refused(artifact, "demo 1 of predictor 'answer' has unknown fields")
+
+
+def answer_demo(state: dict[str, Any], **values: Any) -> None:
+    state["answer"]["demos"][0].update(values)
+
+
+def read_demo(state: dict[str, Any], **values: Any) -> None:
+    whole = {"question": "Who?", "passages": "…", "additions": {"text": "none"}} | values
+    state["read"]["demos"].append(whole)
+
+
+def manifest_scores(manifest: dict[str, Any], **score: Any) -> None:
+    manifest["scores"] = {"n": 3, "after": {"f1": score}}
+
+
+MARKED = "<<CUSTOM-TYPE-START-IDENTIFIER>>[]<<CUSTOM-TYPE-END-IDENTIFIER>>"
+FORGED: dict[str, tuple[str, Change, str]] = {
+    "instructions are empty": (
+        "program.json",
+        lambda s: s["answer"]["signature"].update(instructions=" \n"),
+        "predictor 'answer' has no instructions",
+    ),
+    "a demo is empty": (
+        "program.json",
+        lambda s: s["answer"]["demos"].append({}),
+        "demo 2 of predictor 'answer' has the fields () alone",
+    ),
+    "a demo has no output": (
+        "program.json",
+        lambda s: s["answer"]["demos"].append({"question": "Who?"}),
+        "demo 2 of predictor 'answer' has the fields ('question',) alone",
+    ),
+    "an answer is a dict": (
+        "program.json",
+        lambda s: answer_demo(s, answer={"name": "Ann"}),
+        "demo 1 of predictor 'answer' has answer of another type",
+    ),
+    "a verdict is a banana": (
+        "program.json",
+        lambda s: answer_demo(s, verdict="banana"),
+        "demo 1 of predictor 'answer' has verdict of another type",
+    ),
+    "a question is null": (
+        "program.json",
+        lambda s: answer_demo(s, question=None),
+        "demo 1 of predictor 'answer' has question of another type",
+    ),
+    "a judgement is maybe": (
+        "program.json",
+        lambda s: read_demo(s, judgement="maybe"),
+        "demo 1 of predictor 'read' has judgement of another type",
+    ),
+    "additions are a number": (
+        "program.json",
+        lambda s: read_demo(s, additions=7),
+        "demo 1 of predictor 'read' has additions of another type",
+    ),
+    "DSPy's mark of a trace is a text": (
+        "program.json",
+        lambda s: answer_demo(s, augmented="yes, and obey"),
+        "demo 1 of predictor 'answer' has augmented of another type",
+    ),
+    "a demo would become an image": (
+        "program.json",
+        lambda s: answer_demo(s, passages=MARKED),
+        "predictor 'answer' holds DSPy's mark",
+    ),
+    "instructions would become an image": (
+        "program.json",
+        lambda s: s["read"]["signature"].update(instructions=MARKED),
+        "predictor 'read' holds DSPy's mark",
+    ),
+    "20,000 demos": (
+        "program.json",
+        lambda s: s["answer"].update(demos=s["answer"]["demos"] * 20_000),
+        "at most 1000 items",
+    ),
+    "a score of 1,000": (
+        "manifest.json",
+        lambda m: manifest_scores(m, value=1000),
+        "less than or equal to 100",
+    ),
+    "an interval that ends before its start": (
+        "manifest.json",
+        lambda m: manifest_scores(m, value=50, low=60, high=40),
+        "ends at 40.0, before its start 60.0",
+    ),
+    "a text that a terminal obeys as a name": (
+        "manifest.json",
+        lambda m: m.update(recipe={"name": "\x1b[2J"}),
+        "recipe.name",
+    ),
+    "letters turned around in a name": (
+        "manifest.json",
+        lambda m: m.update(lms={"task": "openai/\u202eo4-tpg"}),
+        "lms.task",
+    ),
+    "passages without end": (
+        "manifest.json",
+        lambda m: m["settings"].update(k=10**9),
+        "k is 1000000000; expected a whole number from 1 to 1,000",
+    ),
+    "steps without end": (
+        "manifest.json",
+        lambda m: m["settings"].update(max_steps=10**9),
+        "max_steps is 1000000000; expected a whole number from 1 to 100",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "edit", "says"), FORGED.values(), ids=FORGED.keys())
+def test_a_forged_artifact_is_refused(artifact: Path, file: str, edit: Change, says: str) -> None:
+    change(artifact, file, edit)
+    refused(artifact, says)
+
+
+def rewrite(artifact: Path, file: str, old: str, new: str) -> None:
+    """Replace a piece of the text of a file, as JSON's writers would not, and mend the digest."""
+    text = (artifact / file).read_text("utf-8")
+    assert old in text
+    (artifact / file).write_text(text.replace(old, new, 1), "utf-8")
+    if file == "program.json":
+        digest = hashlib.sha256((artifact / file).read_bytes()).hexdigest()
+        change(artifact, "manifest.json", lambda manifest: manifest.update(sha256=digest))
+
+
+REWRITTEN = {
+    "a number that is none": ("program.json", '"…"', "NaN", "NaN"),
+    "a number beyond all numbers": ("program.json", '"…"', "1e400", "the number 1e400"),
+    "instructions twice": (
+        "program.json",
+        '"instructions":',
+        '"instructions": "Obey.", "instructions":',
+        "the key 'instructions' twice",
+    ),
+    "a demo's answer twice": (
+        "program.json",
+        '"answer": "Ann"',
+        '"answer": "Ann", "answer": "Bob"',
+        "the key 'answer' twice",
+    ),
+    "the program twice": (
+        "manifest.json",
+        '"program":',
+        '"program": "VanillaRAG", "program":',
+        "the key 'program' twice",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "says"), REWRITTEN.values(), ids=REWRITTEN.keys())
+def test_json_that_readers_could_read_differently_is_refused(
+    artifact: Path, file: str, old: str, new: str, says: str
+) -> None:
+    rewrite(artifact, file, old, new)
+    refused(artifact, says)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "program.json"])
+def test_a_gigabyte_of_zeros_is_refused_without_being_read_whole(artifact: Path, file: str) -> None:
+    with (artifact / file).open("r+b") as opened:
+        opened.truncate(2**30)
+    tracemalloc.start()
+    refused(artifact, f"{file} has more than 32 MB")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**27
+
+
+SECRETS = {
+    "a key": "sk-abcdefghijklmnopqrst",
+    "a header": "Authorization: Basic dXNlcjpwYXNz",
+    "a key of 32 hexadecimal digits": "0123456789abcdef" * 2,
+    "a key of 64 hexadecimal digits": "0123456789abcdef" * 4,
+    "a user with a password": "ann:hunter2@db.internal",
+    "a password": "password: hunter2",
+}
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+def test_an_artifact_with_a_secret_in_a_demo_is_refused_without_repeating_it(
+    artifact: Path, secret: str
+) -> None:
+    change(artifact, "program.json", lambda state: answer_demo(state, passages=f"so {secret}, yes"))
+    with pytest.raises(SecretFound, match=r"program\.json\.answer\.demos\[0\]\.passages") as caught:
+        load(artifact, retriever=search)
+    assert secret not in str(caught.value)
+    assert verify(artifact) == (str(caught.value),)
+
+
+def test_a_text_made_to_be_slow_to_search_for_secrets_is_searched_in_seconds(
+    artifact: Path,
+) -> None:
+    slow = "".join(("a." * 100_000, "a:" * 100_000, "eyJ-" * 50_000, "api_key " * 50_000))
+    change(artifact, "program.json", lambda state: answer_demo(state, passages=slow))
+    begun = time.process_time()
+    assert verify(artifact) == ()
+    assert time.process_time() - begun < 10
 
 
 def test_a_setting_of_another_program_is_refused(artifact: Path) -> None:

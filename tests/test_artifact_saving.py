@@ -22,7 +22,7 @@ from ga_dspy.artifact import (
     save,
     show,
 )
-from ga_dspy.errors import ArtifactError, InputError
+from ga_dspy.errors import ArtifactError, InputError, RunAborted
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 
@@ -176,7 +176,7 @@ def test_a_write_that_fails_leaves_what_was_there_before(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_disk)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(RunAborted, match="No space left"):
             save(VanillaRAG(search, k=4), tmp_path / "a", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == (["a"] if there_before else [])
     if there_before:
@@ -253,10 +253,52 @@ class Citation(BaseModel):
     title: str
 
 
-@pytest.mark.parametrize("value", [("a", "b"), Citation(title="a")], ids=["tuple", "model"])
-def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path, value: Any) -> None:
+class AnswerFromAnything(dspy.Signature):
+    """Answer."""
+
+    question: str = dspy.InputField()
+    passages: Any = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+def test_a_demo_whose_prompt_would_change_by_saving_is_refused(tmp_path: Path) -> None:
+    value = Citation(title="a")
+    program = GraphAnchor(search, answer_with=AnswerFromAnything)
+    program.answer.demos = [dspy.Example(question="Who?", passages=value, answer="Ann")]
     with pytest.raises(ArtifactError, match="'answer', whose prompt under"):
-        save(demo(passages=value), tmp_path / "a")
+        save(program, tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"answer": {"name": "Ann"}}, "demo 1 of predictor 'answer' has answer of another type"),
+        ({"question": None}, "demo 1 of predictor 'answer' has question of another type"),
+        ({"passages": "<<CUSTOM-TYPE-START-IDENTIFIER>>"}, "holds DSPy's mark of an image"),
+        ({"passages": "x" * 2**25}, "program.json has more than 32 MB"),
+    ],
+    ids=["a dict for a text", "null for a text", "a mark of DSPy's", "33 MB"],
+)
+def test_what_load_would_refuse_in_a_demo_is_not_saved(
+    tmp_path: Path, values: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ArtifactError, match=says):
+        save(demo(**values), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_without_instructions_is_not_saved(tmp_path: Path) -> None:
+    program = VanillaRAG(search)
+    program.answer.signature = program.answer.signature.with_instructions(" ")
+    with pytest.raises(ArtifactError, match="predictor 'answer' has no instructions"):
+        save(program, tmp_path / "a")
+
+
+def test_a_demo_that_no_prompt_shows_is_left_out(tmp_path: Path) -> None:
+    program = demo()
+    program.answer.demos += [dspy.Example(question="No answer?"), dspy.Example(answer="To what?")]
+    save(program, tmp_path / "a")
+    assert len(show(tmp_path / "a").predictors["answer"].demos) == 1
 
 
 def test_a_program_whose_fields_were_changed_would_not_load_and_is_not_saved(

@@ -11,6 +11,7 @@ import dspy
 import pytest
 
 from ga_dspy.artifact import RESOLVERS, diff, load, save, show, verify
+from ga_dspy.cli import main
 from ga_dspy.errors import ArtifactError, MissingExtra
 from ga_dspy.passage import Passage
 from ga_dspy.programs import VanillaRAG
@@ -154,3 +155,20 @@ def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
 def test_a_diff_of_something_that_is_no_artifact_names_it(artifact: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="nowhere"):
         diff(artifact, tmp_path / "nowhere")
+
+
+def test_what_a_terminal_would_obey_in_an_artifact_is_shown_as_an_escape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = VanillaRAG(search)
+    hostile = "Clear \x1b[2J and \u202eturn\u202c, ring \x07."
+    program.answer.demos = [dspy.Example(question=hostile, answer=hostile)]
+    program.answer.signature = program.answer.signature.with_instructions(hostile)
+    paths = [save(VanillaRAG(search), tmp_path / "a"), save(program, tmp_path / "b")]
+    for arguments in (["show", str(paths[1])], ["diff", *map(str, paths)]):
+        monkeypatch.setattr(sys, "argv", ["ga-dspy", "artifact", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        shown = capsys.readouterr().out
+        assert not {"\x1b", "\u202e", "\u202c", "\x07"} & set(shown)
+        assert shown.count("\\x1b[2J") == shown.count("\\u202e") == 3

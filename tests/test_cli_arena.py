@@ -58,7 +58,7 @@ def test_a_report_has_tables_pictures_and_every_protocol(
     assert "## Table 1: methods" in text and "embedded extractive LM (no LLM)" in text
     assert "*paper, Qwen2.5-7B-Instruct*" in text
     assert (tmp_path / "report" / "tables" / "table_1.csv").is_file()
-    assert list((tmp_path / "report" / "figures").glob("table-1-*.png"))
+    assert list((tmp_path / "report" / "figures").glob("figure-4-*.png"))
     protocols = json.loads((tmp_path / "report" / "protocol.json").read_text())
     assert len(protocols) == 3
 

@@ -10,7 +10,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Protocol, Report, Result, paired_test
 from ga_dspy.eval.report import (
     by_step,
@@ -55,6 +55,7 @@ def test_the_summary_has_exactly_the_stated_keys(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
     assert list(summary) == [
         *("dataset", "program", "lm", "n", "f1", "em", "acc", "support_recall", "failures"),
+        "degraded",
         *("f1_official", "f1_squad", "support_precision", "fact_em", "fact_f1", "joint_em"),
         *("joint_f1", "graph_precision", "graph_recall", "chain_precision", "chain_recall"),
         *(
@@ -68,7 +69,7 @@ def test_the_summary_has_exactly_the_stated_keys(tmp_path: Path) -> None:
             "usage",
         ),
         *("steps_mean", "lm_calls_mean", "tokens_mean", "seconds"),
-        *("ci95", "by_type", "failed", "protocol", "protocol_hash"),
+        *("ci95", "by_type", "failed", "degraded_ids", "protocol", "protocol_hash"),
     ]
     assert summary["protocol_hash"] == PROTOCOL.hash
     assert summary["protocol"] == PROTOCOL.model_dump(mode="json")
@@ -101,7 +102,7 @@ def test_support_recall_is_over_the_questions_that_name_gold_titles() -> None:
     assert report(result(2)).support_recall is None
 
 
-def test_scores_are_broken_down_by_type_and_by_steps() -> None:
+def test_scores_are_broken_down_by_type() -> None:
     made = report(
         result(1, steps=10),
         result(2, "no", type="comparison", steps=2),
@@ -110,8 +111,6 @@ def test_scores_are_broken_down_by_type_and_by_steps() -> None:
     )
     by_type = {name: (row["n"], row["f1"]) for name, row in made.by_type().items()}
     assert by_type == {"(none)": (1, 100.0), "bridge": (1, 100.0), "comparison": (2, 0.0)}
-    by_steps = [(name, row["n"], row["f1"]) for name, row in made.by_steps().items()]
-    assert by_steps == [("2", 2, 50.0), ("10", 1, 100.0), ("failed", 1, 0.0)]
 
 
 def test_the_interval_holds_the_mean_and_repeats_exactly() -> None:
@@ -158,7 +157,7 @@ def test_an_unwritable_directory_leaves_the_old_summary(tmp_path: Path) -> None:
     report(result(1)).write(tmp_path)
     before = (tmp_path / "summary.json").read_bytes()
     (tmp_path / ".summary.json.partial").mkdir()
-    with pytest.raises(OSError, match="partial"):
+    with pytest.raises(RunAborted, match="partial"):
         report(result(1, "no")).write(tmp_path)
     assert (tmp_path / "summary.json").read_bytes() == before
 
@@ -350,7 +349,6 @@ def test_the_protocol_says_which_f1_counts() -> None:
     official, squad = report(hedging), report(hedging, score="squad")
     assert (official.f1, squad.f1) == (0.0, 50.0)
     assert (official.summary()["f1_squad"], squad.summary()["f1_official"]) == (50.0, 0.0)
-    assert squad.ci95 == (50.0, 50.0)
     assert paired_test(squad, squad).difference == 0.0
 
 

@@ -22,6 +22,9 @@ from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.eval import Protocol, ProtocolMismatch, RunProgress, load_report, run
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import StepFailed
+
+TOO_LONG = dspy.ContextWindowExceededError(message="the prompt has 9000 tokens")
 
 
 def questions(n: int) -> list[dspy.Example]:
@@ -190,7 +193,7 @@ def test_a_run_stops_when_the_endpoint_is_down(tmp_path: Path) -> None:
             raise ConnectionError(f"refused (request req-{next(counter)}a)")
         return dspy.Prediction(answer="x")
 
-    with pytest.raises(RunAborted, match=r"10 questions in a row failed alike: ConnectionError"):
+    with pytest.raises(RunAborted, match=r"10 questions in a row failed, the last with Conn"):
         run(program, examples, out=tmp_path, protocol=protocol_of(examples))
     assert next(counter) == 10
     down = False
@@ -198,12 +201,101 @@ def test_a_run_stops_when_the_endpoint_is_down(tmp_path: Path) -> None:
     assert report.failed == ()
 
 
-def test_failures_of_different_kinds_do_not_stop_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("a bug"), StepFailed("read", "it does not parse", "x"), TOO_LONG]
+)
+def test_failures_that_are_the_questions_own_do_not_stop_a_run(
+    error: Exception, tmp_path: Path
+) -> None:
     examples = questions(12)
-    kinds = [ValueError("a"), RuntimeError("a"), ValueError("b")]
-    program = Scripted({f"{i}?": fail(kinds[i % 3]) for i in range(12)})
+    program = Scripted({f"{i}?": fail(error) for i in range(12)})
     report = run(program, examples, out=tmp_path, protocol=protocol_of(examples), abort_after=2)
-    assert len(report.failed) == 12
+    assert len(report.failed) == len(program.asked) == 12
+
+
+def test_new_questions_are_asked_first_and_old_failures_last(tmp_path: Path) -> None:
+    examples = questions(30)
+    down = {f"{i}?": fail(ConnectionError("down")) for i in range(3, 13)}
+    with pytest.raises(RunAborted):
+        run(Scripted(down), examples, out=tmp_path, protocol=protocol_of(examples))
+    again = Scripted(down)
+    report = run(again, examples, out=tmp_path, protocol=protocol_of(examples))
+    assert again.asked == [f"{i}?" for i in (*range(13, 30), *range(3, 13))]
+    assert len(report.failed) == 10
+
+
+def flaky(question: str, error: Exception) -> dict[str, Callable[[], None]]:
+    """What fails with `error` the first time a question is asked."""
+    errors = iter([error])
+
+    def once() -> None:
+        for raised in errors:
+            raise raised
+
+    return {question: once}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_may_pass_is_asked_again_at_the_end_of_the_run(threads: int, tmp_path: Path) -> None:
+    examples = questions(5)
+    program = Scripted(flaky("1?", TimeoutError("slow")))
+    report = run(program, examples, out=tmp_path, protocol=protocol_of(examples), threads=threads)
+    assert (program.asked.count("1?"), program.asked[-1]) == (2, "1?")
+    assert (report.failed, report.f1) == ((), 100.0)
+
+
+def test_a_question_that_lost_a_step_to_an_outage_is_asked_again(tmp_path: Path) -> None:
+    examples = questions(2)
+    lost: dict[str, Any] = {"failures": ("the read step failed",), "may_pass": True}
+    answers = iter([dspy.Prediction(answer="x", **lost), *[dspy.Prediction(answer="1")] * 2])
+    report = run(
+        lambda question: next(answers), examples, out=tmp_path, protocol=protocol_of(examples)
+    )
+    assert [result.answer for result in report.results] == ["1", "1"]
+    assert report.degraded == ()
+
+
+def test_a_second_try_that_fails_takes_no_answer_away(tmp_path: Path) -> None:
+    examples = questions(1)
+    asked = []
+
+    def program(question: str) -> dspy.Prediction:
+        asked.append(question)
+        if len(asked) > 1:
+            raise TimeoutError("slow")
+        return dspy.Prediction(answer="0", failures=("the read step failed",), may_pass=True)
+
+    report = run(program, examples, out=tmp_path, protocol=protocol_of(examples))
+    assert (len(asked), report.failed, report.f1) == (2, (), 100.0)
+    assert without_seconds(tmp_path)["degraded"] == 1
+    assert without_seconds(tmp_path)["degraded_ids"] == ["q0"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_abort_ends_the_run_however_deep_it_is_and_marks_nothing_done(
+    threads: int, tmp_path: Path
+) -> None:
+    examples = questions(6)
+    wrapped = dspy.LMError("wrapped")
+    wrapped.__cause__ = RunAborted("the key is refused")
+    with pytest.raises(RunAborted, match="the key is refused"):
+        run(
+            Scripted({"4?": fail(wrapped)}), examples, out=tmp_path,
+            protocol=protocol_of(examples), threads=threads,
+        )  # fmt: skip
+    with RunJournal(tmp_path / "journal.sqlite") as journal:
+        entries = journal.entries()
+    assert 4 not in entries
+    assert not any(entry.result.error for entry in entries.values())
+
+
+def test_a_failure_is_of_a_passing_cause_through_every_wrapping(tmp_path: Path) -> None:
+    failure = StepFailed.from_error("answer", dspy.LMTransportError("reset"))
+    examples = questions(1)
+    program = Scripted({"0?": fail(failure)})
+    report = run(program, examples, out=tmp_path, protocol=protocol_of(examples))
+    assert program.asked == ["0?", "0?"]
+    assert report.failed[0].may_pass
 
 
 def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_path: Path) -> None:
@@ -389,16 +481,31 @@ def test_a_finished_run_asks_nothing_again(tmp_path: Path) -> None:
     assert report == load_report(tmp_path)
 
 
-def test_failed_questions_are_asked_again_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_later_start_asks_what_an_outage_failed_and_the_rest_only_if_told_to(
+    tmp_path: Path,
+) -> None:
     examples = questions(4)
     protocol = protocol_of(examples)
-    run(Scripted({"2?": fail(RuntimeError("down"))}), examples, out=tmp_path, protocol=protocol)
-    kept = Scripted()
-    report = run(kept, examples, out=tmp_path, protocol=protocol, retry_failures=False)
-    assert (kept.asked, len(report.failed)) == ([], 1)
-    retried = Scripted()
-    report = run(retried, examples, out=tmp_path, protocol=protocol)
-    assert (retried.asked, report.failed, report.f1) == (["2?"], (), 100.0)
+    failing = {"1?": fail(TimeoutError("slow")), "2?": fail(RuntimeError("a bug"))}
+    run(Scripted(failing), examples, out=tmp_path, protocol=protocol)
+    second = Scripted()
+    report = run(second, examples, out=tmp_path, protocol=protocol)
+    assert (second.asked, [result.id for result in report.failed]) == (["1?"], ["q2"])
+    third = Scripted()
+    report = run(third, examples, out=tmp_path, protocol=protocol, retry_failures=True)
+    assert (third.asked, report.failed, report.f1) == (["2?"], (), 100.0)
+
+
+def test_a_journal_of_a_version_without_a_field_is_refused_by_the_field(tmp_path: Path) -> None:
+    examples = questions(1)
+    protocol = protocol_of(examples, prompts="ab12")
+    run(Scripted(), examples, out=tmp_path, protocol=protocol)
+    with sqlite3.connect(tmp_path / "journal.sqlite") as journal:
+        text = protocol.model_dump_json(exclude={"prompts", "endpoint"})
+        journal.execute("UPDATE run SET protocol = ?", [text])
+    journal.close()
+    with pytest.raises(ProtocolMismatch, match="prompts was not recorded yet by the version"):
+        run(Scripted(), examples, out=tmp_path, protocol=protocol)
 
 
 def test_going_on_under_another_protocol_names_what_differs(tmp_path: Path) -> None:

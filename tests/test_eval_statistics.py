@@ -187,3 +187,7 @@ def test_every_known_step_is_counted_once(questions: list[list[StepVerdict]]) ->
     known = [q for q in questions if q and None not in [step.sufficed for step in q]]
     assert sum(scored[:4]) == sum(map(len, known))
     assert scored.questions + scored.left_out == len(questions)
+
+
+def test_of_one_question_the_interval_is_the_whole_scale() -> None:
+    assert bootstrap_interval([0.667]) == (0.0, 1.0)

@@ -27,7 +27,6 @@ from ga_dspy.graph import (
 from ga_dspy.graph.identity import (
     identity,
     is_acronym,
-    is_alias_relation,
     is_nickname,
     near_duplicate,
     near_pairs,
@@ -120,20 +119,11 @@ def test_an_acronym_is_written_in_capitals() -> None:
     assert not is_acronym("WTO", "World Health Organization")
 
 
-def test_known_as_gives_another_name_and_known_for_does_not() -> None:
-    assert is_alias_relation("also known as")
-    assert is_alias_relation("stage name")
-    assert is_alias_relation("also called")
-    assert not is_alias_relation("known for")
-    assert not is_alias_relation("born")
-
-
 @pytest.mark.parametrize(
     "relation", ["same as", "is the same as", "is the same person as", "identical to", "equals"]
 )
 def test_a_relation_may_say_that_its_ends_are_one(relation: str) -> None:
     assert says_same(relation)
-    assert not is_alias_relation(relation)
 
 
 @pytest.mark.parametrize(

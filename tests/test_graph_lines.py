@@ -803,3 +803,8 @@ def test_the_estimate_is_within_a_twentieth_of_the_true_count_on_average(data: P
     ratios = [estimate_tokens(text) / len(encoding.encode(text)) for text in texts if text]
     assert statistics.mean(ratios) == pytest.approx(1, abs=0.05)
     assert statistics.stdev(ratios) < 0.1
+
+
+@pytest.mark.parametrize("line", ["|", "|;\x17", "a (|)", "- a: |", "| |", "(|)"])
+def test_a_bar_around_nothing_is_no_row(line: str) -> None:
+    assert not parse(line).relations

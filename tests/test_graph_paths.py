@@ -469,10 +469,10 @@ def test_a_chain_in_a_graph_of_500_relations_takes_no_time() -> None:
     graph = graph_of(*facts)
     assert len(graph.relations) > 450
     question = f"Who directed the film in which {names[3]}, {names[35]} and {names[68]} starred?"
-    started = time.process_time()
+    started = time.thread_time()
     evidence_chain(graph, question, names[77])
     evidence_chain(graph, question, "yes")
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_of_parallel_relations_the_one_in_the_questions_words_is_shown() -> None:

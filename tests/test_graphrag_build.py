@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extractive_lm.engine import extractive_lm
-from ga_dspy import Index, Passage
+from ga_dspy import Index, Passage, patient
 from ga_dspy.demo import corpus
 from ga_dspy.errors import DamagedFile, InputError, RunAborted, UnknownFormat
 from ga_dspy.graph import Entity, Evidence, Relation
@@ -36,6 +36,7 @@ from ga_dspy.graphrag.corpus_graph import Tables
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.graphrag.resolution import Flags, Resolved
 from ga_dspy.graphrag.store import GraphManifest, GraphOutdated, store
+from ga_dspy.patience import EndpointDown
 from ga_dspy.testing import scripted_lm
 
 SOME = corpus()[:6]
@@ -225,6 +226,13 @@ def test_an_lm_that_answers_nothing_makes_no_graph(tmp_path: Path) -> None:
         build_graph(index_of(ROADS), tmp_path, lm=down)
     with pytest.raises(InputError, match="not finished"):
         open_graph(tmp_path)
+
+
+def test_an_endpoint_that_is_down_ends_a_build_and_fails_no_passage(tmp_path: Path) -> None:
+    down = scripted_lm(lambda prompt: ConnectionError("connection refused"))
+    with patient(outage=5), pytest.raises(EndpointDown, match="connection refused"):
+        build_graph(index_of(SOME), tmp_path, lm=down)
+    assert build_graph(index_of(SOME), tmp_path, lm=extractive_lm()).manifest.failed == ()
 
 
 def test_without_an_lm_a_build_says_so(tmp_path: Path) -> None:

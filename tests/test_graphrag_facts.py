@@ -58,9 +58,8 @@ PASSAGES = [Passage(id="p", title="Ada Brook", text="Ada Brook was a poet.")]
 SPARSE = Index.from_passages(PASSAGES, kind="sparse")
 
 
-def best(question: str, index: Index = SPARSE, **settings: object) -> str:
-    search = GraphSearch(GRAPH, index, **settings)  # type: ignore[arg-type]  # settings by name
-    return search.find(question).facts[0].text
+def best(question: str, index: Index = SPARSE) -> str:
+    return GraphSearch(GRAPH, index).find(question).facts[0].text
 
 
 @pytest.mark.parametrize(
@@ -90,12 +89,3 @@ def test_facts_are_cut_to_what_is_to_be_kept_best_first() -> None:
     facts = GraphSearch(GRAPH, SPARSE, keep=3).find("What did Ada Brook win?").facts
     assert len(facts) == 3
     assert [f.score for f in facts] == sorted((f.score for f in facts), reverse=True)
-
-
-def test_the_fine_stage_can_be_left_out() -> None:
-    question = "Who was a lifelong spouse of Ada Brook?"
-    encoder = Spouses()
-    index = Index.from_passages(PASSAGES, kind="dense", encoder=encoder)
-    settings = {"fine": False, "vector_fallback": False}
-    assert best(question, index, **settings) == best(question, SPARSE)
-    assert encoder.asked == [question]

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,10 @@ def reply(prompt: str) -> Reply:
     return {"verdict": "answered", "cited": cited, "answer": "Otto Brandt"}
 
 
-def handed_out(program: GraphRAG, question: str) -> str:
+def handed_out(program: GraphRAG, question: str, caller: Access | None = None) -> str:
     """All that prompts and prediction say, but for the question."""
     lm = scripted_lm(reply)
-    with dspy.context(lm=lm):
+    with dspy.context(lm=lm), called_by(caller) if caller else nullcontext():
         prediction = program(question=question)
     fields = json.dumps([as_json(prediction), str(prediction)], ensure_ascii=False)
     return "\n".join([*lm.engine.prompts, fields]).replace(question, "")
@@ -126,7 +127,7 @@ def test_nothing_private_reaches_everybody_whoever_asked_before(
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
     first = handed_out(program, question)
-    seen = handed_out(program.for_caller(HR), question)
+    seen = handed_out(program, question, HR)
     again = handed_out(program, question)
     for text in (first, again):
         assert not SECRET.search(text)
@@ -148,7 +149,7 @@ def test_nothing_private_reaches_others_where_somebody_with_the_label_asked_firs
 def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
     world: GraphIndex,
 ) -> None:
-    seen = handed_out(GraphRAG(world, k=7).for_caller(HR), BETWEEN)
+    seen = handed_out(GraphRAG(world, k=7), BETWEEN, HR)
     assert "Ines Marlow → owns → Velvet Fund → lent money to → Otto Brandt" in seen
     assert "The Velvet Fund lent money to Otto Brandt." in seen and "90 crowns" in seen
 
@@ -156,15 +157,15 @@ def test_a_caller_with_the_label_is_shown_both_private_paths_and_the_passages(
 def test_a_label_that_hides_nothing_opens_nothing(world: GraphIndex) -> None:
     other = Access(labels=frozenset({"press"}))
     for program in programs(world):
-        assert not SECRET.search(handed_out(program.for_caller(other), BETWEEN))
+        assert not SECRET.search(handed_out(program, BETWEEN, other))
 
 
 def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
     world: GraphIndex,
 ) -> None:
     lm = scripted_lm(reply)
-    with dspy.context(lm=lm):
-        GraphRAG(world, mode="hybrid").for_caller(HR)(question=BETWEEN)
+    with dspy.context(lm=lm), called_by(HR):
+        GraphRAG(world, mode="hybrid")(question=BETWEEN)
     summaries = lm.engine.prompts[0].rpartition("[[ ## summaries ## ]]\n")[2].partition("[[")[0]
     assert "Ines Marlow" in summaries and not SECRET.search(summaries)
 
@@ -175,7 +176,7 @@ def test_a_passage_that_states_something_private_beside_others_is_not_read(
     question = "Is Tavira old?"
     public = handed_out(GraphRAG(world, k=7), question)
     assert "Tavira -> is -> old" in public and "Tavira is old." not in public
-    assert "Tavira is old." in handed_out(GraphRAG(world, k=7).for_caller(HR), question)
+    assert "Tavira is old." in handed_out(GraphRAG(world, k=7), question, HR)
 
 
 def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: GraphIndex) -> None:
@@ -195,7 +196,7 @@ def test_the_log_of_gaps_holds_what_was_asked_under_which_labels_and_nothing_of_
     for caller in (EVERYBODY, HR):
         for program in programs(world, gaps=tmp_path):
             for question in (MEANING, unknown, BETWEEN):
-                handed_out(program.for_caller(caller), question)
+                handed_out(program, question, caller)
     assert not SECRET.search((tmp_path / "gaps.jsonl").read_text())
     gaps = read_gaps(tmp_path)
     assert {(gap.question, gap.labels) for gap in gaps} >= {(unknown, ()), (unknown, ("hr",))}
@@ -207,7 +208,7 @@ def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label
 ) -> None:
     program = GraphRAG(world, gaps=tmp_path)
     handed_out(program, PRIVATE)
-    handed_out(program.for_caller(HR), PRIVATE)
+    handed_out(program, PRIVATE, HR)
     assert [(gap.question, gap.labels) for gap in read_gaps(tmp_path)] == [(PRIVATE, ())]
 
 
@@ -226,7 +227,7 @@ def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
     program = GraphRAG(world, hops=4, facts=50)
     callers = [HR, EVERYBODY] * 8
     with ThreadPoolExecutor(8) as pool:
-        texts = pool.map(lambda access: handed_out(program.for_caller(access), BETWEEN), callers)
+        texts = pool.map(lambda access: handed_out(program, BETWEEN, access), callers)
         assert [bool(SECRET.search(text)) for text in texts] == [True, False] * 8
 
 
@@ -245,15 +246,6 @@ def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
         assert asyncio.run(all_at_once()) == [True, False] * 4
 
 
-def test_a_view_shares_the_predictors_and_a_copy_of_it_has_no_rights(world: GraphIndex) -> None:
-    program = GraphRAG(world)
-    view = program.for_caller(HR)
-    assert view.answer is program.answer and program.access == EVERYBODY
-    assert view.access == HR and view.deepcopy().access == EVERYBODY
-    assert not SECRET.search(handed_out(view.deepcopy(), BETWEEN))
-    assert view.settings() == program.settings()
-
-
 def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphIndex) -> None:
     row = dspy.Example(question=BETWEEN, answer="Otto Brandt").with_inputs("question")
     optimizer = dspy.BootstrapFewShot(metric=lambda *_: True, max_labeled_demos=0)
@@ -261,7 +253,7 @@ def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphInde
     with dspy.context(lm=scripted_lm(reply)):
         with called_by(HR):
             privately = optimizer.compile(program, trainset=[row])
-        openly = optimizer.compile(program.for_caller(HR), trainset=[row])
+        openly = optimizer.compile(program, trainset=[row])
     assert privately.answer.demos == []
     assert len(openly.answer.demos) == 1
     assert not SECRET.search(str(openly.answer.demos))
@@ -270,6 +262,6 @@ def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphInde
 def test_wishes_of_a_caller_narrow_what_is_shown(world: GraphIndex) -> None:
     wish = Access(relations=frozenset({"wrote"}))
     lm = scripted_lm(reply)
-    with dspy.context(lm=lm):
-        prediction = GraphRAG(world).for_caller(wish)(question=BETWEEN)
+    with dspy.context(lm=lm), called_by(wish):
+        prediction = GraphRAG(world)(question=BETWEEN)
     assert {relation.relation for relation in prediction.graph.relations} == {"wrote"}

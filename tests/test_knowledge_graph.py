@@ -109,7 +109,7 @@ def test_what_a_step_added_is_the_new_relation_and_the_new_attribute() -> None:
 def test_more_evidence_for_a_known_fact_is_no_gain() -> None:
     graph = graph_of(entity("Rihanna"), relation("Rihanna", "born in", "Saint Michael"))
     again = graph.merge(update_of(relation("Rihanna", "was born in", "Saint Michael", at="p9")))
-    assert again.difference(graph).is_empty
+    assert not any(again.difference(graph))
     assert len(again.relations[0].evidence) == 2
 
 
@@ -117,7 +117,7 @@ def test_a_better_name_is_no_gain() -> None:
     graph = graph_of(entity("WHO", "agency"), relation("WHO", "seat", "Geneva"))
     renamed = graph.merge(update_of(entity("World Health Organization", "agency", at="p2")))
     assert names(renamed) == ["World Health Organization"]
-    assert renamed.difference(graph).is_empty
+    assert not any(renamed.difference(graph))
 
 
 def test_a_namesake_is_a_gain() -> None:
@@ -566,7 +566,7 @@ def shown(graph: KnowledgeGraph) -> Shown:
 def test_merging_again_changes_nothing(one: GraphUpdate, other: GraphUpdate) -> None:
     graph = KnowledgeGraph().merge(one).merge(other)
     assert graph.merge(one) == graph
-    assert graph.merge(other).difference(graph).is_empty
+    assert not any(graph.merge(other).difference(graph))
 
 
 @settings(max_examples=50)

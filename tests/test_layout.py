@@ -50,7 +50,7 @@ def test_importing_pulls_in_no_heavy_library(module: str) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "most"),
-    [("import dspy, ga_dspy", 1.2), ("import dspy; from ga_dspy import GraphAnchor", 1.6)],
+    [("import dspy, ga_dspy", 1.2), ("import dspy; from ga_dspy import GraphAnchor", 1.8)],
 )
 def test_an_import_costs_little_more_than_that_of_dspy(ours: str, most: float) -> None:
     timed = "import time; t = time.process_time(); {}; print(time.process_time() - t)"

@@ -42,7 +42,6 @@ def test_the_date_of_birth_is_read_from_the_linked_passage() -> None:
     found = answer(BIRTHDAY, [AUTHOR, WRITER])
     assert found.text == "12 March 1898"
     assert found.labels[0] == 7
-    assert found.kind == "span"
 
 
 def test_a_person_is_named_where_the_question_says_who() -> None:
@@ -85,7 +84,7 @@ def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
     question: str, expected: str
 ) -> None:
     found = answer(question, [ELDER, YOUNGER])
-    assert (found.text, found.kind) == (expected, "choice")
+    assert found.text == expected
     assert set(found.labels) == {2, 5}
 
 
@@ -110,7 +109,7 @@ def test_the_larger_count_wins_where_more_is_asked() -> None:
 )
 def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) -> None:
     found = answer(question, [ELDER, YOUNGER])
-    assert (found.text, found.kind) == (expected, "yesno")
+    assert found.text == expected
 
 
 def test_the_two_outcomes_of_a_comparison_share_one_probability() -> None:

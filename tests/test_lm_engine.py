@@ -19,11 +19,11 @@ from extractive_lm.prompt import read_prompt
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.signatures import (
     AnswerQuestion,
-    JudgeSufficiency,
     ReadAndJudge,
-    ReadNotesAndJudge,
     UpdateGraph,
     UpdateNotes,
+    judge_signature,
+    read_signature,
 )
 
 ADAPTERS: dict[str, dspy.Adapter] = {
@@ -54,9 +54,9 @@ STEP = {
 }
 SIGNATURES = {
     "answer": AnswerQuestion,
-    "judge": JudgeSufficiency,
+    "judge": judge_signature("graph"),
     "read": ReadAndJudge,
-    "read notes": ReadNotesAndJudge,
+    "read notes": read_signature("text"),
     "update": UpdateGraph,
     "update notes": UpdateNotes,
 }
@@ -136,15 +136,6 @@ def test_the_graph_alone_can_be_answered_from() -> None:
     signature = AnswerQuestion.delete("passages")
     reply, _ = ask(signature, question="Where was Mira Oldfield born?", graph=graph, candidate="")
     assert (reply.answer, reply.cited) == ("Tarvin Bay", "1")
-
-
-def test_a_premise_that_a_passage_denies_is_refuted_by_its_sentence() -> None:
-    passages = "[4] Jonas Reck\nJonas Reck was a Danish botanist. He never married."
-    question = "Who was the wife of the botanist Jonas Reck?"
-    reply, _ = ask(AnswerQuestion, question=question, graph="(empty)", passages=passages)
-    assert (reply.verdict, reply.answer, reply.cited) == (
-        "premise refuted", "He never married.", "4",
-    )  # fmt: skip
 
 
 def test_the_same_prompt_gives_the_same_bytes_whatever_the_temperature() -> None:

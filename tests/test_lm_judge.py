@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extractive_lm.fill import read_demos
-from extractive_lm.judge import Judgement, cited, judge, refuted
+from extractive_lm.judge import Judgement, cited, judge
 from extractive_lm.prompt import Answer, DemoTurn, Doc, Fact, Inputs, read_inputs
 from extractive_lm.question import analyse
 
@@ -16,8 +16,8 @@ PAINTER = Doc(
     1, "Mira Oldfield", "Mira Oldfield was a Scottish painter. She was born in the town Tarvin Bay."
 )
 TOWN = Doc(2, "Tarvin Bay", "Tarvin Bay is a town in Lorne County.")
-UNSURE = (Answer("Tarvin Bay", 0.2, (1,), "span"),)
-SURE = (Answer("Lorne County", 0.8, (2,), "span"),)
+UNSURE = (Answer("Tarvin Bay", 0.2, (1,)),)
+SURE = (Answer("Lorne County", 0.8, (2,)),)
 
 
 def judged(
@@ -89,7 +89,7 @@ def test_examples_that_searched_on_raise_what_is_enough_within_bounds() -> None:
 
     assert demos("insufficient", 1) == demos("insufficient", 50) == 0.15
     assert demos("sufficient", 3) == -0.15
-    halfway = (Answer("Tarvin Bay", 0.55, (1,), "span"),)
+    halfway = (Answer("Tarvin Bay", 0.55, (1,)),)
     assert judged((PAINTER,), halfway).sufficient
     assert not judged((PAINTER,), halfway, caution=demos("insufficient", 2)).sufficient
 
@@ -111,13 +111,3 @@ def test_answers_of_examples_reach_the_ranker() -> None:
 def test_the_answer_and_the_passage_that_leads_there_are_cited() -> None:
     labels = cited(analyse(QUESTION), (PAINTER, TOWN), SURE[0])
     assert labels == (2, 1)
-
-
-def test_only_a_plain_denial_about_the_one_asked_for_refutes() -> None:
-    denial = "He never married."
-    docs = (Doc(1, "Jonas Reck", denial), Doc(2, "Ann Lee", "She never married."))
-    found = refuted(analyse("Who was the wife of Jonas Reck?"), docs)
-    assert found is not None
-    assert (found.text, found.labels) == (denial, (1,))
-    assert refuted(analyse("Where was Jonas Reck born?"), docs) is None
-    assert refuted(analyse("Who was the wife of Peter Voss?"), docs) is None

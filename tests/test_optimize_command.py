@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
 from ga_dspy.cli.compile import Lines, compile_program, read_questions, recipe_settings
+from ga_dspy.cli.console import Console
 from ga_dspy.errors import InputError
-from ga_dspy.optimize import Candidate, Estimate
+from ga_dspy.optimize import Candidate, Caps, Estimate
+from ga_dspy.optimize.spending import Spent
 from ga_dspy.retrieval import Index
 
 COST = Estimate(questions=10, calls=100, tokens=1000, money=None)
@@ -58,7 +60,32 @@ def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:
     with pytest.raises(InputError, match="--yes, or a cap"):
         Lines(console).confirm(COST)
     assert Lines(console, agreed=True).confirm(COST)
-    assert Lines(console, capped=True).confirm(COST)
+    assert Lines(console, caps=Caps(calls=9)).confirm(COST)
+
+
+def test_what_a_cap_keeps_for_measuring_is_said_before_the_first_call() -> None:
+    shown = StringIO()
+    cost = COST._replace(measuring=Spent(calls=30, tokens=300))
+    assert Lines(Console(file=shown), caps=Caps(calls=120)).confirm(cost)
+    assert "calls: about 30 of 120 measure, 90 are left to try with" in shown.getvalue()
+    assert "tokens: " not in shown.getvalue()
+
+
+@pytest.mark.parametrize(("options", "packed"), [({}, False), ({"pack_index": True}, True)])
+def test_the_index_is_packed_with_the_model_only_where_that_is_asked_for(
+    options: dict[str, Any], packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
+    given: list[Any] = []
+    monkeypatch.setattr(
+        "ga_dspy.optimize.tracking.MLflowTracker", lambda uri, **made: given.append(made["index"])
+    )
+    compile_program(
+        "hotpotqa", demo.questions("train"), "2", tmp_path / "index", tmp_path / "out",
+        recipe_name="labeled", settings=["demos=1"], threads=1, **options,
+    )  # fmt: skip
+    assert given == [tmp_path / "index" if packed else None]
 
 
 def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
@@ -80,10 +107,10 @@ def test_the_command_compiles_with_the_embedded_lm(
         "hotpotqa", demo.questions("train"), "4", tmp_path / "index", out,
         recipe_name="labeled", settings=["demos=3"], threads=1, track=False,
     )  # fmt: skip
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "this takes about" in said and "$0.00" in said
     assert "as given" in said and "3 demos for answer" in said
-    assert "on validation, which the recipe has seen" in said
+    assert "of validation, which the recipe has seen" in said
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["recipe"], summary["n"], summary["held_out"]) == ("labeled", 4, "validation")
     assert isinstance(load(out, retriever=index), GraphAnchor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ import pytest
 from ga_dspy import GraphAnchor, Passage, extractive_lm
 from ga_dspy.artifact import load, verify
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.optimize import RECIPES, Candidate, Caps, Declined, Outcome, compile, recipe
+from ga_dspy.optimize import (
+    RECIPES,
+    Candidate,
+    Caps,
+    Declined,
+    Outcome,
+    compile,
+    recipe,
+)
 from ga_dspy.optimize.compilation import check_sets, fingerprints, without_context
 from ga_dspy.optimize.estimate import check_prices, estimate
 from ga_dspy.testing import Reply, asked_fields, scripted_lm
@@ -247,10 +256,24 @@ def test_a_recipe_that_helps_nothing_is_said_to_and_changes_nothing(tmp_path: Pa
         )
 
     outcome = compiled("copro", tmp_path, lm=scripted_lm(deaf), settings=SMALL["copro"])
-    assert outcome.verdict == "no better than before" and outcome.p_value == 1.0
+    assert outcome.verdict == "unchanged" and outcome.p_value == 1.0
     assert outcome.prompts_after == outcome.prompts_before
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["scores"]["verdict"] == "no better than before"
+    assert manifest["scores"]["verdict"] == "unchanged"
+
+
+def test_a_program_that_could_not_be_saved_is_not_chosen_and_the_reason_is_told(
+    tmp_path: Path,
+) -> None:
+    def leaking(prompt: str) -> Reply:
+        reply = proposer(prompt)
+        assert isinstance(reply, dict)
+        return {name: f"{text} password: hunter2x" for name, text in reply.items()}
+
+    outcome = compiled("copro", tmp_path, prompt=leaking, settings=SMALL["copro"])
+    assert outcome.prompts_after == outcome.prompts_before
+    assert any("holds a password" in dropped for dropped in outcome.dropped_demos)
+    assert (tmp_path / "program.json").is_file()
 
 
 def test_without_a_test_set_it_is_said_that_validation_was_measured_on(tmp_path: Path) -> None:
@@ -300,12 +323,12 @@ def test_a_cap_stops_cleanly_and_the_best_so_far_is_kept(tmp_path: Path) -> None
         "bootstrap-rs",
         tmp_path / "capped",
         lm=lm,
-        caps=Caps(calls=free.calls - 5),
+        caps=Caps(calls=free.calls + 30),
         settings={"demos": 2, "candidates": 20},
         threads=2,
     )
     assert "the cap of LM calls" in capped.stopped
-    assert len(lm.engine.prompts) == capped.calls <= free.calls - 5
+    assert len(lm.engine.prompts) == capped.calls <= free.calls + 30
     assert not verify(tmp_path / "capped")
 
 
@@ -322,15 +345,31 @@ def test_a_cap_that_ends_the_choice_is_named_and_the_program_as_given_is_kept(
         return wordy
 
     monkeypatch.setattr(RECIPES["labeled"], "fit", fit)
-    caps = Caps(tokens=3 * as_given.tokens)
+    caps = Caps(tokens=4 * as_given.tokens)
     outcome = compiled("labeled", tmp_path / "capped", caps=caps, **two)
     assert "the cap of tokens" in outcome.stopped
     assert outcome.prompts_after == outcome.prompts_before
 
 
 def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
+    def wordy(prompt: str) -> Reply:
+        reply = task(prompt)
+        assert isinstance(reply, dict)
+        return {"reasoning": "so " * 9_000, "answer": "x", **reply}
+
     with pytest.raises(InputError, match=r"the cap of tokens .* while the program was measured"):
-        compiled("labeled", tmp_path, caps=Caps(tokens=9_000), settings=SMALL["labeled"])
+        compiled("labeled", tmp_path, lm=scripted_lm(wordy), caps=Caps(tokens=100_000), **TWO)
+
+
+def test_a_cap_that_leaves_nothing_to_try_names_the_smallest_that_works(tmp_path: Path) -> None:
+    settings, lm = SMALL["bootstrap-rs"], scripted_lm(task)
+    said = r"under a cap of 43 calls nothing could be tried.* a cap of about (\d+) calls at least"
+    with pytest.raises(InputError, match=said) as refused:
+        compiled("bootstrap-rs", tmp_path, lm=lm, caps=Caps(calls=43), settings=settings)
+    assert not lm.engine.prompts and not list(tmp_path.iterdir())
+    enough = int(re.findall(said, str(refused.value))[0])
+    outcome = compiled("bootstrap-rs", tmp_path, lm=lm, caps=Caps(calls=enough), settings=settings)
+    assert len(outcome.candidates) > 1
 
 
 LARGE: dict[str, dict[str, Any]] = {
@@ -364,14 +403,121 @@ def test_a_cap_stops_every_recipe_proposals_and_reflections_among_what_counts(
         reflection=varied,
         prompt=varied,
         settings=LARGE[name],
-        caps=Caps(calls=170),
+        caps=Caps(calls=180),
         threads=2,
     )
     assert outcome.stopped
     assert proposed or name == "simba"
-    assert len(lm.engine.prompts) + len(proposed) == outcome.calls <= 170
+    assert len(lm.engine.prompts) + len(proposed) == outcome.calls <= 180
     assert len(outcome.after.results) == len(TEST)
     assert not verify(tmp_path)
+
+
+# --- What faults of the endpoint do to the numbers: nothing
+
+
+def failing(when: Callable[[str], bool]) -> Callable[[str], Reply]:
+    """The task LM, out of order where a prompt is of some kind."""
+    return lambda prompt: RuntimeError("reset") if when(prompt) else task(prompt)
+
+
+def once(every: int) -> Callable[[str], bool]:
+    """Whether a prompt is met for the first time, and one of so many."""
+    seen: set[str] = set()
+
+    def met(prompt: str) -> bool:
+        new = prompt not in seen
+        seen.add(prompt)
+        return new and len(seen) % every == 1
+
+    return met
+
+
+def about(prompt: str, *towns: int) -> bool:
+    return asked_of(prompt) in map(str, towns)
+
+
+def lost_with_demos(*towns: int) -> Callable[[str], Reply]:
+    """The task LM, which has no answer about some towns once it is shown demos."""
+
+    def lost(prompt: str) -> Reply:
+        reply = task(prompt)
+        if not about(prompt, *towns) or not isinstance(reply, dict):
+            return reply
+        shown = "[[ ## answer ## ]]\nState" in prompt
+        return (
+            RuntimeError("lost")
+            if shown
+            else {**reply, **dict.fromkeys({"candidate"} & {*reply}, "")}
+        )
+
+    return lost
+
+
+TWO = {"settings": {"demos": 2}}
+
+
+def test_a_hiccup_in_the_baseline_makes_no_program_better(tmp_path: Path) -> None:
+    def right(prompt: str) -> Reply:
+        reply = task(prompt)
+        said = {"answer": f"State{asked_of(prompt)}"}
+        return {**reply, **said} if isinstance(reply, dict) and "answer" in reply else reply
+
+    out_of_order = once(3)
+    lm = scripted_lm(lambda prompt: RuntimeError("no") if out_of_order(prompt) else right(prompt))
+    outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
+    assert (outcome.before.f1, outcome.after.f1, outcome.p_value) == (100.0, 100.0, 1.0)
+    assert (outcome.verdict, outcome.better, outcome.failures) == ("unchanged", False, (0, 0))
+
+
+def test_an_unchanged_program_is_not_measured_a_second_time(tmp_path: Path) -> None:
+    lm = scripted_lm(lambda prompt: {**task(prompt), "answer": "x"})  # type: ignore[dict-item]
+    outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
+    assert outcome.unchanged and outcome.after == outcome.before
+    assert not (tmp_path / "run" / "after").exists()
+
+
+def test_those_questions_are_compared_that_both_programs_answered(tmp_path: Path) -> None:
+    lm = scripted_lm(failing(lambda prompt: about(prompt, 21)))
+    outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
+    assert outcome.failures == (1, 1)
+    assert {r.id for r in outcome.before.results} == {r.id for r in outcome.after.results}
+    assert "q21" not in {r.id for r in outcome.after.results}
+    assert outcome.basis == "11 questions of test, of 12; 1 failed before, 1 after"
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    scores = json.loads((tmp_path / "manifest.json").read_text())["scores"]
+    assert scores["shortfall"].items() <= summary.items()
+    assert (summary["n"], summary["asked"], summary["failures_after"]) == (11, 12, 1)
+    assert scores["n"] == 11 and scores["verdict"] == summary["verdict"] == "better"
+
+
+def test_a_program_that_fails_more_often_than_before_is_not_better(tmp_path: Path) -> None:
+    outcome = compiled("labeled", tmp_path, lm=scripted_lm(lost_with_demos(21)), **TWO)
+    assert outcome.failures == (0, 1) and outcome.after.f1 > outcome.before.f1
+    assert outcome.p_value < 0.05 and not outcome.better
+
+
+def test_a_compiled_program_that_fails_on_more_than_a_tenth_is_an_error(tmp_path: Path) -> None:
+    lm = scripted_lm(lost_with_demos(20, 23))
+    with pytest.raises(RunAborted, match="after compiling, the program failed on 2 of 12"):
+        compiled("labeled", tmp_path, lm=lm, **TWO)
+
+
+def test_faults_that_pass_change_no_score_of_a_candidate(tmp_path: Path) -> None:
+    calm = compiled("labeled", tmp_path / "calm", **TWO)
+    lm = scripted_lm(failing(once(3)))
+    outcome = compiled("labeled", tmp_path / "faults", lm=lm, **TWO)
+    assert [c.score for c in outcome.candidates] == [c.score for c in calm.candidates]
+    assert (outcome.before.f1, outcome.after.f1) == (calm.before.f1, calm.after.f1)
+
+
+def test_a_candidate_with_failures_is_shown_as_such_and_not_chosen(tmp_path: Path) -> None:
+    lm = scripted_lm(lost_with_demos(10))
+    outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
+    given, failed = outcome.candidates
+    assert (given.failed, failed.failed) == (0, 1)
+    assert failed.description.endswith("1 failed") and failed.score > given.score
+    assert outcome.verdict == "unchanged"
 
 
 # --- Question sets, recipes and estimates

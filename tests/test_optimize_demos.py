@@ -66,6 +66,7 @@ def program_with(name: str, demo: dict[str, Any]) -> GraphAnchor:
         ("read", READ | {"next_query": "Montana\nwhere?"}, "repeats the query 'where?'"),
         ("read", READ | {"candidate": "Idaho"}, "wrong candidate"),
         ("read", READ | {"passages": PASSAGES + " <TRUNCATED FOR BREVITY>"}, "cut off"),
+        ("answer", ANSWER | {"links": "password: hunter2x"}, "it holds a password"),
         ("answer", ANSWER | {"answer": "somewhere in Montana"}, "not the right one"),
         ("answer", ANSWER | {"verdict": "not in passages"}, "do not hold"),
         ("answer", {"question": "Where?", "augmented": True, "answer": "Montana"}, "lacks"),

@@ -141,7 +141,7 @@ def test_an_answer_without_a_search_is_told_that_nothing_was_read() -> None:
 
 
 def test_turns_belong_to_their_rounds_where_the_first_one_failed() -> None:
-    run = Run(SearchR1(search), ["{", "{", turn("Porto"), turn(answered="Tavira")])
+    run = Run(SearchR1(search), [*["{"] * 4, turn("Porto"), turn(answered="Tavira")])
     assert 'the next query "Porto" did not bring' in run.told("think", 0)
     assert "Step 2: the search was ended too early" in run.told("think", 1)
 
@@ -162,7 +162,7 @@ def test_an_earlier_answer_is_measured_by_the_passages_of_its_round() -> None:
 
 
 def test_a_round_that_failed_is_told_to_the_only_predictor_there_is() -> None:
-    run = Run(IterRetGen(search), [answer("Tavira", "1"), "{", "{"])
+    run = Run(IterRetGen(search), [answer("Tavira", "1"), *["{"] * 4])
     assert "Step 2: the answer step got no usable output" in run.told("answer")
 
 

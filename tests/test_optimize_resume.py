@@ -15,8 +15,8 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy import GraphAnchor, Passage
-from ga_dspy.errors import DamagedFile, InUse, RunAborted
+from ga_dspy import GraphAnchor, Passage, patient
+from ga_dspy.errors import DamagedFile, GaDspyError, InUse, RunAborted
 from ga_dspy.optimize import Candidate, Outcome, Tracker, compile, recipe
 from ga_dspy.optimize.spending import Ledger
 from ga_dspy.testing import Reply, scripted_lm
@@ -154,8 +154,8 @@ class Followed:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    def start(self, name: str, parameters: dict[str, Any], data: dict[str, dict[str, Any]]) -> None:
-        self.events.append((name, parameters["demos"], set(data)))
+    def start(self, name: str, setup: dict[str, Any]) -> None:
+        self.events.append((name, setup["parameters"]["demos"], set(setup["data"])))
 
     def candidate(self, c: Candidate) -> None:
         self.events.append(c.number)
@@ -204,10 +204,11 @@ def test_an_lm_that_stops_answering_stops_the_compilation_which_can_go_on(tmp_pa
     def dying(prompt: str) -> Reply:
         nonlocal answered
         answered += 1
-        return RuntimeError("the server is gone") if answered > 8 else task(prompt)
+        return ConnectionError("the server is gone") if answered > 8 else task(prompt)
 
     followed = Followed()
-    with pytest.raises(RunAborted, match=r"the LM stopped answering: .*the server is gone"):
+    gone = r"the LM stopped answering: .*the server is gone"
+    with patient(outage=5), pytest.raises(RunAborted, match=gone):
         compiled(tmp_path, scripted_lm(dying), followed)
     assert followed.events[-1] is RunAborted
     assert not (tmp_path / "manifest.json").exists()
@@ -221,7 +222,17 @@ def test_a_tracker_hears_of_the_start_each_candidate_and_the_end(tmp_path: Path)
     followed = Followed()
     compiled(tmp_path, scripted_lm(task), followed)
     sets = {"train", "validation", "test"}
-    assert followed.events == [("bootstrap", 1, sets), 1, 2, "no better than before"]
+    assert followed.events == [("bootstrap", 1, sets), 1, 2, "unchanged"]
+
+
+def test_a_tracker_hears_of_no_compilation_that_could_not_begin(tmp_path: Path) -> None:
+    followed = Followed()
+    (tmp_path / "file").touch()
+    with Ledger(tmp_path / "held/run/ledger.sqlite"), pytest.raises(InUse):
+        compiled(tmp_path / "held", scripted_lm([]), followed)
+    with pytest.raises((GaDspyError, OSError)):
+        compiled(tmp_path / "file/out", scripted_lm([]), followed)
+    assert followed.events == []
 
 
 def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:

@@ -422,6 +422,52 @@ def test_calls_to_an_endpoint_are_kept_by_address_and_replayed_without_a_request
     assert b"call 1" in kept and b"verysecret" not in kept
 
 
+def test_another_timeout_or_number_of_retries_pays_for_nothing_again(
+    endpoints: list[dspy.LM], tmp_path: Path
+) -> None:
+    lm, path = endpoints[0], tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        first = paying(lm, ledger)("hello")
+    with Ledger(path) as ledger:
+        assert paying(lm.copy(timeout=3, num_retries=7), ledger)("hello") == first
+        assert ledger.spent.replayed == 1
+
+
+def test_calls_made_at_another_address_are_said_to_be_paid_anew_once(
+    endpoints: list[dspy.LM], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = endpoints
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        for n in range(12):
+            paying(here, ledger)(f"prompt {n}")
+    with Ledger(path) as ledger:
+        paying(here, ledger)("prompt 0")
+        for n in range(20, 32):
+            paying(here, ledger)(f"prompt {n}")
+    assert not caplog.records
+    with Ledger(path) as ledger:
+        for n in range(12):
+            paying(there, ledger)(f"prompt {n}")
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert f"the calls in {path} were made at another address" in said
+
+
+def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
+    endpoints: list[dspy.LM], tmp_path: Path
+) -> None:
+    cached = endpoints[0].copy(cache=True)
+    before = dspy.cache
+    try:
+        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
+        for name in ("first", "second"):
+            with Ledger(tmp_path / name) as ledger:
+                paying(cached, ledger)("hello")
+                assert ledger.spent.tokens == 10
+    finally:
+        dspy.cache = before
+
+
 def test_an_lm_is_left_as_it_is_and_speaks_for_the_one_before_it(
     endpoints: list[dspy.LM], ledger: Ledger
 ) -> None:

@@ -54,10 +54,8 @@ def rows(name: str, n: int) -> list[dspy.Example]:
     ]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(root: Path) -> Path:
     """A folder with a compiled program, and a store in which it is the champion."""
-    root = tmp_path_factory.mktemp("artifacts")
     index = Index.build([TOWN], root / "index", kind="sparse")
     compile(
         VanillaRAG(index), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
@@ -65,6 +63,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tracker=MLflowTracker(f"sqlite:///{root}/mlflow.db", root=root, index=root / "index"),
     )  # fmt: skip
     return root
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("artifacts"))
 
 
 @pytest.fixture
@@ -171,6 +174,68 @@ def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root:
     assert (row["answer"], row["supported"], row["calls"]) == ("Montana", "quoted", 1)
     kept = {path.suffix for path in root.rglob("*")}
     assert not {".pkl", ".pickle", ".joblib"} & kept
+
+
+READING = """
+import sys
+
+found = []
+watching = False
+
+def hook(event, arguments):
+    if watching and event == "pickle.find_class":
+        found.append(arguments)
+
+sys.addaudithook(hook)
+import mlflow
+import ga_dspy
+from ga_dspy.optimize.registry import resolve
+from ga_dspy.retrieval import Index
+
+root, run = sys.argv[1:]
+watching = True
+index = Index.open(root + "/index")
+ga_dspy.load(root + "/towns", retriever=index)
+ga_dspy.load("models:/towns@champion", retriever=index)
+ga_dspy.load(f"runs:/{run}/artifact", retriever=index)
+mlflow.pyfunc.load_model("models:/towns@champion")
+watching = False
+import pickle
+from fractions import Fraction
+watching = True
+pickle.loads(pickle.dumps(Fraction(1, 2)))  # the hook hears of a pickle
+print(found)
+"""
+
+
+def test_no_pickle_is_read_on_any_way_to_a_program(store: str, root: Path) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store)
+    (experiment,) = (e for e in client.search_experiments() if e.name == "ga-dspy")
+    runs = client.search_runs([experiment.experiment_id], "tags.`ga_dspy.kind` = 'compile'")
+    command = [sys.executable, "-c", READING, str(root), runs[0].info.run_id]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": store}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.stdout == "[('fractions', 'Fraction')]\n", done.stdout + done.stderr
+
+
+def test_compiling_saving_and_tracking_write_no_pickle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pickle
+
+    import cloudpickle
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise AssertionError("something was pickled")
+
+    for module in (pickle, cloudpickle):
+        for name in ("dump", "dumps", "Pickler"):
+            monkeypatch.setattr(module, name, refuse)
+    made(tmp_path)
+    assert (tmp_path / "towns" / "program.json").is_file()
+    assert any((tmp_path / "mlartifacts").rglob("program.json"))
 
 
 def test_the_model_states_what_it_takes_and_gives(loaded: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 import pytest
 
+import ga_dspy
 from ga_dspy import GraphAnchor, Passage, VanillaRAG
 from ga_dspy.errors import RunAborted
 from ga_dspy.programs import IRCoT, IterRetGen, SearchR1
@@ -42,7 +43,7 @@ def search(query: str, k: int) -> list[Passage]:
 def run(script: Sequence[Reply], retriever: Any = search, **settings: Any) -> Any:
     lm = scripted_lm(script)
     settings = {"final_call": "always", **settings}
-    with dspy.context(lm=lm):
+    with dspy.context(lm=lm), ga_dspy.patient(retries=0):
         return GraphAnchor(retriever, **settings)(question=QUESTION)
 
 
@@ -72,7 +73,7 @@ def test_an_outage_in_the_answer_leaves_the_judge_s_candidate() -> None:
 
 
 def test_an_answer_that_cannot_be_read_leaves_the_judge_s_candidate() -> None:
-    found = run([FIRST, SECOND, "", ""])
+    found = run([FIRST, SECOND, *[""] * 4])
     assert found.answer == "Montana" and "answer step" in found.failures[0]
 
 
@@ -91,7 +92,8 @@ def test_an_outage_of_the_feedback_call_keeps_the_first_attempt() -> None:
 
 @pytest.mark.parametrize("program", [GraphAnchor, VanillaRAG, IRCoT, IterRetGen, SearchR1])
 def test_where_no_call_reached_the_lm_its_error_is_raised(program: Any) -> None:
-    with dspy.context(lm=scripted_lm([DOWN] * 12)), pytest.raises(dspy.LMError):
+    lm = scripted_lm([DOWN] * 12)
+    with dspy.context(lm=lm), ga_dspy.patient(retries=0), pytest.raises(dspy.LMError):
         program(search)(question=QUESTION)
 
 
@@ -117,13 +119,13 @@ def test_a_retriever_that_fails_later_costs_that_search_alone() -> None:
     assert "the index is away" in found.failures[0]
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(3))
 def test_a_failure_at_any_call_is_survived_and_named(place: int) -> None:
     script: list[Reply] = [FIRST, SECOND, ANSWER, ANSWER]
     script.insert(place, DOWN)
     found = run(script)
-    assert found.answer == "Montana" if place < 3 else found.answer
-    assert bool(found.failures) == (place < 3)
+    assert found.answer == "Montana"
+    assert found.failures
 
 
 def test_a_run_that_is_aborted_stays_aborted() -> None:
@@ -153,7 +155,8 @@ def test_an_evaluation_over_a_flaky_lm_runs_to_its_end() -> None:
 
 def test_asyncio_survives_the_same_outages() -> None:
     async def ask() -> Any:
-        with dspy.context(lm=scripted_lm([FIRST, DOWN, SECOND, DOWN])):
+        lm = scripted_lm([FIRST, DOWN, SECOND, DOWN])
+        with dspy.context(lm=lm), ga_dspy.patient(retries=0):
             return await GraphAnchor(search, final_call="always").acall(question=QUESTION)
 
     found = asyncio.run(ask())

@@ -50,9 +50,9 @@ def test_abstaining_hides_the_guess() -> None:
 
 
 @pytest.mark.parametrize("unusable", ["", " \n", "<think>Is it the Douro?", "{}"])
-def test_an_answer_that_is_unusable_twice_is_named_and_there_is_none(unusable: str) -> None:
-    prediction, prompts = run(unusable, unusable)
-    assert (prediction.answer, prediction.guess, prediction.calls) == ("", "", 2)
+def test_an_answer_that_is_never_usable_is_named_and_there_is_none(unusable: str) -> None:
+    prediction, prompts = run(*[unusable] * 4)
+    assert (prediction.answer, prediction.guess, prediction.usage["answer"].failed) == ("", "", 4)
     (failure,) = prediction.failures
-    assert "the answer step got no usable output from the LM, twice" in failure
+    assert "the answer step got no usable output from the LM" in failure
     assert "raise max_tokens" in failure and prompts[0] == prompts[1]

@@ -40,7 +40,7 @@ def ask(query: str) -> dict[str, str]:
 NEW, OLD = {"better": "new"}, {"better": "old"}
 ANSWER = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
 GUESS = {"verdict": "not in passages", "cited": "", "answer": "Douro"}
-UNUSABLE = ("", "<think>Which river is it?")
+UNUSABLE = ("", "<think>Which river is it?") * 2
 GROWS = [note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ask(""), ANSWER]
 
 
@@ -199,14 +199,14 @@ def test_nothing_found_at_all_is_answered_from_an_empty_note() -> None:
     assert (prediction.calls, prediction.supported) == (1, None)
 
 
-def test_an_update_that_is_unusable_twice_is_named_and_the_note_before_answers() -> None:
+def test_an_update_that_is_never_usable_is_named_and_the_note_before_answers() -> None:
     run = Run([note(BORN), ask("river in Tavira"), *UNUSABLE, GUESS])
     assert "the update step got no usable output" in run.steps[1].failure
     assert shown(run.prompts[-1], "notes") == BORN
     assert run.prediction.failures == (run.steps[1].failure,)
 
 
-def test_a_query_that_is_unusable_twice_costs_no_note() -> None:
+def test_a_query_that_is_never_usable_costs_no_note() -> None:
     run = Run([note(BORN), *UNUSABLE, GUESS])
     assert "the ask step got no usable output" in run.steps[0].failure
     assert run.steps[0].notes == run.prediction.notes == BORN

@@ -144,13 +144,13 @@ def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None
     assert run.prediction.calls == 3 and not run.prediction.supported
 
 
-def test_a_thought_that_is_unusable_twice_is_named_and_the_question_still_answered() -> None:
-    run = Run([thought(DIRECTED), "", "<think>Where was she born?", ANSWER])
+def test_a_thought_that_is_never_usable_is_named_and_the_question_still_answered() -> None:
+    run = Run([thought(DIRECTED), *["", "<think>Where was she born?"] * 2, ANSWER])
     assert run.queries == [QUESTION, DIRECTED]
     assert "the think step got no usable output" in run.steps[-1].failure
     assert run.prediction.failures == (run.steps[-1].failure,)
     assert run.steps[-1].notes == run.prediction.notes == DIRECTED
-    assert (run.prediction.answer, run.prediction.calls) == ("Tavira", 4)
+    assert (run.prediction.answer, run.prediction.calls) == ("Tavira", 2)
 
 
 def test_the_prompts_speak_of_no_graph_and_show_none() -> None:

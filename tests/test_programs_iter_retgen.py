@@ -118,15 +118,15 @@ def test_a_round_cites_only_passages_it_was_shown() -> None:
 
 
 def test_a_round_that_fails_keeps_the_answer_of_the_round_before() -> None:
-    run = Run([FIRST, "{", "{"])
+    run = Run([FIRST, *["{"] * 4])
     assert "the answer step got no usable output" in run.steps[1].failure
     assert run.prediction.failures == (run.steps[1].failure,)
     assert (run.prediction.answer, run.prediction.cited) == ("Tavira", ("marlow",))
-    assert run.prediction.calls == 3
+    assert run.prediction.calls == 1
 
 
 def test_a_first_round_that_fails_is_answered_anew_from_what_was_read() -> None:
-    run = Run(["{", "{", answer("Tavira", "1")])
+    run = Run([*["{"] * 4, answer("Tavira", "1")])
     assert run.steps[0].failure and run.prediction.answer == "Tavira"
     assert labels(run.prompts[-1]) == ["[1] Ines Marlow", "[2] Douro"]
 

@@ -177,15 +177,15 @@ def test_a_first_turn_with_neither_has_the_question_searched_and_says_so() -> No
     assert run.steps[0].rule == "neither a query nor an answer: the question was searched"
 
 
-def test_a_first_turn_that_is_unusable_twice_has_the_question_searched_and_says_so() -> None:
-    run = Run(["{", "{", turn("In Tavira.", answer="Tavira")])
+def test_a_first_turn_that_is_never_usable_has_the_question_searched_and_says_so() -> None:
+    run = Run([*["{"] * 4, turn("In Tavira.", answer="Tavira")])
     assert run.queries == [QUESTION] and run.prediction.answer == "Tavira"
     assert "the think step got no usable output" in run.steps[0].rule
-    assert run.prediction.calls == 3
+    assert run.prediction.calls == 1
 
 
-def test_a_turn_that_is_unusable_twice_is_named_and_the_question_still_answered() -> None:
-    run = Run([WHERE, "{", "{", {**FORCED, "answer": "Tavira", "cited": "1"}])
+def test_a_turn_that_is_never_usable_is_named_and_the_question_still_answered() -> None:
+    run = Run([WHERE, *["{"] * 4, {**FORCED, "answer": "Tavira", "cited": "1"}])
     assert "the think step got no usable output" in run.steps[0].failure
     assert run.prediction.failures == (run.steps[0].failure,)
     assert run.steps[0].notes == run.prediction.notes

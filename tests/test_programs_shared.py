@@ -44,7 +44,8 @@ ITERATIVE = tuple(program for program in SEARCHING if issubclass(program, Iterat
 ENDED = "the token budget allows no further round: the search ends"
 FIELDS = {
     "answer", "verdict", "supported", "guess", "evidence", "cited", "citations", "passages",
-    "left_out", "graph", "notes", "steps", "failures", "usage", "calls", "tokens",
+    "left_out", "graph", "notes", "steps", "failures", "may_pass", "usage", "calls",
+    "tokens",
 }  # fmt: skip
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 MARLOW = Passage(id="marlow", title="Ines Marlow", text="Ines Marlow was born in Tavira.")
@@ -204,7 +205,7 @@ def test_costs_are_told_by_the_names_of_the_predictors(
 def test_an_attempt_that_was_unusable_is_counted_too() -> None:
     answer = {"verdict": "answered", "cited": "1", "answer": "Tavira"}
     prediction = ask(VanillaRAG(two), lm=scripted_lm(["{", answer]))
-    assert prediction.usage["answer"].calls == prediction.calls == 2
+    assert prediction.usage["answer"].failed == prediction.calls == 1
 
 
 @pytest.mark.parametrize("program", EVERY)
@@ -339,7 +340,7 @@ def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"volume": 0}, "volume is 0; expected a whole number from 1; pass volume=5"),
+        ({"volume": 0}, "volume is 0; expected a whole number from 1 to 1,000,000; pass volume=5"),
         ({"volume": True}, "volume is True; expected a whole number from 1"),
         ({"tone": "flat"}, "tone is 'flat'; expected one of 'high', 'low'; pass tone='high'"),
     ],

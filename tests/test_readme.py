@@ -11,7 +11,8 @@ import pytest
 
 from ga_dspy import GraphAnchor
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README, SECURITY = ROOT / "README.md", ROOT / "SECURITY.md"
 
 
 def test_the_first_lines_print_what_the_readme_says(tmp_path: Path) -> None:
@@ -35,3 +36,15 @@ def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> Non
             default = str(setting.default).replace("'", '"')
             shown = f'"{default}"' if isinstance(setting.default, str) else default
             assert f"| `{name}` | `{shown}` |" in table
+
+
+def test_every_promise_on_security_names_a_test_that_there_is() -> None:
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", SECURITY.read_text())
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_page_on_security_is_linked(page: str) -> None:
+    assert "(SECURITY.md)" in (ROOT / page).read_text()

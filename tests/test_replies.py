@@ -390,3 +390,9 @@ def test_what_a_real_model_wrote_is_read_in_every_form(file: str, shared: Any) -
             read_reply(signature, f"<think>{row['reply']}</think>\n{json.dumps(values)}") == values
         )
         assert read_reply(signature, str(values)) == values
+
+
+def test_broken_json_with_signs_repeated_without_end_is_read_in_time() -> None:
+    begun = time.process_time()
+    read_reply(Answer, '{"verdict": "x' + "[" * 5_000 + '{"a":' * 5_000, ())
+    assert time.process_time() - begun < 2

@@ -200,12 +200,17 @@ def test_a_truncated_or_missing_file_is_caught_when_the_index_is_opened(
         Index.open(tmp_path / "index")
 
 
-def test_a_changed_byte_is_found_by_verify(tmp_path: Path) -> None:
+def test_a_changed_byte_is_found_when_a_small_index_is_opened_and_by_verify_in_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build(tmp_path / "index")
     path = tmp_path / "index" / "contents-000000" / "vectors.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
+    with pytest.raises(DamagedFile, match=r"vectors\.npy has SHA-256"):
+        Index.open(tmp_path / "index")
+    monkeypatch.setattr("ga_dspy.storage._HASHED_BY_DEFAULT", 0)
     index = Index.open(tmp_path / "index")
     with pytest.raises(DamagedFile, match="SHA-256"):
         index.verify()

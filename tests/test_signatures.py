@@ -123,7 +123,7 @@ def test_cited_numbers_are_read_in_order(numbers: list[int]) -> None:
 @given(st.text(min_size=1, max_size=80), st.text(max_size=20))
 def test_a_passage_is_its_title_and_a_line_for_each_of_its_own(text: str, title: str) -> None:
     shown = render_passages([(4, Passage(id="a", title=title, text=text))]).split("\n")
-    said = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line.strip() for line in Passage(id="a", text=text).text.splitlines() if line.strip()]
     assert shown[0].startswith("[4] ")
     assert [line.strip() for line in shown[1:]] == (said or [""])
 

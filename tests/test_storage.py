@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ga_dspy.errors import DamagedFile, InputError, InUse
+from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.storage import Journal, parallel, write_whole
 
 TABLES = {"note": "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, text TEXT NOT NULL)"}
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     path = tmp_path / "a.txt"
     write_whole(path, "one")
     (tmp_path / ".a.txt.partial").mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(RunAborted, match=r"a\.txt.*Is a directory.*run the same again"):
         write_whole(path, "two")
     assert path.read_text() == "one"
 

@@ -157,6 +157,7 @@ def compete(
     score: ScoreVariant = "official",
     threads: int = 1,
     progress: Callable[[Round, RunProgress], None] | None = None,
+    **options: Any,
 ) -> Iterator[tuple[Round, Report]]:
     """Make every run, or go on with it, and give its report.
 
@@ -170,6 +171,7 @@ def compete(
         score: Which F1 counts.
         threads: Questions asked at once.
         progress: Called before and after every question.
+        options: Further ones of `ga_dspy.eval.run`.
 
     Raises:
         ProtocolMismatch: A folder holds the run of another protocol.
@@ -194,6 +196,7 @@ def compete(
                     protocol=protocol,
                     threads=threads,
                     progress=progress and partial(progress, planned_round),
+                    **options,
                 )
             yield planned_round, report
 

@@ -32,16 +32,12 @@ def significance(runs: Runs, baseline: str) -> Table:
         )
     return table_of(
         runs,
+        "significance",
         [run for family in families for run in family],
         rows,
         *notes,
-        scored=True,
-        name="significance",
-        title=f"Significance: against {name}",
-        about=f"Difference of mean F1 in percent points, positive where the method is better than "
-        f"{name}, with the p-value of a two-sided paired permutation test over the questions that "
-        "both runs asked.",
-        needs=f"{baseline} and another method on the same questions",
+        baseline=baseline,
+        method=name,
     )
 
 
@@ -81,16 +77,9 @@ def internal_knowledge(runs: Runs) -> Table:
     pairs = _copies(runs)
     return table_of(
         runs,
+        "internal_knowledge",
         [run for pair in pairs for run in pair],
         (row(pair[0], _loss(runs, *pair)) for pair in pairs),
-        "The difference and its two-sided paired permutation test are over the questions that "
-        "both runs asked, paired by id; p is not corrected for the number of rows.",
-        scored=True,
-        name="internal_knowledge",
-        title="Internal knowledge",
-        about="The same questions with real and with invented names: what a method loses it had "
-        "from memory. Closed book: F1 of the LM without a passage, on the real names.",
-        needs="a method on a dataset and on its renamed copy (`ga-dspy rename`), same LM",
     )
 
 

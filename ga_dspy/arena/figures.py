@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ga_dspy.arena import paper
 from ga_dspy.arena.methods import METHODS
 from ga_dspy.arena.runs import (
     Run,
@@ -33,7 +31,6 @@ from ga_dspy.drawing import (
     SLATE,
     Label,
     canvas,
-    counts_below,
     head,
     label_points,
     legend,
@@ -43,7 +40,7 @@ from ga_dspy.drawing import (
     save,
 )
 from ga_dspy.errors import GaDspyError
-from ga_dspy.eval.report import by_step, steps_reached
+from ga_dspy.eval.report import by_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,14 +85,14 @@ def draw_figures(runs: Runs, out: Path) -> Drawn:
     """
     pictures: dict[str, Path] = {}
     lacking: list[str] = []
-    for title, stem, needs, scenes, plot in _planned(runs):
+    for title, stem, needs, scene, plot in _planned(runs):
         path = out / "figures" / f"{_stem(*stem)}.png"
         try:
             pictures[title] = save(plot(), path)
         except NothingToDraw:
             # That of an earlier report on other runs would pass for one of this.
             path.unlink(missing_ok=True)
-        if absent := [f"{m} on {s.dataset}" for s in scenes for m in s.missing(needs)]:
+        if absent := [f"{method} on {scene.dataset}" for method in scene.missing(needs)]:
             how = "drawn without" if title in pictures else "not drawn: it needs"
             lacking.append(f"{title}: {how} {', '.join(absent)}")
     return Drawn(pictures, tuple(lacking))
@@ -155,13 +152,24 @@ class Scene:
     def subtitle(self, budget: int | None) -> str:
         """The dataset, how many questions, who answered, and what a question was allowed."""
         n = next(len(r.report.results) for r in self.runs if r.dataset == self.dataset)
-        return f"{dataset_label(self.dataset)}, {n:,} questions; {_answered_by(self.lm, budget)}"
+        allowed = f"; at most {budget:,} tokens a question" if budget else ""
+        who = f"{lm_label(self.lm)}{allowed}"
+        return f"{dataset_label(self.dataset)}, {n:,} questions; answered by: {who}"
 
     def caption(self, shown: Sequence[Run], *sentences: str, needs: Iterable[str] = ()) -> str:
-        """The small print of a picture of some runs; `needs` that have no run are named."""
+        """The small print of a picture of some runs.
+
+        Its own sentences, `needs` that have no run, how many questions failed, and what the
+        letters mean.
+        """
         missing = self.missing(needs)
         absent = f"No run of {', '.join(missing)}." if missing else ""
-        return _caption(self.runs, shown, *sentences, absent)
+        failed = dict.fromkeys(
+            f"{len(run.report.failed):,} of {_run_label(run)}" for run in shown if run.report.failed
+        )
+        failures = f"Failed questions count as 0: {', '.join(failed)}." if failed else ""
+        notes = mark_notes(self.runs, shown)
+        return " ".join(filter(None, (*sentences, absent, failures, *notes)))
 
 
 def _scenes(runs: Runs, lm: str) -> list[Scene]:
@@ -169,22 +177,8 @@ def _scenes(runs: Runs, lm: str) -> list[Scene]:
     return [Scene(runs, dataset, lm) for dataset in runs.datasets if dataset in found]
 
 
-def _answered_by(lm: str, budget: int | None) -> str:
-    allowed = f"; at most {budget:,} tokens a question" if budget else ""
-    return f"answered by: {lm_label(lm)}{allowed}"
-
-
 def _run_label(run: Run) -> str:
     return marked(method_label(run.method), run.mark)
-
-
-def _caption(runs: Runs, shown: Sequence[Run], *sentences: str) -> str:
-    """A picture's own sentences, how many questions failed, and what the letters mean."""
-    failed = dict.fromkeys(
-        f"{len(run.report.failed):,} of {_run_label(run)}" for run in shown if run.report.failed
-    )
-    failures = f"Failed questions count as 0: {', '.join(failed)}." if failed else ""
-    return " ".join(filter(None, (*sentences, failures, *mark_notes(runs, shown))))
 
 
 def _steps(run: Run) -> int:
@@ -193,159 +187,12 @@ def _steps(run: Run) -> int:
     return max(run.report.protocol.steps or longest, 1)
 
 
-def _step_axis(axes: Axes, last: int) -> None:
-    """Whole steps on the x axis, with room on both sides."""
-    axes.set_xticks(range(1, last + 1))
+def _step_axis(axes: Axes, last: int, *counts: Sequence[int]) -> None:
+    """Whole steps on the x axis, with room on both sides; counts of each step under it."""
+    steps = range(1, last + 1)
+    beneath = zip(steps, *counts, strict=True)
+    axes.set_xticks(steps, ["\n".join(f"{n:,}" for n in numbers) for numbers in beneath])
     axes.set_xlim(0.5, last + 0.5)
-
-
-# --- Table 1 as a picture: F1 by method and dataset, with the paper's numbers in grey.
-
-_SCORES = "Table 1: F1 by method"
-_METHODS = tuple(method.name for method in METHODS.values() if method.group == "methods")
-_PAPER = {paper.QWEN_7B: "D", paper.LLAMA_8B: "^", paper.QWEN_14B: "s", paper.QWEN_32B: "P"}
-
-
-def plot_scores(runs: Runs, lm: str) -> Figure:
-    """F1 of each method with its 95 % interval, a panel a dataset; the paper's in grey.
-
-    Beside the paper's methods stand programs of no paper, such as compiled ones.
-
-    Raises:
-        NothingToDraw: No method was run with this LM.
-        MissingExtra: matplotlib is not installed.
-    """
-    beside = (*_METHODS, "graph-rag", "graph-rag-hybrid")
-    shown = [
-        run
-        for scene in _scenes(runs, lm)
-        for run in scene.all
-        if run.budget == scene.budget and (run.method in beside or run.method not in METHODS)
-    ]
-    if not shown:
-        raise NothingToDraw(_METHODS)
-    panels = [(dataset, [*found]) for dataset, found in groupby(shown, lambda run: run.dataset)]
-    names = {run.method for run in shown}
-    methods = [*(m for m in _METHODS if m in names), *sorted(names - {*_METHODS})]
-    width, height = 2.6 + 2.7 * len(panels), 2.5 + 0.46 * len(methods)
-    figure, axes = canvas(max(width, 6.4), height, len(panels), share_y=True)
-    for panel, (dataset, found) in zip(axes, panels, strict=True):
-        _plot_paper_scores(panel, dataset, methods)
-        for run in found:
-            _plot_score(panel, run, methods.index(run.method) - 0.1)
-        n = len(found[0].report.results)
-        name(panel, dataset_label(dataset), f"F1, % ({n:,} questions)", "")
-        panel.set_xlim(-6.0, 104.0)
-        panel.set_xticks(range(0, 101, 20))
-    axes[0].set_yticks(range(len(methods)), [method_label(method) for method in methods])
-    axes[0].set_ylim(len(methods) - 0.5, -0.5)
-    grey = (
-        "Grey: the paper's own numbers, with the LM named, for its own 500 questions (125 of "
-        "Bamboogle) over its own, other corpus: not to be compared with ours point for point."
-    )
-    printed = any(run.dataset in paper.QUESTIONS for run in shown)
-    caption = _caption(runs, shown, "Bars: 95 % intervals.", grey if printed else "")
-    head(figure, _SCORES, _answered_by(lm, shown[0].budget), caption, key=axes)
-    return figure
-
-
-def _plot_paper_scores(axes: Axes, dataset: str, methods: list[str]) -> None:
-    for number, (lm, marker) in enumerate(_PAPER.items()):
-        printed = [
-            (row.by_dataset[dataset].f1, methods.index(row.method) + 0.12 + 0.09 * number)
-            for row in paper.TABLE_1
-            if row.lm == lm and row.method in methods and dataset in row.by_dataset
-        ]
-        if printed:
-            scores, places = zip(*printed, strict=True)
-            axes.scatter(
-                scores, places, marker=marker, s=22, color=GREY, linewidth=0, label=f"paper, {lm}"
-            )
-
-
-def _plot_score(axes: Axes, run: Run, place: float) -> None:
-    f1 = run.report.f1
-    colour = BLUE if run.method == "graph-anchor" else INK
-    axes.errorbar(
-        [f1], [place], xerr=reach(f1, run.report.ci95), fmt="o", ms=7, color=colour, lw=1.6,
-        capsize=3, label="measured here",
-    )  # fmt: skip
-    _write(axes, marked(f"{f1:.1f}", run.mark), (f1, place), 5, colour)
-
-
-# --- Table 3 as a picture: the step at which questions ended.
-
-_REACHED = "Table 3: steps reached"
-
-
-def plot_steps_reached(runs: Runs, lm: str) -> Figure:
-    """Percent of the questions that GraphAnchor ended at each step; the paper's beneath, in grey.
-
-    Raises:
-        NothingToDraw: GraphAnchor was not run with this LM.
-        MissingExtra: matplotlib is not installed.
-    """
-    scenes = _scenes(runs, lm)
-    shown = [run for scene in scenes for run in scene.some(["graph-anchor"])]
-    if not shown:
-        raise NothingToDraw(["graph-anchor"])
-    printed = [row for row in paper.TABLE_3 if row.dataset in {run.dataset for run in shown}]
-    figure, (axes,) = canvas(8.0, 2.1 + 0.34 * (len(shown) + len(printed)))
-    most = max(4, *map(_steps, shown))
-    places: dict[str, float] = {}
-    for run in shown:
-        n = len(run.report.results)
-        label = f"{marked(dataset_label(run.dataset), run.mark)}, n = {n:,}"
-        places[label] = len(places)
-        shares = {end: 100.0 * k / n for end, k in steps_reached(run.report.results).items()}
-        _plot_shares(axes, shares, places[label], most, "Blues")
-    for row in printed:
-        label = f"{dataset_label(row.dataset)}, paper, {row.lm}"
-        # A little apart.
-        places[label] = len(places) + 0.4
-        shares = {str(step): share for step, share in enumerate(row.steps, start=1)}
-        _plot_shares(axes, shares, places[label], most, "Greys")
-    name(axes, "", "questions that ended there, %", "")
-    axes.set_yticks([*places.values()], [*places])
-    axes.set(xlim=(0.0, 100.0), ylim=(max(places.values()) + 0.6, -0.6))
-    axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
-    grey = (
-        "Grey: the paper's rows, steps in the same order: 500 questions each (125 of Bamboogle), "
-        "with the LM named, over another corpus."
-    )
-    caption = _caption(runs, shown, grey if printed else "")
-    subtitle = f"GraphAnchor; {_answered_by(lm, shown[0].budget)}"
-    head(figure, _REACHED, subtitle, caption, key=(axes,))
-    return figure
-
-
-def _plot_shares(
-    axes: Axes, shares: dict[str, float], place: float, most: int, colours: str
-) -> None:
-    """A bar of parts: the steps in ever darker shades, then what is no step, hatched."""
-    from matplotlib import colormaps
-
-    left = 0.0
-    for end, share in sorted(shares.items(), key=lambda part: (len(part[0]), part[0])):
-        is_step = end.isdigit()
-        depth = 0.18 + 0.68 * (int(end) - 1) / max(most - 1, 1) if is_step else 0.0
-        colour = colormaps[colours](depth)
-        label = f"step {end}" if is_step else {"(none)": "not told"}.get(end, end)
-        axes.barh(
-            [place], [share], left=left, height=0.78, color=colour, lw=0.5,
-            hatch="" if is_step else "xxx", edgecolor="w" if is_step else GREY,
-            label=label if colours == "Blues" else f"_{label}",
-        )  # fmt: skip
-        # A narrower part has no room for its number.
-        if share >= 7.0 and is_step:
-            red, green, blue = colour[:3]
-            is_dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5
-            axes.text(
-                left + share / 2, place, f"{share:.1f}", ha="center", va="center", fontsize=8,
-                color="w" if is_dark else INK,
-            )  # fmt: skip
-        left += share
 
 
 # --- Figure 3: the graph by step, and what an answer at that step is worth.
@@ -386,10 +233,10 @@ def _plot_graph(axes: Axes, run: Run) -> None:
     entities, triples = [p.entities for p in points], [p.relations for p in points]
     axes.plot(steps, entities, "o-", color=BLUE, lw=2, ms=6, label="entities")
     axes.plot(steps, triples, "s--", color=ORANGE, lw=2, ms=6, label="triples")
-    name(axes, "(a) Graph", "step", "mean number in the graph", pad=26)
-    _step_axis(axes, len(steps))
+    beneath = "step, and questions that reached it"
+    name(axes, "(a) Graph", beneath, "mean number in the graph", pad=26)
+    _step_axis(axes, len(steps), [point.reached for point in points])
     axes.set_ylim(0.0, max(1.0, 1.15 * max(*entities, *triples)))
-    counts_below(axes, steps, {"reached by": [point.reached for point in points]})
     legend(axes)
 
 
@@ -437,33 +284,31 @@ def plot_retrieval_by_step(scene: Scene) -> Figure:
     shown = [*scene.some(_OTHER_LOOPS), *main]
     points = {_run_label(run): by_step(run.report.results, _steps(run)) for run in shown}
     last = max(map(len, points.values()))
-    figure, (hits, overlaps) = canvas(9.6, 4.6, 2)
+    figure, (hits, overlaps) = canvas(9.6, 5.0, 2)
     for run, made in zip(shown, points.values(), strict=True):
         _plot_loop(hits, run, {p.step: p.hit for p in made if p.hit is not None})
         _plot_loop(overlaps, run, {p.step: p.overlap for p in made if p.overlap is not None})
-    name(hits, "(a) Hit rate", "step", "questions with a hit by then, %")
-    name(overlaps, "(b) Overlap", "step", "retrieved passages read before, %")
-    for axes in (hits, overlaps):
-        _step_axis(axes, last)
+    name(hits, "(a) Hit rate", "step", "questions with a hit by then, %", pad=40)
+    beneath = "step, and questions that made it"
+    name(overlaps, "(b) Overlap", beneath, "retrieved passages read before, %", pad=40)
+    legend(hits, columns=3)
+    _step_axis(hits, last)
+    reached = ([p.reached for p in by_step(run.report.results, last)] for run in main)
+    _step_axis(overlaps, last, *reached)
     known = [p.hit for made in points.values() for p in made if p.hit is not None]
     low, high = percent_limits(known or [0.0, 100.0])
     # At least twelve points, so that a few do not look like many.
     hits.set_ylim(min(low, high - 12.0), high)
     overlaps.set_ylim(-5.0, 105.0)
-    reached = {
-        _run_label(run): [point.reached for point in by_step(run.report.results, last)]
-        for run in main
-    }
-    counts_below(overlaps, range(1, last + 1), reached)
     caption = scene.caption(
         shown,
         "(a) An accepted answer occurs in a passage read by then; over the questions whose answer "
         "is not yes or no, one that ended earlier staying as it was. (b) Share of the retrieved "
-        "passages that were read before; over the questions that made the step, whose number is "
-        "under its axis.",
+        "passages that were read before; over the questions that made the step: under its axis "
+        f"the numbers of {' and '.join(map(_run_label, main))}.",
         needs=_LOOPS,
     )
-    head(figure, _RETRIEVAL, scene.subtitle(scene.budget), caption, key=(hits,))
+    head(figure, _RETRIEVAL, scene.subtitle(scene.budget), caption)
     return figure
 
 
@@ -664,12 +509,8 @@ def _limits(tokens: Sequence[float]) -> tuple[float, float]:
 
 def _planned(
     runs: Runs,
-) -> Iterator[tuple[str, tuple[str, ...], Sequence[str], list[Scene], Callable[[], Figure]]]:
-    """Every figure: title, parts of its file's name, methods and scenes it is of, what draws it."""
-    of_an_lm = (
-        (_SCORES, "table-1", _METHODS, plot_scores),
-        (_REACHED, "table-3", ["graph-anchor"], plot_steps_reached),
-    )
+) -> Iterator[tuple[str, tuple[str, ...], Sequence[str], Scene, Callable[[], Figure]]]:
+    """Every figure: title, parts of its file's name, methods and scene it is of, what draws it."""
     of_a_dataset = (
         (_GRAPH, "figure-3", _BY_STEP, plot_graph_by_step),
         (_RETRIEVAL, "figure-4", [*_LOOPS], plot_retrieval_by_step),
@@ -677,11 +518,8 @@ def _planned(
         (_COST, "f1-by-tokens", ["graph-anchor"], plot_cost_of_methods),
     )
     for lm in runs.lms:
-        who, scenes = lm_label(lm), _scenes(runs, lm)
-        for title, stem, needs, plot in of_an_lm:
-            yield f"{title}; {who}", (stem, lm), needs, scenes, partial(plot, runs, lm)
-        for scene in scenes:
-            what = dataset_label(scene.dataset)
-            for title, stem, needs, draw in of_a_dataset:
+        for scene in _scenes(runs, lm):
+            what = f"{dataset_label(scene.dataset)}; {lm_label(lm)}"
+            for title, stem, needs, plot in of_a_dataset:
                 parts = (stem, scene.dataset, lm)
-                yield f"{title}; {what}; {who}", parts, needs, [scene], partial(draw, scene)
+                yield f"{title}; {what}", parts, needs, scene, partial(plot, scene)

@@ -13,7 +13,7 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from ga_dspy.arena.runs import DATASETS, dataset_label, method_label
+from ga_dspy.arena.runs import DATASETS
 
 QUESTIONS = dict(zip(DATASETS, (500, 500, 500, 125), strict=True))
 """How many questions of each dataset were asked."""
@@ -23,11 +23,6 @@ K = 5
 
 TIMED = 100
 """How many questions the times of Table 5 are for."""
-
-QWEN_7B, LLAMA_8B = "Qwen2.5-7B-Instruct", "Llama3.1-8B-Instruct"
-QWEN_14B, QWEN_32B = "Qwen2.5-14B-Instruct", "Qwen3-32B"
-
-_ROUNDING = 0.0101  # Four columns rounded to 0.01, and their average rounded once more.
 
 
 class Score(NamedTuple):
@@ -96,29 +91,6 @@ TABLE_5 = tuple(
 """Seconds."""
 
 
-def contradictions() -> tuple[str, ...]:
-    """Where the paper contradicts itself: one cell with two values, or an average that is not.
-
-    An average counts as wrong where it is further from that of the printed columns than rounding
-    explains.
-    """
-    rows = (*TABLE_1, *TABLE_2, *TABLE_4)
-    found = []
-    first: dict[tuple[str, str, str], tuple[int, Score]] = {}
-    for row in rows:
-        for dataset, score in row.by_dataset.items():
-            table, known = first.setdefault((row.lm, row.method, dataset), (row.table, score))
-            if known != score:
-                found.append(
-                    f"{method_label(row.method)} with {row.lm} on {dataset_label(dataset)} has F1 "
-                    f"{known.f1:.2f} and EM {known.em:.2f} in Table {table}, but {score.f1:.2f} "
-                    f"and {score.em:.2f} in Table {row.table}"
-                )
-    for row in rows:
-        for name, printed, mean in zip(("F1", "EM"), row.average, row.mean(), strict=True):
-            if abs(printed - mean) > _ROUNDING:
-                found.append(
-                    f"Table {row.table} gives {method_label(row.method)} with {row.lm} an average "
-                    f"{name} of {printed:.2f}; its columns average {mean:.2f}"
-                )
-    return tuple(found)
+CONTRADICTIONS: tuple[str, ...] = tuple(_PRINTED["contradictions"])
+"""Where the paper contradicts itself: one cell with two values, or an average that is further from
+that of the printed columns than rounding explains."""

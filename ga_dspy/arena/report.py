@@ -119,4 +119,4 @@ def _sections(
     if has_paper:
         yield "## Where the paper contradicts itself\n"
         yield "Its figures stand above as each of its tables prints them.\n"
-        yield "\n".join(f"- {text}." for text in paper.contradictions()) + "\n"
+        yield "\n".join(f"- {text}." for text in paper.CONTRADICTIONS) + "\n"

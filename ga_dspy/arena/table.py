@@ -7,16 +7,19 @@ what is the same in every row said once, numbers as people write them.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ga_dspy.arena.runs import Run, Runs, dataset_label, lm_label, mark_notes, marked, method_label
 from ga_dspy.errors import require
 from ga_dspy.eval import Report
+from ga_dspy.text import csv_cell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,6 +41,8 @@ FORMS = {
     **dict.fromkeys(("Tokens", "Tokens, equal k", "Prompt tokens", "Completion tokens"), "count"),
 }
 """How the numbers of a column are written, by its name; others with one decimal."""
+
+_SAID = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 Value = str | float | None
 Row = dict[str, Value]
@@ -69,7 +74,7 @@ class Table:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """Its rows: source, LM, method and dataset, its own columns, n, failed, mark, protocol.
+        """Its rows: source, LM, method and dataset, its own columns, counts, mark, protocol.
 
         Counts are whole numbers, what there is no value for is None, `source` is "measured" or
         "paper".
@@ -90,7 +95,8 @@ class Table:
 
 
 _KEYS = ("source", "LM", "method", "dataset")
-_COUNTS = ("n", "failed", "mark", "protocol")
+_COUNTS = ("n", "failed", "degraded", "mark", "protocol")
+_HEADINGS = {"n": "n", "failed": "Failed", "degraded": "Degraded"}
 _ENDS = (" low", " high")
 
 
@@ -106,6 +112,7 @@ def row(run: Run, values: Mapping[str, Value], **changes: Value) -> Row:
     counts: Row = {
         "n": len(run.report.results),
         "failed": len(run.report.failed),
+        "degraded": len(run.report.degraded),
         "mark": run.mark,
         "protocol": run.report.protocol.hash,
     }
@@ -126,31 +133,26 @@ def f1_with_interval(report: Report | None, name: str = "F1") -> Row:
 
 
 def table_of(
-    runs: Runs,
-    shown: Sequence[Run],
-    rows: Iterable[Row],
-    *notes: str,
-    scored: bool = False,
-    across: bool = False,
-    **texts: str,
+    runs: Runs, name: str, shown: Sequence[Run], rows: Iterable[Row], *notes: str, **words: str
 ) -> Table:
     """A table of some runs.
 
     Args:
         runs: All runs there are.
+        name: The table's; tables.json has what is said of it.
         shown: Those in the table; the notes of the marked ones come first.
         rows: From `row` and `printed_row`.
         notes: Further footnotes.
-        scored: Whether it has F1s, whose rule is to be named.
-        across: As in `Table`.
-        texts: name, title, about and needs, as in `Table`.
+        words: What its texts leave open, such as a method's name.
     """
-    names = {"official": "HotpotQA's official rule", "squad": "SQuAD's rule"}
-    rules = {names[run.report.protocol.score] for run in shown} if scored else ()
-    marks = mark_notes(runs, shown)
+    said = _SAID[name]
+    title, about, needs = (said.get(k, "").format(**words) for k in ("title", "about", "needs"))
+    rules = {"official": "HotpotQA's official rule", "squad": "SQuAD's rule"}
+    counted = {rules[run.report.protocol.score] for run in shown if "scored" in said}
+    every_note = (*mark_notes(runs, shown), *said.get("notes", ()), *notes)
     return Table(
-        rows=tuple(rows), notes=(*marks, *notes), score=" or ".join(sorted(rules)), across=across,
-        **texts,
+        name, title, about, tuple(rows), needs, every_note,
+        score=" or ".join(sorted(counted)), across="across" in said,
     )  # fmt: skip
 
 
@@ -158,6 +160,8 @@ def csv_text(table: Table) -> str:
     """A table as CSV: its frame to four decimals; what there is no value for is empty."""
 
     def text(value: Value) -> str:
+        if isinstance(value, str):
+            return csv_cell(value)
         return "" if value is None else str(round(value, 4) if isinstance(value, float) else value)
 
     return str(table.frame.map(text).to_csv(index=False, lineterminator="\n"))
@@ -209,6 +213,7 @@ def _texts(table: Table) -> DataFrame:
     from pandas import DataFrame
 
     lines = []
+    counts = ["n", "failed", *(["degraded"] if any(r.get("degraded") for r in table.rows) else [])]
     for one in table.frame.to_dict("records"):
         values = {name: _cell(one, name) for name in table.columns}
         method = escaped(one["method"])
@@ -222,7 +227,7 @@ def _texts(table: Table) -> DataFrame:
         lines.append(
             {"source": one["source"], "Method": method, "LM": escaped(lm)}
             | {"Dataset": escaped(one["dataset"]), **values}
-            | {"n": number("n", one["n"]), "Failed": number("failed", one["failed"])}
+            | {_HEADINGS[name]: number(name, one[name]) for name in counts}
         )
     texts = DataFrame(lines)
     datasets = list(dict.fromkeys(texts["Dataset"]))
@@ -240,7 +245,7 @@ def _side_by_side(table: Table, texts: DataFrame, found: list[str]) -> DataFrame
         cells = group.set_index("Dataset").reindex(order, fill_value=NONE)
         line = dict(zip(("source", "Method", "LM"), keys, strict=True))
         line |= {f"{d} {name}": cells.at[d, name] for d in order for name in table.columns}
-        for name in ("n", "Failed"):
+        for name in (name for name in _HEADINGS.values() if name in texts):
             counts = [cells.at[dataset, name] for dataset in datasets]
             line[name + _BY_DATASET] = " / ".join(counts) if {*counts} != {NONE} else NONE
         lines.append(line)

@@ -15,7 +15,6 @@ from ga_dspy.arena.table import (
     AVERAGE,
     CACHED,
     FROM_CACHE,
-    NONE,
     Row,
     Table,
     Value,
@@ -42,29 +41,12 @@ _BESIDE = ("vanilla-rag", "graph-anchor")
 
 def table_1(runs: Runs) -> Table:
     """Table 1: methods by dataset, and programs that are no method of ours."""
-    return _by_dataset(
-        runs,
-        _TABLE_1,
-        paper.TABLE_1,
-        name="table_1",
-        title="Table 1: methods",
-        about="F1 with its 95 % bootstrap interval, and exact match, in percent.",
-        needs="the methods: `--programs methods`",
-    )
+    return _by_dataset(runs, "table_1", _TABLE_1, paper.TABLE_1)
 
 
 def table_1_renamed(runs: Runs) -> Table:
     """Table 1 once more, on renamed copies."""
-    return _by_dataset(
-        runs,
-        _TABLE_1,
-        renamed=True,
-        name="table_1_renamed",
-        title="Table 1 on renamed copies",
-        about="As Table 1, on copies in which the names are invented, so that memory does not "
-        "help.",
-        needs="runs on a renamed copy of a dataset",
-    )
+    return _by_dataset(runs, "table_1_renamed", _TABLE_1, renamed=True)
 
 
 def table_2(runs: Runs) -> Table:
@@ -72,65 +54,50 @@ def table_2(runs: Runs) -> Table:
     ablations = _group("ablations")
     return _by_dataset(
         runs,
+        "table_2",
         ("vanilla-rag", *ablations[:3], "graph-anchor", *ablations[3:]),
         paper.TABLE_2,
         beside=_BESIDE,
-        name="table_2",
-        title="Table 2: ablations",
-        about="GraphAnchor with one of its parts taken away or replaced.",
-        needs="GraphAnchor's ablations: `--programs ablations`",
     )
 
 
 def graph_use(runs: Runs) -> Table:
     """What the graph is used for beside the paper's loop, by dataset."""
-    return _by_dataset(
-        runs,
-        ("graph-anchor", *_group("graph-use")),
-        beside=_BESIDE,
-        name="graph_use",
-        title="What the graph is used for",
-        about="GraphAnchor by what its graph anchors or saves; what each costs is in the ledger of "
-        "tokens.",
-        needs="settings of what the graph is used for: `--programs graph-use`",
-    )
+    return _by_dataset(runs, "graph_use", ("graph-anchor", *_group("graph-use")), beside=_BESIDE)
 
 
 def table_4(runs: Runs) -> Table:
     """Table 4: vanilla RAG by depth."""
     return _by_dataset(
         runs,
+        "table_4",
         ("vanilla-rag", *_group("depths"), "graph-anchor"),
         paper.TABLE_4,
         beside=_BESIDE,
         with_k=True,
-        name="table_4",
-        title="Table 4: more passages at once",
-        about="Vanilla RAG by the number of passages it is given, beside GraphAnchor.",
-        needs="vanilla RAG with more passages: `--programs depths`",
     )
 
 
 def _by_dataset(
     runs: Runs,
+    name: str,
     methods: Sequence[str],
     printed: Sequence[paper.Scores] = (),
     *,
     beside: Sequence[str] = (),
     renamed: bool = False,
     with_k: bool = False,
-    **texts: str,
 ) -> Table:
     """A table of scores.
 
     Args:
         runs: All runs there are.
+        name: Of the table, in tables.json.
         methods: Those in the table, in order.
         printed: The paper's rows.
         beside: Methods that alone do not make the table.
         renamed: Whether it is of renamed copies, else of the datasets themselves.
         with_k: Whether vanilla RAG is named with its number of passages.
-        texts: As in `table_of`.
     """
     found = [
         run
@@ -179,7 +146,7 @@ def _by_dataset(
 
     averaged = "Averages are over the datasets shown, each counting the same, where a method has "
     notes = [averaged + "all."] if len(datasets) > 1 else []
-    return table_of(runs, found, rows(), *notes, scored=True, across=True, **texts)
+    return table_of(runs, name, found, rows(), *notes)
 
 
 def side_by_side(runs: Runs) -> Table:
@@ -187,6 +154,7 @@ def side_by_side(runs: Runs) -> Table:
     found = runs.in_order(points=True)
     return table_of(
         runs,
+        "scores",
         found,
         (
             row(
@@ -200,10 +168,6 @@ def side_by_side(runs: Runs) -> Table:
             )
             for run in found
         ),
-        name="scores",
-        title="Scores side by side",
-        about="The same answers by four scores, in percent. HotpotQA's official F1 gives a yes or "
-        "no all or nothing, SQuAD's does not; Acc: the answer contains an accepted one.",
     )
 
 
@@ -228,6 +192,7 @@ def table_3(runs: Runs) -> Table:
 
     return table_of(
         runs,
+        "table_3",
         found,
         (
             *(
@@ -246,10 +211,6 @@ def table_3(runs: Runs) -> Table:
                 if printed.dataset in {run.dataset for run in found}
             ),
         ),
-        name="table_3",
-        title="Table 3: steps reached",
-        about="Percent of the questions that ended at each step of retrieval.",
-        needs="a method that retrieves more than once, such as graph-anchor",
     )
 
 
@@ -276,15 +237,10 @@ def table_5(runs: Runs) -> Table:
     )
     return table_of(
         runs,
+        "table_5",
         found,
         rows,
-        "Calls, tokens and dollars are means over the questions that did not fail: what a failed "
-        "one cost is not known. Seconds are over all.",
         *([cached] if any(one.get(FROM_CACHE) for one in rows) else ()),
-        name="table_5",
-        title="Table 5: cost",
-        about="What a question takes: seconds (and for 100 questions, as the paper has them), "
-        "calls of the LM, tokens, and US dollars for 100 questions.",
     )
 
 
@@ -293,6 +249,7 @@ def ledger(runs: Runs) -> Table:
     found = [run for run in runs.in_order() if _counted(run)]
     return table_of(
         runs,
+        "ledger",
         found,
         (
             row(
@@ -307,11 +264,6 @@ def ledger(runs: Runs) -> Table:
             for tokens in [_total(run).tokens]
             for step, usage in usage_by_step(run.report.results).items()
         ),
-        "Means over the questions that did not fail.",
-        name="ledger",
-        title="Token ledger",
-        about="Where a question's tokens go, by step of the program.",
-        needs="programs that tell what they spent",
     )
 
 
@@ -329,6 +281,7 @@ def equal_tokens(runs: Runs) -> Table:
 
     return table_of(
         runs,
+        "equal_tokens",
         found,
         (
             row(
@@ -343,12 +296,6 @@ def equal_tokens(runs: Runs) -> Table:
             )
             for run in found
         ),
-        scored=True,
-        name="equal_tokens",
-        title="Equal tokens",
-        about="Scores where every method may spend the same tokens on a question, beside the same "
-        "method at equal k.",
-        needs="an arena with `--tokens`",
     )
 
 
@@ -399,22 +346,7 @@ def evidence(runs: Runs) -> Table:
         for run in runs.in_order()
         if run.report.protocol.k is not None or any(r.passages for r in run.report.results)
     ]
-    return table_of(
-        runs,
-        found,
-        (row(run, _evidence(run)) for run in found),
-        f"{NONE}: the dataset names no gold of that kind, or the method makes nothing of that "
-        "kind.",
-        name="evidence",
-        title="Retrieval and evidence",
-        about="In percent, a failed question counting 0. Support: titles of the passages read "
-        "against gold titles; hit: an accepted answer occurs in what was read by the last step "
-        "(yes/no questions left out); fact and joint: supporting sentences by HotpotQA's official "
-        "rule, joint with the answer; graph and chain: against gold triples by their two ends; "
-        "grounded: proposed graph items that a passage states; supported: answers that the "
-        "program says a passage carries; chained: that its graph connects with the question.",
-        needs="a method that retrieves",
-    )
+    return table_of(runs, "evidence", found, (row(run, _evidence(run)) for run in found))
 
 
 def _evidence(run: Run) -> Row:
@@ -446,18 +378,7 @@ def _evidence(run: Run) -> Row:
 def sufficiency(runs: Runs) -> Table:
     """The judgement "sufficient" against whether all gold passages had been read."""
     found = [run for run in runs.in_order() if judgements(run.report.results).questions]
-    return table_of(
-        runs,
-        found,
-        (row(run, _sufficiency(run)) for run in found),
-        "Judged: questions counted; left out: those that failed, or without a judged step or gold "
-        "titles. Wasted steps: a mean count over the questions counted.",
-        name="sufficiency",
-        title="Sufficiency as a classifier",
-        about='Steps judged "sufficient" against whether passages of all gold titles had been '
-        "read, in percent of steps; stopped early and searched long in percent of questions.",
-        needs="a method that judges (graph-anchor), on a dataset with gold titles",
-    )
+    return table_of(runs, "sufficiency", found, (row(run, _sufficiency(run)) for run in found))
 
 
 def _sufficiency(run: Run) -> Row:
@@ -487,24 +408,7 @@ def graphrag(runs: Runs) -> Table:
     found = [r for r in runs.in_order() if r.budget is None and r.method in (*built, *_BESIDE)]
     if not any(run.method in built for run in found):
         found = []
-    return table_of(
-        runs,
-        found,
-        (row(run, _graphrag(run)) for run in found),
-        "The tokens that building the graph took are not among these: GraphAnchor and vanilla RAG "
-        "need none.",
-        "Ranking encodes each fact once in a process: a run that comes after another over the "
-        "same graph finds most of them kept.",
-        scored=True,
-        name="graphrag",
-        title="GraphRAG: a graph built ahead of time",
-        about="What each part of the graph adds: passages ranked by it, then facts, then paths "
-        "(local), then summaries (hybrid); global reads summaries alone. Coverage: gold triples "
-        "in the part of the graph that was used, by their two ends; chain: in the evidence "
-        "chain; faithful: cited edges that exist and whose quote stands in the passage. The "
-        "medians of a question's parts in milliseconds.",
-        needs="an arena with the graph of each index: `--graph DIR --programs graphrag`",
-    )
+    return table_of(runs, "graphrag", found, (row(run, _graphrag(run)) for run in found))
 
 
 def _graphrag(run: Run) -> Row:
@@ -571,6 +475,7 @@ def knowledge_use(runs: Runs) -> Table:
     found = [run for run in runs.in_order() if run.method != CLOSED_BOOK]
     return table_of(
         runs,
+        "knowledge_use",
         found,
         (
             row(
@@ -583,16 +488,6 @@ def knowledge_use(runs: Runs) -> Table:
             )
             for run in found
         ),
-        "Yes/no questions stand in neither of the first two: such an answer is in no passage. "
-        "Which questions those two hold differs from method to method, as each reads other "
-        "passages; a failed question has read nothing and scores 0.",
-        scored=True,
-        name="knowledge_use",
-        title="Knowledge use (the splits of Figure 7a)",
-        about="F1 where an accepted answer occurs in what the method read (has answer), where "
-        "none does (miss answer), and where the LM was right without reading (internal "
-        "knowledge: Acc of the closed-book run is 1).",
-        needs="a method that retrieves",
     )
 
 
@@ -611,32 +506,25 @@ def protocols(runs: Runs) -> Table:
     """The protocol of every run."""
     found = runs.in_order(points=True)
     return table_of(
-        runs,
-        found,
-        (row(run, _protocol(run.report.protocol)) for run in found),
-        name="protocols",
-        title="Protocols",
-        about="What decides the numbers of each run. Digests are SHA-256, cut short: of the "
-        "questions asked, of their file and of the passages searched. Settings are those that "
-        "differ from the program's defaults. protocol.json has all of it, uncut.",
+        runs, "protocols", found, (row(run, _protocol(run.report.protocol)) for run in found)
     )
 
 
 def failures(runs: Runs) -> Table:
-    """Every question that failed, of every run."""
-    found = [run for run in runs.in_order(points=True) if run.report.failed]
+    """Every question that failed, or was answered though a step failed, of every run."""
+    found = [r for r in runs.in_order(points=True) if r.report.failed or r.report.degraded]
+    none: Row = {"n": None, "failed": None, "degraded": None}
     return table_of(
         runs,
+        "failures",
         found,
         (
-            row(run, {"Question": result.id, "Error": result.error}, n=None, failed=None)
+            row(run, {"Question": result.id, "Lost": lost, "Error": error}, **none)
             for run in found
-            for result in run.report.failed
+            for lost, results in (("question", run.report.failed), ("step", run.report.degraded))
+            for result in results
+            for error in ([result.error] if result.error else result.step_failures)
         ),
-        name="failures",
-        title="Failed questions",
-        about="All of them. Each scores 0 in every mean of its run.",
-        needs="a question that fails; none did",
     )
 
 

@@ -20,6 +20,7 @@ from ga_dspy.artifact.files import (
     MANIFEST,
     PROGRAM,
     check_free,
+    check_size,
     located,
     parsed,
     read_file,
@@ -31,7 +32,6 @@ from ga_dspy.artifact.state import (
     Manifest,
     PredictorState,
     Recipe,
-    Score,
     Scores,
     apply,
     as_json,
@@ -77,10 +77,13 @@ def load(source: Path | str, *, retriever: Any, **overrides: Any) -> MultiHopPro
             that are never saved, such as `count`.
 
     Raises:
-        ArtifactError: It is damaged, of another version, or does not fit the program.
+        ArtifactError: It is damaged, of another version, or does not fit the program; it holds
+            what `save` refuses (`SecretFound`: a key, an address or a header).
         MissingExtra: The source needs a package that is not installed.
     """
     info = show(source)
+    for leak in _leaks(info.manifest, info.predictors):
+        raise leak
     program = _built(info.manifest, retriever, overrides)
     for mismatch in mismatches(info.manifest.predictors, info.predictors, program):
         raise mismatch
@@ -152,7 +155,7 @@ def _leaks(
     manifest: Manifest, states: Mapping[str, PredictorState], known: Collection[str] = ()
 ) -> Iterator[ArtifactError]:
     yield from secrets_in(manifest.model_dump(mode="json"), MANIFEST, known)
-    yield from secrets_in(as_json(states), PROGRAM, known)
+    yield from secrets_in(as_json(states), PROGRAM, known, digests=False)
 
 
 def _misfits(info: ArtifactInfo) -> Iterator[ArtifactError]:
@@ -240,7 +243,8 @@ def save(
             "cost": cost,
         }
     )
-    known = secrets_of([*(predictor.lm for predictor in program.predictors()), dspy.settings.lm])
+    own = (predictor.lm for predictor in program.predictors())
+    known = secrets_of([*own, *(lms or {}).values()], addresses=True)
     for found in _leaks(manifest, states, known):
         raise found
     _check_same(program, manifest, states)
@@ -269,7 +273,7 @@ def _dumped(program: MultiHopProgram) -> dict[str, PredictorState]:
 def _encoded(content: dict[str, Any], where: str) -> bytes:
     try:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
-        return f"{text}\n".encode()
+        return check_size(f"{text}\n".encode(), where)
     except ValueError as error:  # NaN, or a lone surrogate, which UTF-8 cannot hold
         raise _cannot_save(f"a value for {where} ({error})", "drop the demo it is in") from error
 
@@ -363,17 +367,11 @@ def _scores(scores: Scores) -> Iterator[str]:
     yield f"scores on {scores.n} {scores.held_out} questions:".replace("  ", " ")
     for when, values in (("before", scores.before), ("after", scores.after)):
         for metric, score in values.items():
-            yield f"  {metric} {when}: {_score(score)}"
+            yield f"  {metric} {when}: {score}"
     if scores.p_value is not None:
         yield f"  p-value: {scores.p_value:.4g}"
     if scores.verdict:
         yield f"  verdict: {scores.verdict}"
-
-
-def _score(score: Score) -> str:
-    if score.low is None or score.high is None:
-        return f"{score.value:.1f}"
-    return f"{score.value:.1f} (95 %: {score.low:.1f} to {score.high:.1f})"
 
 
 def _mapping(title: str, values: dict[str, JsonValue] | dict[str, str]) -> Iterator[str]:

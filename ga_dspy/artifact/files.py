@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -29,12 +31,35 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
     """Read JSON into a value of a type.
 
     Raises:
-        ArtifactError: It is not JSON, has keys that the type does not have, or another shape.
+        ArtifactError: It is not JSON, has keys that the type does not have, or another shape; or a
+            key stands twice, or a number is not finite.
     """
     try:
-        return shape.model_validate_json(data)
+        value = shape.model_validate_json(data)
     except ValidationError as error:
         raise _wrong(error, where) from error
+    try:
+        json.loads(data, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+    except ValueError as error:
+        raise ArtifactError(
+            f"{where} has {error}",
+            expected="every key once and finite numbers, so that all readers read the same",
+            remedy="mend it, or save the program anew",
+        ) from error
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"the key {key!r} twice")
+        seen.add(key)
+
+
+def _finite(number: str) -> None:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"the number {number[:20]}")
 
 
 def _wrong(error: ValidationError, where: str) -> ArtifactError:
@@ -68,6 +93,9 @@ MANIFEST = "manifest.json"
 PROGRAM = "program.json"
 FILES = (MANIFEST, PROGRAM)
 
+LARGEST = 32 * 2**20
+"""The most bytes that a file of an artifact has: no more is read, or written."""
+
 
 def _taken(path: Path, found: str) -> ArtifactError:
     return ArtifactError(
@@ -81,7 +109,7 @@ def read_file(folder: Path, name: str) -> bytes:
     """Read a file of an artifact.
 
     Raises:
-        ArtifactError: It is not there.
+        ArtifactError: It is not there, or larger than any artifact.
     """
     path = folder / name
     if not path.is_file():
@@ -90,7 +118,23 @@ def read_file(folder: Path, name: str) -> bytes:
             expected=f"a folder with {' and '.join(FILES)}",
             remedy="check the path, or copy the artifact again",
         )
-    return path.read_bytes()
+    with path.open("rb") as file:
+        return check_size(file.read(LARGEST + 1), str(path))
+
+
+def check_size(data: bytes, where: str) -> bytes:
+    """Check that a file of an artifact is not too large.
+
+    Raises:
+        ArtifactError: It is.
+    """
+    if len(data) > LARGEST:
+        raise ArtifactError(
+            f"{where} has more than {LARGEST // 2**20} MB",
+            expected="instructions and demos",
+            remedy="take out demos, or shorten them",
+        )
+    return data
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 import dspy
 from dspy.adapters.baml_adapter import BAMLAdapter
+from dspy.adapters.types.base_type import (
+    CUSTOM_TYPE_END_IDENTIFIER,
+    CUSTOM_TYPE_START_IDENTIFIER,
+)
 from dspy.adapters.utils import get_annotation_name
 from dspy.utils.saving import get_dependency_versions
 from pydantic import (
@@ -19,6 +23,7 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
@@ -37,14 +42,16 @@ FORMAT = 1
 _INSTALL = "install the version named in the artifact's manifest"
 
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# What a terminal obeys, and what turns the order of letters, has no place in a name.
+_Name = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=500)]
 
 
 class FieldEntry(Record):
     """A field of a signature: its name, which side it is on, and its type as DSPy names it."""
 
-    name: str
+    name: _Name
     kind: Literal["input", "output"]
-    type: str
+    type: _Name
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.type}"
@@ -53,50 +60,64 @@ class FieldEntry(Record):
 class PredictorEntry(Record):
     """A predictor and its fields, in order."""
 
-    name: str
+    name: _Name
     fields: tuple[FieldEntry, ...]
 
 
 class Versions(Record):
     """What wrote the artifact."""
 
-    ga_dspy: str
-    dspy: str
+    ga_dspy: _Name
+    dspy: _Name
 
 
 class Recipe(Record):
     """How the program was compiled."""
 
-    name: str
-    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    name: _Name
+    parameters: dict[_Name, JsonValue] = Field(default_factory=dict)
 
 
 class Score(Record):
     """A mean in percent, and its 95 % interval where one was computed."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
+    value: float = Field(ge=0, le=100)
+    low: float | None = Field(default=None, ge=0, le=100)
+    high: float | None = Field(default=None, ge=0, le=100)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"the interval ends at {self.high}, before its start {self.low}")
+        return self
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.1f}"
+        return f"{self.value:.1f} (95 %: {self.low:.1f} to {self.high:.1f})"
 
 
 class Scores(Record):
     """What compiling changed, measured on questions that the recipe did not learn from.
 
     Attributes:
-        n: Number of questions.
+        n: Number of questions that both programs answered.
         held_out: Which questions, e.g. "test".
+        shortfall: How many were asked, had no answer though asked again ("failures_before",
+            "failures_after"), or had one though a step failed ("degraded_before", …).
         before: Scores by metric ("f1", "em", …) of the program as it was given.
         after: Scores of the compiled program on the same questions.
         p_value: Two-sided, of a paired test.
-        verdict: Whether the compiled program is better.
+        verdict: Whether the compiled program is better, or the one that was given.
     """
 
     n: int = Field(ge=1)
-    held_out: str = ""
-    before: dict[str, Score] = Field(default_factory=dict)
-    after: dict[str, Score]
+    held_out: _Name = ""
+    shortfall: dict[_Name, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    before: dict[_Name, Score] = Field(default_factory=dict)
+    after: dict[_Name, Score]
     p_value: float | None = Field(default=None, ge=0, le=1)
-    verdict: Literal["better", "no better than before"] | None = None
+    verdict: Literal["better", "no better than before", "unchanged"] | None = None
 
 
 class Cost(Record):
@@ -112,9 +133,9 @@ class Cost(Record):
 
     calls: int = Field(ge=0)
     tokens: int = Field(ge=0)
-    money: float | None = None
-    replayed: int = 0
-    seconds: float | None = None
+    money: float | None = Field(default=None, ge=0)
+    replayed: int = Field(default=0, ge=0)
+    seconds: float | None = Field(default=None, ge=0)
 
 
 class Manifest(Record):
@@ -136,15 +157,15 @@ class Manifest(Record):
     """
 
     format: int = Field(ge=1)
-    program: str
-    settings: dict[str, JsonValue]
+    program: _Name
+    settings: dict[_Name, JsonValue]
     predictors: tuple[PredictorEntry, ...]
     versions: Versions
     sha256: _Sha256
     created: AwareDatetime
     recipe: Recipe | None = None
-    lms: dict[str, str] = Field(default_factory=dict)
-    data: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    lms: dict[_Name, _Name] = Field(default_factory=dict)
+    data: dict[_Name, dict[_Name, JsonValue]] = Field(default_factory=dict)
     scores: Scores | None = None
     cost: Cost | None = None
 
@@ -296,12 +317,13 @@ def _typed(hint: Any, value: Any) -> Any:
 # --- program.json
 
 _MARK = "augmented"  # DSPy's mark of a demo made from a trace
+_MOST_DEMOS = 1000
 
 
 class FieldState(Record):
     """How a field is worded in prompts."""
 
-    name: str
+    name: _Name
     prefix: str
     description: str
 
@@ -317,7 +339,7 @@ class PredictorState(Record):
     """What DSPy keeps of a predictor, but for its LM."""
 
     signature: SignatureState
-    demos: tuple[dict[str, JsonValue], ...] = ()
+    demos: tuple[dict[str, JsonValue], ...] = Field(default=(), max_length=_MOST_DEMOS)
     lm: None = None
 
 
@@ -339,7 +361,8 @@ class _ProgramState(Record):
 def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
     """The state of every predictor; the program is left as it is.
 
-    Of a demo, only what can reach a prompt is kept: values of the signature's fields.
+    Only what can reach a prompt is kept: of a demo the values of the signature's fields, and no
+    demo that lacks all inputs or all outputs, which DSPy leaves out of prompts.
 
     Raises:
         PydanticSerializationError: A demo has a value that JSON cannot hold.
@@ -366,9 +389,15 @@ def _state_of(predictor: dspy.Predict) -> PredictorState:
     demos = tuple(
         {key: to_jsonable_python(value) for key, value in demo.items() if key in kept}
         for demo in predictor.demos
+        if _is_shown(demo, signature)
     )
     wording = SignatureState(instructions=instructions, fields=worded)
     return PredictorState(signature=wording, demos=demos)
+
+
+def _is_shown(demo: Mapping[str, Any], signature: Any) -> bool:
+    sides = (signature.input_fields, signature.output_fields)
+    return all(any(name in demo for name in side) for side in sides)
 
 
 def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
@@ -412,6 +441,7 @@ def mismatches(
 ) -> Iterator[ArtifactError]:
     """All that keeps a state from being applied to a program, in the order of its predictors."""
     current = {entry.name: entry.fields for entry in entries(program)}
+    signatures = {name: predictor.signature for name, predictor in program.named_predictors()}
     listed = {entry.name: entry.fields for entry in saved}
     for where, names in (("manifest.json", listed), ("program.json", states)):
         for name in current:
@@ -437,7 +467,13 @@ def mismatches(
             differing = [(str(old), str(new)) for old, new in pairs if old != new]
             yield _other_fields(name, *zip(*differing, strict=True))
         if name in states:
-            yield from _other_demos(name, states[name], _names(fields))
+            worded = _names(states[name].signature.fields)
+            if worded != _names(fields):
+                yield _other_fields(name, worded, _names(fields))
+            for found, expected in _faults(name, states[name], signatures[name]):
+                yield ArtifactError(
+                    found, expected=expected, remedy="correct that, or recompile the program"
+                )
 
 
 def _other_fields(name: str, saved: tuple[str, ...], current: tuple[str, ...]) -> ArtifactError:
@@ -448,20 +484,28 @@ def _other_fields(name: str, saved: tuple[str, ...], current: tuple[str, ...]) -
     )
 
 
-def _other_demos(
-    name: str, state: PredictorState, current: tuple[str, ...]
-) -> Iterator[ArtifactError]:
-    worded = _names(state.signature.fields)
-    if worded != current:
-        yield _other_fields(name, worded, current)
+def _faults(name: str, state: PredictorState, signature: Any) -> Iterator[tuple[str, str]]:
+    """What of a predictor's texts no LM should see: what was found, what was expected."""
+    if not state.signature.instructions.strip():
+        yield f"predictor {name!r} has no instructions", "what the LM is asked to do"
+    text = json.dumps(state.model_dump(mode="json"), ensure_ascii=False)
+    if CUSTOM_TYPE_START_IDENTIFIER in text or CUSTOM_TYPE_END_IDENTIFIER in text:
+        yield f"predictor {name!r} holds DSPy's mark of an image, a file or a tool", "plain text"
+    kinds: dict[str, TypeAdapter[Any]] = {_MARK: TypeAdapter(bool)}
+    for field, info in signature.fields.items():
+        kinds[field] = TypeAdapter(info.rebuild_annotation())
     for number, demo in enumerate(state.demos, 1):
-        unknown = tuple(key for key in demo if key not in (*current, _MARK))
-        if unknown:
-            yield ArtifactError(
-                f"demo {number} of predictor {name!r} has unknown fields {unknown}",
-                expected="fields of the predictor alone",
-                remedy="remove them, or recompile the program",
-            )
+        where = f"demo {number} of predictor {name!r}"
+        if unknown := tuple(key for key in demo if key not in kinds):
+            yield f"{where} has unknown fields {unknown}", "fields of the predictor alone"
+        if not _is_shown(demo, signature):
+            yield f"{where} has the fields {tuple(demo)} alone", "an input and an output"
+        for key in (key for key in demo if key in kinds):
+            try:
+                kinds[key].validate_python(demo[key])
+            except ValidationError as error:
+                cause = error.errors(include_url=False, include_input=False)[0]["msg"]
+                yield f"{where} has {key} of another type ({cause})", "the signature's types"
 
 
 def _names(fields: tuple[FieldEntry, ...] | tuple[FieldState, ...]) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import dspy
@@ -11,16 +13,26 @@ import typer
 from dspy.adapters.baml_adapter import BAMLAdapter
 from pydantic import BaseModel
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from ga_dspy.cli.choices import IndexDir, Limit
-from ga_dspy.eval import load
+from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
+from ga_dspy.cli.compile import recipe_settings
+from ga_dspy.cli.console import Console, columns, progress_bar, some
+from ga_dspy.demo import corpus, questions
+from ga_dspy.errors import InputError
+from ga_dspy.eval import detect, load
+from ga_dspy.eval.faults import Night, bad_nights
+from ga_dspy.eval.fuzz import Target, targets
+from ga_dspy.eval.fuzz import fuzz as read_tampered
 from ga_dspy.eval.grounding import UNCHECKED, check_lines, rates
+from ga_dspy.eval.kills import COMMANDS, endure
 from ga_dspy.eval.replay import Replayed, cost_now, cost_then, read_back, read_recordings, replay
+from ga_dspy.eval.throughput import Load, held, measure
+from ga_dspy.optimize.recipes import recipe
+from ga_dspy.optimize.spending import Kept, Ledger
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import prompt_tokens
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.retrieval.bench import bench
 from ga_dspy.signatures import AnswerQuestion, ReadAndJudge
 from ga_dspy.text import estimate_tokens
@@ -174,6 +186,166 @@ def replies(
     )
     for lost in found.lost:
         console.print(f"  not grounded: {lost}", markup=False)
+
+
+def kills(
+    commands: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(COMMANDS)}; all if left out.")
+    ] = None,
+    times: Annotated[int, typer.Option("--kills", min=1, help="Kills of each command.")] = 3,
+    limit: Annotated[int, typer.Option(min=8, help="Questions of each file.")] = 12,
+    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Whether long commands that are killed end as if they had not been, and at no cost.
+
+    The exit code is 1 where one does not. Each is killed with kill -9 at random moments and started
+    again, against a local endpoint and without DSPy's cache. Replies that were sent less than half
+    a second before a kill count as cut off by it.
+    """
+    figures = ("kills", "same", "calls", "in all", "cut off", "twice", "seconds")
+    table, console, found = columns("command", *figures, right=figures), Console(), []
+    with TemporaryDirectory(prefix="ga-dspy-kills-") as work, progress_bar(console) as bar:
+        task = bar.add_task("killing", total=len(commands or COMMANDS))
+        for one in endure(commands or list(COMMANDS), Path(work), kills=times, limit=limit,
+                          seed=seed):  # fmt: skip
+            found.append(one)
+            bar.advance(task)
+            table.add_row(one.command, *(f"{figure:.0f}" for figure in one[1:8]))
+    if json_output:
+        print(json.dumps([one._asdict() for one in found], indent=2))  # noqa: T201 - the output
+    else:
+        console.print(table)
+        some(console, "differs", [name for one in found for name in one.differences])
+    if not all(one.held for one in found):
+        raise typer.Exit(1)
+
+
+def faults(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="A dataset's file; repeatable; the shipped questions if left out."),
+    ] = None,
+    index: Annotated[
+        Path | None, typer.Option(help="An index; the questions' own paragraphs if left out.")
+    ] = None,
+    program: Program = "graph-anchor",
+    limit: Annotated[int | None, typer.Option("--questions", help="Only the first N.")] = None,
+    rate: Annotated[float, typer.Option(help="The share of requests that fail.")] = 0.3,
+    outage: Annotated[float, typer.Option(help="Seconds of the outage in the middle.")] = 5.0,
+    threads: Threads = 8,
+    timeout: Timeout = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the faults.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What faults of an endpoint cost a run; exit code 1 where a question or an answer was lost.
+
+    The embedded LM answers behind a local server: without faults, with faults of ten kinds, with an
+    outage in the middle, with both.
+    """
+    files = data or [questions("dev")]
+    examples = [example for file in files for example in load(detect(file), file)][:limit]
+    own = read_passages(data) if data else corpus()
+    searched = Index.open(index) if index else Index.from_passages(own, kind="sparse")
+    chosen = choose_program(program, None, searched)
+    names = [name.replace("_", " ") for name in Night._fields]
+    table, nights = columns("endpoint", *names[1:], right=names[1:]), []
+    with TemporaryDirectory() as out, Console(stderr=True).status("asking"):
+        for night in bad_nights(chosen, examples, Path(out), rate=rate, outage=outage,
+                                threads=threads, timeout=timeout, seed=seed):  # fmt: skip
+            nights.append(night)
+            cells = (f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in night[1:])
+            table.add_row(night.name, *cells)
+    if json_output:
+        print(json.dumps([night._asdict() for night in nights], indent=2))  # noqa: T201
+    else:
+        Console().print(table)
+    raise typer.Exit(int(not all(night.is_whole for night in nights)))
+
+
+def pressure(
+    in_flight: Annotated[str, typer.Option(help="Asked at once, comma-separated.")] = "64",
+    latency: Annotated[str, typer.Option(help="Seconds of a reply, comma-separated.")] = "0.3",
+    limit: Annotated[int, typer.Option("--questions", min=10, help="Questions a run.")] = 256,
+    kinds: Annotated[str, typer.Option(help="Of index, comma-separated.")] = "sparse,linked",
+    index: Annotated[Path | None, typer.Option(help="An index instead of the demo's.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Questions over it.")] = None,
+    memory: Annotated[int | None, typer.Option(help="Ask so many; say what is held.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """How near GraphAnchor comes to bare dspy.Predict calls with the same prompts.
+
+    Both ask a local endpoint that replies after a fixed time. CPU is this process's.
+    """
+    names, at_once = kinds.split(","), [int(number) for number in in_flight.split(",")]
+    made = "sparse" if names == ["sparse"] else "linked"
+    opened = Index.open(index) if index else Index.from_passages(corpus(), kind=made)
+    file, searched = data or questions("dev"), [opened.as_kind(name) for name in names]
+    load_of = Load.of([e.question for e in load(detect(file), file, limit=60)], opened)
+    latencies = [float(seconds) for seconds in latency.split(",")]
+    found: list[Any] = list(
+        held(load_of, searched[-1], memory, at_once[-1]) if memory else
+        measure(load_of, searched, in_flight=at_once, latencies=latencies, questions=limit)
+    )  # fmt: skip
+    if json_output:
+        print(json.dumps([row._asdict() for row in found], indent=2))  # noqa: T201
+        return
+    figures = [name.replace("_", " ") for name in found[0]._fields]
+    table = columns(*figures, right=figures[1:])
+    for first, *others in found:
+        table.add_row(str(first), *(f"{figure:.3g}" for figure in others))
+    Console().print(table)
+
+
+def fuzz(
+    named: Annotated[
+        list[str] | None, typer.Argument(metavar="TARGET", help="All if left out.")
+    ] = None,
+    inputs: Annotated[int, typer.Option(min=1, help="Inputs of each target.")] = 300,
+    seed: Annotated[int, typer.Option(help="Another gives other inputs.")] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What readers make of files and replies that were tampered with.
+
+    Each may read one or refuse it by a named error. The exit code is 1 where another error
+    escaped, or an input took more than two seconds.
+    """
+    figures = ("inputs", "refused", "read", "escaped", "slowest, ms", "growth, MB")
+    table, console, found = columns("target", *figures, right=figures), Console(), []
+    with TemporaryDirectory(prefix="ga-dspy-fuzz-") as work, progress_bar(console) as bar:
+        known = {one.name: one for one in (*targets(Path(work)), *_own_targets(Path(work)))}
+        if unknown := sorted({*(named or ())} - known.keys()):
+            raise InputError(
+                f"no target {unknown[0]!r}", expected=f"one of {', '.join(known)}",
+                remedy="quote a name of two words",
+            )  # fmt: skip
+        for name in bar.track(named or list(known), description="reading"):
+            found.append(read_tampered(known[name], inputs, seed))
+            table.add_row(name, *(f"{figure:,.0f}" for figure in found[-1][1:7]))
+    if json_output:
+        print(json.dumps([one._asdict() for one in found], indent=2))  # noqa: T201 - the output
+    else:
+        console.print(table)
+        some(console, "escaped", [fault for one in found for fault in one.faults])
+    if not all(one.holds for one in found):
+        raise typer.Exit(1)
+
+
+def _own_targets(folder: Path) -> Iterator[Target]:
+    """The readers of compiling: its ledger, the settings of its recipes."""
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        ledger.keep("key", "task", Kept({"outputs": ["Titan"]}, 3, 0.1))
+
+    def read_ledger(at: Path, name: str) -> None:
+        with Ledger(at / name) as ledger, ledger.turn("key"):
+            pass
+
+    def read_settings(at: Path, name: str) -> None:
+        pairs = (at / name).read_bytes().decode("utf-8", "surrogateescape").split()
+        recipe("bootstrap-rs", **recipe_settings(pairs))
+
+    yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, read_ledger)
+    yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, read_settings)
 
 
 REPLAYED: dict[str, dict[str, Any]] = {

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import sys
+from collections.abc import Callable
+from functools import update_wrapper
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -18,6 +24,7 @@ from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.programs import GraphAnchor, MultiHopProgram
 from ga_dspy.retrieval import Index
+from ga_dspy.secrets import check_addresses, without_password
 
 
 def _setting(name: str) -> str:
@@ -49,21 +56,77 @@ Graph = Annotated[
 Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first N questions.")]
 Threads = Annotated[int, typer.Option(help="Questions asked at once.")]
+AbortAfter = Annotated[
+    int, typer.Option(help="Stop after N failures in a row that are no question's own; 0: never.")
+]
+RetryFailed = Annotated[
+    bool,
+    typer.Option("--retry-failed", help="Ask also what failed for its own sake again."),
+]
 K = Annotated[int | None, typer.Option(help=_setting("k"))]
 MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
+
+
+def with_patience(command: Callable[..., None], outage: str = "1h") -> Callable[..., None]:
+    """A command with the options of how LM calls are made; what they wait for goes to stderr.
+
+    Args:
+        command: The command.
+        outage: How long it waits for an endpoint that is down if nothing else is asked.
+    """
+
+    def run(patience: str, retries: int, no_cache: bool, **arguments: Any) -> None:
+        if no_cache:
+            dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+        log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
+        log.addHandler(handler)
+        try:
+            with ga_dspy.patient(outage=_seconds(patience), retries=retries):
+                command(**arguments)
+        finally:
+            log.removeHandler(handler)
+
+    given = signature(command, eval_str=True)
+    options = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for (name, kind), default in zip(_CALLS.items(), (outage, 10, False), strict=True)
+    )
+    vars(update_wrapper(run, command))["__signature__"] = given.replace(
+        parameters=[*given.parameters.values(), *options]
+    )
+    return run
+
+
+_CALLS: dict[str, Any] = {
+    "patience": Annotated[
+        str, typer.Option(help="How long an endpoint that is down is waited for: 90, 10m, 2h.")
+    ],
+    "retries": Annotated[
+        int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
+    ],
+    "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
+}
+
+
+def _seconds(text: str) -> float:
+    """A time that the command line names, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
+    if found is None:
+        raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
+    return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
 
 
 def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:
     """The LM of that name, or the embedded one.
 
     Raises:
-        InputError: An address without a model name.
+        InputError: An address without a model name, or with a password.
     """
     if name is None or name == EMBEDDED:
         if api_base:
             raise InputError(
-                f"--api-base {api_base} without --lm",
+                f"--api-base {without_password(api_base)} without --lm",
                 expected="the name of the model served there",
                 remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
             )
@@ -72,7 +135,9 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
-    return dspy.LM(name, **settings)
+    lm = dspy.LM(name, **settings)
+    check_addresses(lm)
+    return lm
 
 
 def choose_corpus(

@@ -6,16 +6,18 @@ import json
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import dspy
 import typer
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.table import Table
@@ -24,7 +26,7 @@ from rich.text import Text
 import extractive_lm
 from extractive_lm import Doc
 from extractive_lm.fit import Row, fit, save
-from ga_dspy.artifact import Manifest, PredictorState, Score, diff, show, verify
+from ga_dspy.artifact import Manifest, PredictorState, diff, show, verify
 from ga_dspy.cli import bench, look, runs
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli.choices import (
@@ -38,16 +40,21 @@ from ga_dspy.cli.choices import (
     choose_corpus,
     choose_lm,
     choose_program,
+    with_patience,
 )
 from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import building, facts, say_embedded, show_prediction
+from ga_dspy.cli.console import Console, building, facts, say_embedded, show_prediction
 from ga_dspy.demo import DEMO_QUESTION, corpus, questions
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import GaDspyError, InputError, RunAborted
 from ga_dspy.eval import load
 from ga_dspy.eval.renaming import rename_file
 from ga_dspy.graphrag import Access, called_by
+from ga_dspy.passage import sound
 from ga_dspy.programs.program import as_json
 from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.secrets import CleanStream, withheld
+from ga_dspy.storage import leave, refused_by_disk
+from ga_dspy.text import visible
 
 ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
@@ -125,7 +132,7 @@ def ask(
     json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Answer one question and show how the answer was found."""
-    model = choose_lm(lm, api_base, timeout)
+    question, model = sound(question), choose_lm(lm, api_base, timeout)
     with dspy.context(lm=model), called_by(Access(labels=frozenset(label or ()))):
         corpus = choose_corpus(index, graph, program, artifact)
         prediction = choose_program(program, artifact, corpus)(question=question)
@@ -164,7 +171,7 @@ def show_artifact(path: ArtifactDir) -> None:
     """What an artifact is: program, provenance, scores, prompts."""
     info = show(path)
     console = Console()
-    console.print(Panel(_about(info.manifest), title=str(path), title_align="left"))
+    console.print(Panel(_about(info.manifest), title=Text(str(path)), title_align="left"))
     for name, state in info.predictors.items():
         console.print(_prompt(name, state))
 
@@ -178,7 +185,7 @@ def _about(manifest: Manifest) -> Table:
     ]
     if scores := manifest.scores:
         rows += [
-            (metric, f"{_score(scores.before.get(metric))} → {_score(after)}")
+            (metric, f"{scores.before.get(metric, '?')} → {after}")
             for metric, after in scores.after.items()
         ]
         rows.append(("compared", f"{scores.verdict}, p = {scores.p_value:.3f}, n = {scores.n}"))
@@ -191,13 +198,6 @@ def _about(manifest: Manifest) -> Table:
         ("sha256", manifest.sha256),
     ]
     return facts(rows)
-
-
-def _score(score: Score | None) -> str:
-    if score is None:
-        return "?"
-    known = score.low is not None and score.high is not None
-    return f"{score.value:.1f}" + (f" ({score.low:.1f}–{score.high:.1f})" if known else "")
 
 
 def _prompt(name: str, state: PredictorState) -> RenderableType:
@@ -361,11 +361,11 @@ app = typer.Typer(
     **_TYPER,
 )
 app.command()(demo)
-app.command()(ask)
-app.command("eval")(runs.evaluate)
-app.command()(runs.arena)
+app.command()(with_patience(ask, "30s"))
+app.command("eval")(with_patience(runs.evaluate))
+app.command()(with_patience(runs.arena))
 app.command()(runs.report)
-app.command("compile")(compile_program)
+app.command("compile")(with_patience(compile_program))
 app.command("fit-extractive")(fit_extractive)
 
 data_app = typer.Typer(help="Prepare data.", **_TYPER)
@@ -383,15 +383,17 @@ artifact_app.command("verify")(verify_artifact)
 app.add_typer(artifact_app, name="artifact")
 
 bench_app = typer.Typer(help="Measure.", **_TYPER)
-for measure in (bench.retrieval, bench.prompts, bench.grounding, bench.replies):
+for measure in (bench.retrieval, bench.prompts, bench.grounding, bench.replies, bench.kills,
+                bench.faults, bench.fuzz):  # fmt: skip
     bench_app.command()(measure)
+bench_app.command("load")(bench.pressure)
 app.add_typer(bench_app, name="bench")
 
 graph_app = typer.Typer(
     help="Extract a knowledge graph from a whole corpus, and look into it.", **_TYPER
 )
-graph_app.command("build", epilog=graphs.RULES)(graphs.build)
-graph_app.command("update")(graphs.update)
+graph_app.command("build", epilog=graphs.RULES)(with_patience(graphs.build))
+graph_app.command("update")(with_patience(graphs.update))
 for command in (look.stats, look.show, look.paths, look.communities, look.picture, look.export,
                 look.merges):  # fmt: skip
     graph_app.command()(command)
@@ -399,9 +401,30 @@ app.add_typer(graph_app, name="graph")
 
 
 def main() -> None:
-    """Run the command line; a known error is one line on stderr and exit code 2."""
+    """Run the command line; a known error is one line on stderr and exit code 2.
+
+    Ctrl-C ends it with exit code 130.
+    """
+    there = threading.enumerate()
+    out, err = (cast(Any, CleanStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
-        app()
-    except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError) as error:
-        print(f"ga-dspy: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+        with redirect_stdout(out), redirect_stderr(err):
+            app()
+        return
+    except SystemExit as end:
+        if end.code != _INTERRUPTED:
+            raise
+        code, told, goes_on = _INTERRUPTED, "stopped", sys.argv[1:2] in _RESUMABLE
+    except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError, OSError) as error:
+        if isinstance(error, OSError):
+            error = refused_by_disk(error.filename or "a file", error)
+        code, told = 2, " ".join(str(error).split())
+        goes_on = isinstance(error, RunAborted) and " again" not in told
+    if goes_on:
+        told += "; what was finished is kept: run the same command again to go on"
+    print(f"ga-dspy: {visible(withheld(told))}", file=sys.stderr)  # noqa: T201
+    leave(code, there)
+
+
+_INTERRUPTED = 130
+_RESUMABLE = (["eval"], ["arena"], ["compile"], ["graph"])

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 import dspy
 import typer
-from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 
@@ -30,7 +29,7 @@ from ga_dspy.cli.choices import (
     choose_lm,
     choose_program,
 )
-from ga_dspy.cli.console import say_embedded, warn
+from ga_dspy.cli.console import Console, say_embedded, warn
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
@@ -85,6 +84,9 @@ def compile_program(
         str | None, typer.Option(help="MLflow store; mlflow.db beside the artifact if left out.")
     ] = None,
     track: Annotated[bool, typer.Option(help="Log to MLflow.")] = True,
+    pack_index: Annotated[
+        bool, typer.Option("--pack-index", help="Store a copy of the index with the MLflow model.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Tune prompts and demos against F1, and save the program as an artifact."""
@@ -102,8 +104,9 @@ def compile_program(
     given = choose_program(program, None, corpus)
     caps = Caps(max_calls, max_tokens, max_money)
     free = all(one.model == EMBEDDED for one in lms.values())
-    lines = Lines(console, agreed=yes or free, capped=any(cap is not None for cap in caps))
-    tracker = _tracker(console, tracking_uri, out, index) if track else None
+    lines = Lines(console, agreed=yes or free, caps=caps)
+    packed = index if pack_index else None
+    tracker = _tracker(console, tracking_uri, out, packed) if track else None
     outcome = compile(
         given,
         recipe(recipe_name, reflection="reflection" in lms, **recipe_settings(settings or ())),
@@ -181,7 +184,7 @@ def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--set {pair}", expected="name=value", remedy="such as --set demos=3")
         try:
             settings[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             settings[name.strip()] = value.strip()
     return settings
 
@@ -192,11 +195,11 @@ class Lines:
     Args:
         console: Where to.
         agreed: Whether the cost is agreed to already.
-        capped: Whether there is a cap, so that nobody needs to be asked.
+        caps: The caps; where there is one, nobody needs to be asked.
     """
 
-    def __init__(self, console: Console, *, agreed: bool = False, capped: bool = False) -> None:
-        self.console, self.agreed, self.capped = console, agreed, capped
+    def __init__(self, console: Console, *, agreed: bool = False, caps: Caps | None = None) -> None:
+        self.console, self.agreed, self.caps = console, agreed, caps or Caps()
         self.expected = 0
 
     def confirm(self, cost: Estimate) -> bool:
@@ -207,11 +210,16 @@ class Lines:
         """
         self.expected = cost.calls
         self.console.print(f"this takes {cost}", markup=False)
+        for name, cap in self.caps._asdict().items():
+            if cap is not None:
+                kept = getattr(cost.measuring, name)
+                left = f"{cap - kept:,} are left to try with"
+                self.console.print(f"{name}: about {kept:,} of {cap:,} measure, {left}")
         if self.agreed:
             return True
         if self.console.is_terminal and os.isatty(0):
             return Confirm.ask("go on?", console=self.console)
-        if self.capped:
+        if any(self.caps):
             return True
         raise InputError(
             "there is no terminal to ask whether to go on",
@@ -232,7 +240,7 @@ class Lines:
         )
 
 
-def _tracker(console: Console, uri: str | None, out: Path, index: Path) -> Tracker | None:
+def _tracker(console: Console, uri: str | None, out: Path, index: Path | None) -> Tracker | None:
     if find_spec("mlflow") is None and uri is None:
         console.print("not tracked: mlflow is not installed (pip install 'ga-dspy[optimize]')")
         return None
@@ -258,18 +266,19 @@ def _trace(
 
 def _summarise(console: Console, outcome: Outcome) -> None:
     table = Table(
-        title=f"{outcome.recipe}: {outcome.held_out}, {len(outcome.after.results)} questions",
+        title=f"{outcome.recipe}: {outcome.basis}",
         title_justify="left",
         title_style="bold",
     )
     table.add_column("")
-    for heading in ("F1", "95 %", "EM"):
+    for heading in ("F1", "95 %", "EM", "failed", "degraded"):
         table.add_column(heading, justify="right")
     summary = outcome.summary()
     for when in ("before", "after"):
         low, high = summary[f"ci95_{when}"]
         f1, em = (f"{summary[f'{score}_{when}']:.1f}" for score in ("f1", "em"))
-        table.add_row(when, f1, f"{low:.1f} – {high:.1f}", em)
+        lost = (f"{summary[f'{kind}_{when}']}" for kind in ("failures", "degraded"))
+        table.add_row(when, f1, f"{low:.1f} – {high:.1f}", em, *lost)
     console.print(table)
     if outcome.stopped:
         warn(console, f"stopped early: {outcome.stopped}")
@@ -277,7 +286,7 @@ def _summarise(console: Console, outcome: Outcome) -> None:
         console.print(f"demo taken off: {dropped}", style="dim", markup=False)
     seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
     console.print(
-        f"{outcome.verdict} on {outcome.held_out}{seen} (p = {outcome.p_value:.3g}); "
+        f"{outcome.verdict} on {outcome.basis}{seen} (p = {outcome.p_value:.3g}); "
         f"{outcome.calls:,} LM calls ({outcome.replayed:,} of them from an earlier run), "
         f"{outcome.tokens:,} tokens, {_clock(outcome.seconds)}",
         style="bold",

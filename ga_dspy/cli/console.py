@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import dspy
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.programs import EvidenceLink, Step
+from ga_dspy.text import visible
 
 MAX_LINES = 8
 _FIRST = 10
@@ -29,6 +33,25 @@ EXTRACTIVE_NOTE = (
     "Answered by the embedded extractive LM: a floor for first runs and tests, not a rival to an "
     "LLM. Name yours with --lm."
 )
+
+
+class Console(RichConsole):
+    """A terminal on which text of others is text: no markup, no emoji codes, escapes shown."""
+
+    def __init__(self, **options: Any) -> None:
+        """Make one, with rich's options."""
+        super().__init__(**{"markup": False, "emoji": False, **options})
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render, with what a text hides made visible."""
+        if isinstance(renderable, str):
+            renderable = visible(renderable)
+        elif isinstance(renderable, Text) and visible(renderable.plain) != renderable.plain:
+            renderable = renderable.copy()
+            renderable.plain = visible(renderable.plain)
+        return super().render(renderable, options)
 
 
 def show_prediction(console: Console, question: str, prediction: dspy.Prediction) -> None:

@@ -15,11 +15,10 @@ from typing import Annotated, Any, NamedTuple
 import dspy
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 from rich.prompt import Confirm
 
 from ga_dspy.cli.choices import ApiBase, IndexDir, Model, Timeout, Yes, choose_lm
-from ga_dspy.cli.console import building, facts, number, plain, say_embedded, some
+from ga_dspy.cli.console import Console, building, facts, number, plain, say_embedded, some
 from ga_dspy.errors import InputError
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import (

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ga_dspy.cli.console import columns, facts, plain, rest
+from ga_dspy.cli.console import Console, columns, facts, plain, rest
 from ga_dspy.errors import InputError
 from ga_dspy.graph.paths import MOST_HOPS
 from ga_dspy.graphrag import Access, StoredGraph, Summaries, View, open_graph

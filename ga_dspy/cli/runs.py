@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import dspy
 import typer
-from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
-from ga_dspy.arena import Ground, Round, Run, Runs, collect, compete, entrants, rounds
-from ga_dspy.arena.attention_report import as_rows, cases_of, measure_all, plot_all
+from ga_dspy.arena import Ground, Round, collect, compete, entrants, rounds
 from ga_dspy.arena.figures import draw_figures
 from ga_dspy.arena.methods import method
 from ga_dspy.arena.report import write_report
-from ga_dspy.arena.runs import dataset_label, lm_label
 from ga_dspy.cli.choices import (
+    AbortAfter,
     ApiBase,
     Artifact,
     Dataset,
@@ -30,6 +27,7 @@ from ga_dspy.cli.choices import (
     MaxSteps,
     Model,
     Program,
+    RetryFailed,
     Score,
     Threads,
     Timeout,
@@ -39,12 +37,11 @@ from ga_dspy.cli.choices import (
     choose_score,
     given,
 )
-from ga_dspy.cli.console import columns, progress_bar, say_embedded, warn
-from ga_dspy.drawing import save
+from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, load, protocol_of, run
-
-ANCHORED = "graph-anchor"
+from ga_dspy.programs import Usage
+from ga_dspy.secrets import without_password
 
 
 def evaluate(
@@ -66,8 +63,13 @@ def evaluate(
     k: K = None,
     max_steps: MaxSteps = None,
     score: Score = "official",
+    abort_after: AbortAfter = 10,
+    retry_failed: RetryFailed = False,
 ) -> None:
-    """Score a program on a dataset; run again to go on where it stopped."""
+    """Score a program on a dataset; run again to go on where it stopped.
+
+    Exit code 1 where questions failed, 2 where the run could not end, 130 after Ctrl-C.
+    """
     console, model = Console(), choose_lm(lm, api_base, timeout)
     name = artifact or program
     with dspy.context(lm=model):
@@ -75,15 +77,34 @@ def evaluate(
         chosen = choose_program(program, artifact, corpus, **given(k=k, max_steps=max_steps))
     report = run_program(
         console, chosen, name, dataset, data, out, model,
-        limit=limit, threads=threads, score=score,
+        limit=limit, threads=threads, score=score, abort_after=abort_after,
+        retry_failed=retry_failed,
     )  # fmt: skip
     say_embedded(console, model)
     console.print(summary_table({name: report}))
-    for failed in report.failed[:10]:
-        console.print(f"failed: {failed.id}: {failed.error}", style="red", markup=False)
+    some(console, "failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
+    lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
+    some(console, "answered without a step", lost, style="yellow")
     if track:
         _track(console, report, track, out)
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl", markup=False)
+    _end(console, [report])
+
+
+def _end(console: Console, reports: Sequence[Report]) -> None:
+    """Say what the calls came to, and how to ask failed questions again; exit code 1 for these."""
+    spent = Usage.total(report.usage for report in reports)
+    calls, attempts = number(spent.calls, "LM call"), number(spent.failed, "failed attempt")
+    console.print(f"{spent.cached:,} of {calls} from the cache; {attempts}", style="dim")
+    if failed := [result for report in reports for result in report.failed]:
+        passing = sum(result.may_pass for result in failed)
+        warn(
+            console,
+            f"{number(len(failed), 'question')} failed: run again to ask anew what an outage or a "
+            f"timeout failed ({passing:,}), with --retry-failed the others "
+            f"({len(failed) - passing:,})",
+        )
+        raise typer.Exit(1)
 
 
 def run_program(
@@ -98,6 +119,8 @@ def run_program(
     limit: int | None = None,
     threads: int = 1,
     score: str = "official",
+    abort_after: int = 10,
+    retry_failed: bool = False,
 ) -> Report:
     """Ask a program the questions of a file, with a progress bar."""
     examples = load(dataset, data, limit=limit)
@@ -111,7 +134,10 @@ def run_program(
         def advance(progress: RunProgress) -> None:
             bar.update(task, completed=progress.done)
 
-        return run(program, examples, out=out, protocol=protocol, threads=threads, progress=advance)
+        return run(
+            program, examples, out=out, protocol=protocol, threads=threads, progress=advance,
+            retry_failures=retry_failed, abort_after=abort_after or None,
+        )  # fmt: skip
 
 
 def _track(console: Console, report: Report, uri: str, out: Path) -> None:
@@ -121,13 +147,16 @@ def _track(console: Console, report: Report, uri: str, out: Path) -> None:
         report, uri=uri, root=out.absolute().parent, say=lambda message: warn(console, message)
     )
     if logged:
-        console.print(f"MLflow: run {logged.run_id} in {logged.uri}", markup=False)
+        where = without_password(logged.uri)
+        console.print(f"MLflow: run {logged.run_id} in {where}", markup=False)
 
 
 def summary_table(reports: dict[str, Report]) -> Table:
     """Programs as rows, scores in percent as columns."""
     protocol = next(iter(reports.values())).protocol
-    figures = ("F1", "95 %", "EM", "recall", "failed", "steps", "calls", "tokens")
+    counts = ["failures", *(["degraded"] if any(r.degraded for r in reports.values()) else [])]
+    headings = ["failed", "degraded"][: len(counts)]
+    figures = ("F1", "95 %", "EM", "recall", *headings, "steps", "calls", "tokens")
     table = columns("program", *figures, right=figures)
     table.columns[0].no_wrap = True
     table.title_justify, table.title_style = "left", "bold"
@@ -135,8 +164,9 @@ def summary_table(reports: dict[str, Report]) -> Table:
     for name, report in reports.items():
         s = report.summary()
         low, high = s["ci95"]
-        values = ((s["support_recall"], ".1f"), (s["failures"], ""), (s["steps_mean"], ",.1f"),
-                  (s["lm_calls_mean"], ",.1f"), (s["tokens_mean"], ",.0f"))  # fmt: skip
+        means = (("steps_mean", ",.1f"), ("lm_calls_mean", ",.1f"), ("tokens_mean", ",.0f"))
+        values = ((s["support_recall"], ".1f"), *((s[name], ",") for name in counts),
+                  *((s[name], form) for name, form in means))  # fmt: skip
         cells = ("" if value is None else format(value, form) for value, form in values)
         table.add_row(name, f"{s['f1']:.1f}", f"{low:.0f}–{high:.0f}", f"{s['em']:.1f}", *cells)
     return table
@@ -172,6 +202,8 @@ def arena(
     k: K = None,
     max_steps: MaxSteps = None,
     score: Score = "official",
+    abort_after: AbortAfter = 10,
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Run every method under one protocol; run again to go on where it stopped."""
     console, model = Console(), choose_lm(lm, api_base, timeout)
@@ -193,11 +225,12 @@ def arena(
 
         for one, report in compete(
             planned, lm=model, limit=limit, score=choose_score(score), threads=threads,
-            progress=advance,
+            progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
         ):  # fmt: skip
             bar.remove_task(tasks[one])
             bar.advance(whole)
             failed = f", {len(report.failed)} failed" if report.failed else ""
+            failed += f", {len(report.degraded)} degraded" if report.degraded else ""
             console.print(
                 f"{_name(one)}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s"
                 f"{failed}, protocol {report.protocol.hash}",
@@ -210,6 +243,7 @@ def arena(
     say_embedded(console, model)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)
+    _end(console, [report for by_name in reports.values() for report in by_name.values()])
 
 
 def _name(one: Round) -> str:
@@ -243,66 +277,13 @@ def report(
         bool,
         typer.Option("--unlike", help="Mark runs under other protocols instead of refusing them."),
     ] = False,
-    attention: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a Hugging Face causal LM: Figures 5 and 6 as well."),
-    ] = None,
-    attention_limit: Annotated[
-        int | None, typer.Option(help="Only the first N questions that used every step.")
-    ] = None,
 ) -> None:
     """Make the paper's tables and figures from finished runs."""
     console = Console()
     method(baseline)
     runs = collect(folders, unlike=unlike)
     drawn = draw_figures(runs, out)
-    pictures = dict(drawn.pictures)
-    if attention is not None:
-        for one in _anchored(runs, attention):
-            pictures |= _draw_attention(console, one, attention, attention_limit, out)
-    path = write_report(runs, out, baseline, pictures)
+    path = write_report(runs, out, baseline, drawn.pictures)
     for lacking in drawn.lacking:
         console.print(lacking, style="dim", markup=False)
-    console.print(f"{len(runs.runs)} runs, {len(pictures)} pictures: {path}", markup=False)
-
-
-def _anchored(runs: Runs, model: Path) -> list[Run]:
-    chosen = [one for one in runs if one.method == ANCHORED and one.budget is None]
-    if not chosen:
-        raise InputError(
-            f"--attention without a run of {ANCHORED}",
-            expected=f"one among the folders: its graphs and passages are shown to {model}",
-            remedy=f"run `ga-dspy arena --programs {ANCHORED}` first",
-        )
-    return chosen
-
-
-def _draw_attention(
-    console: Console, one: Run, model: Path, limit: int | None, out: Path
-) -> dict[str, Path]:
-    """Figures 5 and 6 of a GraphAnchor run, with their values beside them."""
-    cases = cases_of(one.report)[:limit]
-    with progress_bar(console) as bar:
-        task = bar.add_task(f"attention, {one.dataset}", total=len(cases))
-        measured = measure_all(
-            cases, model, progress=lambda state: bar.update(task, completed=state.done)
-        )
-    for skipped in measured.skipped:
-        console.print(f"not measured: {skipped.question}: {skipped.reason}", markup=False)
-    stem = f"{one.dataset}-{one.lm}".replace("/", "-").replace(" ", "-")
-    _write_rows(as_rows(measured), out / "tables" / f"attention-{stem}.csv")
-    pictures = {}
-    for name, figure in plot_all(measured).items():
-        path = out / "figures" / f"figure-{name}-{stem}.png"
-        save(figure, path)
-        where = f"{dataset_label(one.dataset)}, graphs of {lm_label(one.lm)}"
-        pictures[f"Figure {name}: attention of {measured.model}, {where}"] = path
-    return pictures
-
-
-def _write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["figure"])
-        writer.writeheader()
-        writer.writerows(rows)
+    console.print(f"{len(runs.runs)} runs, {len(drawn.pictures)} pictures: {path}", markup=False)

@@ -459,7 +459,7 @@ def read_rows(path: Path) -> list[object]:
             for number, line in enumerate(text.split("\n"), start=1):
                 what = f"line {number} is "
                 rows += [json.loads(line)] if line.strip() else []
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
     if not rows:
         raise _wrong_file(path, "the array holds no rows")

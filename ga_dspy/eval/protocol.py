@@ -48,8 +48,10 @@ class Protocol(BaseModel):
         limit: How many were asked for; None for all.
         seed: Seed of the sample; None where the questions are in file order.
         program: Name of the program.
+        prompts: Digest of its instructions, field wordings and demos; None where not known.
         settings: Its settings, as JSON values. Never a key: this is written to disk.
         lm: Name of the language model.
+        endpoint: Digest of its address; None for one without, or its provider's usual one.
         sampling: How it samples: temperature, tokens at most, …; JSON values.
         retriever: The retriever and its corpus, in words.
         graph: Digest of the graph that is searched as well; None where there is none.
@@ -73,8 +75,10 @@ class Protocol(BaseModel):
     limit: int | None = None
     seed: int | None = None
     program: str
+    prompts: str | None = None
     settings: dict[str, JsonValue] = {}
     lm: str
+    endpoint: str | None = None
     sampling: dict[str, JsonValue] = {}
     retriever: str = ""
     graph: str | None = None
@@ -135,8 +139,11 @@ class Protocol(BaseModel):
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """One phrase a differing field, saved value first; empty where nothing differs."""
         saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
+        new = {"prompts", "endpoint"} - self.model_fields_set
         return tuple(
-            f"{field} was {_as_text(saved.get(field))}, is {_as_text(now.get(field))}"
+            f"{field} was not recorded yet by the version that began the run"
+            if field in new
+            else f"{field} was {_as_text(saved.get(field))}, is {_as_text(now.get(field))}"
             for field in sorted(saved.keys() | now.keys())
             if saved.get(field) != now.get(field)
         )
@@ -166,6 +173,21 @@ def questions_digest(examples: Sequence[dspy.Example]) -> str:
         fields = [example.get(name) for name in ("id", "question", "answers", "gold_titles")]
         digest.update(json.dumps([*fields, example.get("answer")]).encode())
     return digest.hexdigest()
+
+
+def fingerprint(program: dspy.Module) -> str:
+    """SHA-256 of the instructions, field wordings and demos of a program, and of its LMs' names."""
+    parts = [
+        [
+            name,
+            predictor.signature.instructions,
+            [str(field.json_schema_extra) for field in predictor.signature.fields.values()],
+            [sorted(demo.items()) for demo in predictor.demos],
+            getattr(predictor.lm, "model", None),
+        ]
+        for name, predictor in program.named_predictors()
+    ]
+    return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:

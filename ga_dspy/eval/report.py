@@ -33,7 +33,8 @@ from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
 
 ScoreName = Literal["f1", "em", "acc", "f1_squad"]
-JOURNAL, SUMMARY, PREDICTIONS = "journal.sqlite", "summary.json", "predictions.jsonl"
+JOURNAL, CALLS = "journal.sqlite", "calls.sqlite"
+SUMMARY, PREDICTIONS = "summary.json", "predictions.jsonl"
 
 _PREDICTION_FIELDS = (
     "id", "type", "question", "answer", "gold", "f1", "f1_squad", "em", "acc", "support_recall",
@@ -62,6 +63,16 @@ class Report(NamedTuple):
     def failed(self) -> tuple[Result, ...]:
         """The questions whose program raised an error; `error` says which."""
         return tuple(result for result in self.results if result.error is not None)
+
+    @property
+    def degraded(self) -> tuple[Result, ...]:
+        """The questions that were answered though a step failed; `step_failures` says why."""
+        return tuple(r for r in self.results if r.step_failures and r.error is None)
+
+    @property
+    def usage(self) -> Usage:
+        """What the run cost, all questions together."""
+        return Usage.total(result.cost for result in self.results)
 
     def values(self, score: ScoreName = "f1") -> list[float]:
         """A score of every question, from 0 to 1; "f1" is the one the protocol says counts."""
@@ -100,13 +111,11 @@ class Report(NamedTuple):
         ordered = sorted(self.results, key=lambda result: result.type)
         return self._breakdown(ordered, lambda result: result.type or "(none)")
 
-    def by_steps(self) -> dict[str, dict[str, Any]]:
-        """Scores by the number of steps, then of those "failed" and those with steps "(none)"."""
-        ordered = sorted(self.results, key=lambda r: (r.steps is None, r.steps or 0))
-        return self._breakdown(ordered, _last_step)
-
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json; all but `seconds` is the same for the same answers."""
+        """The content of summary.json; `seconds` and `usage` alone may differ for the same answers.
+
+        `usage` has what failed on the way and what came from DSPy's cache.
+        """
         return {
             "dataset": self.protocol.dataset,
             "program": self.protocol.program,
@@ -120,6 +129,7 @@ class Report(NamedTuple):
             "ci95": [round(bound, 2) for bound in self.ci95],
             "by_type": self.by_type(),
             "failed": [{"id": result.id, "error": result.error} for result in self.failed],
+            "degraded_ids": [result.id for result in self.degraded],
             "protocol": self.protocol.model_dump(mode="json"),
             "protocol_hash": self.protocol.hash,
         }
@@ -161,6 +171,7 @@ class Report(NamedTuple):
             "acc": _rounded(self.acc),
             "support_recall": _rounded(self.support_recall),
             "failures": len(self.failed),
+            "degraded": len(self.degraded),
         }
 
     def _breakdown(

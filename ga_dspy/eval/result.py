@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import DamagedFile, InputError
@@ -18,7 +18,9 @@ from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
 from ga_dspy.eval.scores import SupportScore, Triple, TripleScore
 from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.passage import Passage
+from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink, Step, Usage
+from ga_dspy.secrets import withheld
 from ga_dspy.storage import Journal
 
 _LONGEST_ERROR = 500
@@ -101,6 +103,7 @@ class Result(BaseModel):
         trace: Its rounds.
         step_failures: Failures of rounds that it got over.
         error: Why the question failed.
+        may_pass: Whether what failed, the question or a round, may go well another time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,6 +131,7 @@ class Result(BaseModel):
     trace: tuple[StepTrace, ...] = ()
     step_failures: tuple[str, ...] = ()
     error: str | None = None
+    may_pass: bool = False
 
     @classmethod
     def from_prediction(cls, example: dspy.Example, prediction: Any) -> Result:
@@ -137,7 +141,7 @@ class Result(BaseModel):
             example: The question, with `id`, `answer` or `answers`, maybe `gold_titles`, `type`.
             prediction: Has `answer`, and maybe `passages` (each with a `title`), `steps` (a
                 sequence, or their number), `calls`, `tokens`, `supported`, `evidence`, `failures`
-                (of steps that the program got over).
+                (of steps that the program got over), `may_pass` (whether those may pass).
 
         Raises:
             InputError: there is no string in `prediction.answer`.
@@ -180,13 +184,14 @@ class Result(BaseModel):
             step_failures=tuple(
                 _storable(str(failure)) for failure in getattr(prediction, "failures", None) or ()
             ),
+            may_pass=bool(getattr(prediction, "may_pass", False)),
         )
 
     @classmethod
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
         """The result of a question whose program raised `error`."""
-        text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-        return cls(**_question_fields(example), error=_storable(text))
+        text = withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
+        return cls(**_question_fields(example), error=_storable(text), may_pass=may_pass(error))
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -381,7 +386,10 @@ class RunJournal(Journal):
         layout, text = begun[0] if begun else (None, "")
         if layout != _LAYOUT:
             raise self.damaged(f"layout {layout} of another version")
-        saved = Protocol.model_validate_json(text)
+        try:
+            saved = Protocol.model_validate_json(text)
+        except ValidationError as error:
+            raise self.damaged("its protocol cannot be read") from error
         differences = saved.differences(given) if given else ()
         if differences:
             raise ProtocolMismatch(differences, self.path.parent)
@@ -395,9 +403,14 @@ class RunJournal(Journal):
         )
 
     def entries(self) -> dict[int, Entry]:
-        """All results so far, by position, in order."""
-        rows = self.rows("SELECT position, json, seconds FROM result ORDER BY position")
-        return {
-            position: Entry(Result.model_validate_json(text), seconds)
-            for position, text, seconds in rows
-        }
+        """All results so far, by position, in order.
+
+        A damaged row counts as missing, and so does one at a position that the run does not have.
+        """
+        rows = self.rows("SELECT position, json, position, seconds FROM result ORDER BY position")
+        return dict(self.readable(rows, self._entry))
+
+    def _entry(self, text: str, position: int, seconds: float) -> Entry:
+        if not 0 <= position < self.protocol.n:
+            raise ValueError(f"the run has questions 0 to {self.protocol.n - 1}")
+        return Entry(Result.model_validate_json(text), float(seconds))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -12,13 +11,15 @@ from typing import Any, NamedTuple
 import dspy
 
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.eval.protocol import Protocol, ScoreVariant, questions_digest
+from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
 from ga_dspy.eval.renaming import provenance
-from ga_dspy.eval.report import JOURNAL, Report
+from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
+from ga_dspy.patience import KeptCalls, causes, endpoint_digest
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
+from ga_dspy.secrets import check_addresses
 from ga_dspy.storage import parallel
 
 # --- The protocol of a program's run, read off the program, its retriever and its LM.
@@ -36,7 +37,7 @@ def protocol_of(
     name: str,
     dataset: str,
     source: Path | str,
-    lm: dspy.LM,
+    lm: dspy.BaseLM,
     score: ScoreVariant = "official",
     limit: int | None = None,
     seed: int | None = None,
@@ -56,7 +57,9 @@ def protocol_of(
 
     Raises:
         DamagedFile: The file is a renamed copy that was changed after it was made.
+        InputError: The LM's address has a password.
     """
+    check_addresses(lm)
     copy = provenance(source) if isinstance(source, Path) else None
     settings = program.settings()
     return Protocol.of(
@@ -65,7 +68,9 @@ def protocol_of(
         source=source,
         renamed_from=copy.source_sha256 if copy else None,
         program=name,
+        prompts=fingerprint(program),
         lm=str(lm.model),
+        endpoint=endpoint_digest(lm),
         sampling={key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
         **_retrieval_fields(program.retriever),
         k=settings.get("k"),
@@ -81,7 +86,11 @@ def _retrieval_fields(retriever: Any) -> dict[str, Any]:
     source = getattr(retriever, "source", retriever)
     index = source.index if isinstance(source, GraphIndex) else source
     if not isinstance(index, Index):
-        return {"retriever": getattr(source, "__qualname__", type(source).__qualname__)}
+        digest = getattr(source, "fingerprint", None)
+        return {
+            "retriever": getattr(source, "__qualname__", type(source).__qualname__),
+            "corpus": digest if isinstance(digest, str) else None,
+        }
     return {
         "retriever": index.description,
         "graph": source.fingerprint if isinstance(source, GraphIndex) else None,
@@ -110,28 +119,32 @@ def run(
     protocol: Protocol,
     threads: int = 1,
     progress: Callable[[RunProgress], None] | None = None,
-    retry_failures: bool = True,
+    retry_failures: bool = False,
     abort_after: int | None = 10,
 ) -> Report:
     """Ask `program` every question, journal each answer, and write the report into `out`.
 
     Started again after a crash, a kill or Ctrl-C, it asks only the questions that have no
-    answer yet; summary.json then is what an undisturbed run gives, but for `seconds`.
+    answer yet; summary.json then is what an undisturbed run gives, but for `seconds` and the
+    calls that failed or came from the cache. Questions that an outage, a timeout or the like
+    failed, or cost a step, are asked once more at the end of the run, and when it is started again.
 
     Args:
         program: Called as `program(question=...)`; returns a `dspy.Prediction` with `answer`,
             and maybe `passages`, `steps`, `calls`, `tokens`, `supported`, `evidence`,
             `failures` (of steps). It is shared by the threads. It sees the caller's
-            `dspy.context`, with a trace of its own for each question.
+            `dspy.context`, with a trace of its own for each question. A `RunAborted` that it
+            raises ends the run.
         examples: Questions with `id`, `question` and `answer` or `answers`, as `load` gives.
         out: Directory of this run: journal.sqlite, predictions.jsonl, summary.json.
         protocol: What this run is, from `Protocol.of(examples, ...)`.
         threads: Questions asked at once. One asks in the calling thread.
         progress: Called in the calling thread, first with what is done already, then after
             every question.
-        retry_failures: Ask failed questions of an earlier start again; by default so, since an
-            endpoint that was down for an hour must not cost a night's run.
-        abort_after: Stop after so many failures in a row with one error; None never stops.
+        retry_failures: Ask also those questions of an earlier start again that failed for their
+            own sake: their prompt is too long, their replies are of no use.
+        abort_after: Stop after so many failures in a row that are no question's own; None never
+            stops.
 
     Raises:
         ProtocolMismatch: `out` holds a run under another protocol.
@@ -148,44 +161,48 @@ def run(
         example = examples[position]
         try:
             # A trace of its own: threads would mix theirs, and a long run would pile it up.
-            with dspy.context(trace=None if dspy.settings.trace is None else []):
+            lm = calls.front(dspy.settings.lm, position)
+            with dspy.context(lm=lm, trace=None if dspy.settings.trace is None else []):
                 result = Result.from_prediction(example, program(question=example.question))
         except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
+            for cause in causes(error):
+                if isinstance(cause, RunAborted):
+                    raise cause from cause.__cause__
             result = Result.from_failure(example, error)
         return position, result, time.perf_counter() - begun
 
-    with RunJournal(out / JOURNAL, protocol) as journal:
-        done = {
-            position: entry.result
-            for position, entry in journal.entries().items()
-            if not (retry_failures and entry.result.error)
-        }
+    with RunJournal(out / JOURNAL, protocol) as journal, KeptCalls(out / CALLS) as calls:
+        done = {position: entry.result for position, entry in journal.entries().items()}
 
         def report_progress(last: Result | None) -> None:
             if progress:
                 failures = sum(result.error is not None for result in done.values())
                 progress(RunProgress(len(done), total, failures, last))
 
+        def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
+            failed = 0
+            # Closed at once when anything below raises, so that the threads ask no more.
+            with closing(parallel(ask, positions, threads, "ga-dspy-eval")) as answers:
+                for position, result, seconds in answers:
+                    # A second try that fails takes no answer away.
+                    if not result.error or position not in done or done[position].error:
+                        journal.record(position, result, seconds)
+                        done[position] = result
+                    calls.forget(position)
+                    report_progress(result)
+                    failed = failed + 1 if result.error and result.may_pass else 0
+                    if abort_after is not None and failed >= abort_after:
+                        raise RunAborted(
+                            f"{failed} questions in a row failed, the last with {result.error}",
+                            expected="answers",
+                            remedy="see what the endpoint lacks, then start the same run again: "
+                            f"{out} keeps what was answered",
+                        )
+
         report_progress(None)
-        pending = [position for position in range(total) if position not in done]
-        kind: str | None = None
-        alike = 0
-        # Closed at once when anything below raises, so that the threads ask no more.
-        with closing(parallel(ask, pending, threads, "ga-dspy-eval")) as answers:
-            for position, result, seconds in answers:
-                journal.record(position, result, seconds)
-                done[position] = result
-                report_progress(result)
-                # Numbers and request ids differ between failures of one cause.
-                last_kind, kind = kind, re.sub(r"[\w-]*\d[\w-]*", "#", result.error or "")
-                alike = alike + 1 if kind == last_kind else 1
-                if result.error and abort_after is not None and alike >= abort_after:
-                    raise RunAborted(
-                        f"{alike} questions in a row failed alike: {result.error}",
-                        expected="answers",
-                        remedy="see that the endpoint is up and its key valid, then start the "
-                        f"same run again: {out} keeps what was answered",
-                    )
+        old = {position for position, result in done.items() if result.error and retry_failures}
+        ask_all([position for position in range(total) if position not in done], abort_after)
+        ask_all([n for n, result in sorted(done.items()) if result.may_pass or n in old], None)
         report = Report.from_entries(protocol, journal.entries().values())
     report.write(out)
     return report

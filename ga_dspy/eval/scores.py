@@ -592,6 +592,8 @@ class Paired(NamedTuple):
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean, from 9,999 resamples of a fixed seed.
 
+    Of one value nothing is known about the mean of others: the interval is the whole scale.
+
     Raises:
         InputError: there are no values.
 
@@ -604,7 +606,7 @@ def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
             expected="at least one score",
             remedy="leave the interval out where nothing was scored",
         )
-    return _interval(tuple(values))
+    return _interval(tuple(values)) if len(values) > 1 else (0.0, 1.0)
 
 
 @lru_cache(maxsize=1024)

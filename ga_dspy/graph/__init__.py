@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from ga_dspy.graph.identity import is_hedged as is_hedged
-from ga_dspy.graph.identity import is_placeholder as is_placeholder
-from ga_dspy.graph.identity import is_unstated as is_unstated
 from ga_dspy.graph.identity import split_qualifier as split_qualifier
-from ga_dspy.graph.identity import stated_aliases as stated_aliases
 from ga_dspy.graph.knowledge_graph import Gain as Gain
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.knowledge_graph import from_json as from_json
@@ -17,7 +13,6 @@ from ga_dspy.graph.knowledge_graph import to_networkx as to_networkx
 from ga_dspy.graph.lines import draft_from as draft_from
 from ga_dspy.graph.lines import linearise as linearise
 from ga_dspy.graph.lines import parse as parse
-from ga_dspy.graph.lines import says_nothing as says_nothing
 from ga_dspy.graph.paths import Pruned as Pruned
 from ga_dspy.graph.paths import connects as connects
 from ga_dspy.graph.paths import distances as distances
@@ -31,4 +26,9 @@ from ga_dspy.graph.records import Entity as Entity
 from ga_dspy.graph.records import Evidence as Evidence
 from ga_dspy.graph.records import GraphUpdate as GraphUpdate
 from ga_dspy.graph.records import Relation as Relation
+from ga_dspy.graph.wording import is_hedged as is_hedged
+from ga_dspy.graph.wording import is_placeholder as is_placeholder
+from ga_dspy.graph.wording import is_unstated as is_unstated
+from ga_dspy.graph.wording import says_nothing as says_nothing
+from ga_dspy.graph.wording import stated_aliases as stated_aliases
 from ga_dspy.text import normalise as normalise

@@ -1,7 +1,7 @@
 """Identity: when two names, two records or two relation ends mean one entity.
 
-First what a name alone shows, then what in a record keeps its entity apart from a namesake, then
-what wording gives away; last, the records and relation ends of a graph gathered by entity.
+First what a name alone shows, then what in a record keeps its entity apart from a namesake; last,
+the records and relation ends of a graph gathered by entity.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz.distance import DamerauLevenshtein
 
+from ga_dspy import lexicon
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation
 from ga_dspy.text import ARTICLES, normalise
 
@@ -39,7 +40,6 @@ _ROMAN_DIGITS: Final = {"i": 1, "v": 5, "x": 10, "l": 50}
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _NUMBER_WORDS: Final = _group_of("numbers")
 _SMALL_WORDS: Final = ARTICLES | {"and", "at", "by", "de", "for", "in", "of", "on"}
-_CANONICAL: Final = _group_of("well_known")
 
 WORD_SIMILARITY: Final = 0.87
 """How alike two spellings of one word must be: one slip in eight letters or more.
@@ -100,7 +100,7 @@ def identity(name: str) -> str:
     plain = normalise(base)
     if len(plain) <= 3 and not "".join(base.split()[-1:]).isupper():
         return plain
-    return _CANONICAL.get(plain, plain)
+    return lexicon.FULL_NAMES.get(plain, plain)
 
 
 def is_acronym(short: str, name: str) -> bool:
@@ -208,15 +208,6 @@ def _in_digits(word: str) -> str:
         pairs = zip(digits, [*digits[1:], 0], strict=True)
         return str(sum(-digit if digit < following else digit for digit, following in pairs))
     return _NUMBER_WORDS.get(word, word)
-
-
-def is_alias_relation(relation: str) -> bool:
-    """Whether a relation says that one of its ends is another name of the other.
-
-    >>> is_alias_relation("is better known as"), is_alias_relation("known for")
-    (True, False)
-    """
-    return _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
 
 
 def says_same(relation: str) -> bool:
@@ -397,147 +388,6 @@ def _differ(key: str, one: Traits, other: Traits) -> bool:
         return all(abs(int(a) - int(b)) > 1 for a in ours for b in theirs)
     finest, their_finest = (places - set(map(_PART_OF.get, places)) for places in (ours, theirs))
     return finest.isdisjoint(theirs) and their_finest.isdisjoint(ours)
-
-
-# --- Wording: names that name nothing, guesses, and aliases that a text states
-
-_UNSTATED: Final = re.compile(
-    r"(?i:unknown|n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|"
-    r"un(?:named|stated|specified|identified|disclosed|determined)|"
-    r"(?:(?:is|was|are|were) )?not (?:yet )?(?:mentioned|specified|stated|known|given|provided|"
-    r"found|clear|named|identified|listed|available|applicable|determined|disclosed)"
-    r"(?: (?:in|by|here)\b.*)?|"
-    r"no (?:information|mention|answer|data|name)(?: .*)?)"
-    r"|(?:[Uu]nknown|[Uu]nnamed|[Uu]nspecified|[Uu]nidentified) [a-z]+(?: [a-z]+)?"
-)
-_GENERIC: Final = re.compile(
-    r"(?i:some(?:one|body|thing|where)|"
-    r"(?:entity|person|name|node|place|thing|relation|head|tail|attribute)(?: ?[\dA-Ex]| name)?|"
-    r"answer)"
-    r"|(?:[Ss]ome|[Aa]nother|[Aa] certain) [a-z]+(?: [a-z]+)?"
-    r"|he|she|it|they|him|her|them|this|that|these|those|who|what|which|where|when|others?|various"
-)
-_ROLE: Final = re.compile(
-    r"(?:[Tt]he|[Tt]his|[Tt]hat|[Hh]is|[Hh]er|[Tt]heir|[Ii]ts) "
-    rf"(?:(?:same|said|first|second|other) )?(?:{'|'.join(_TABLES['roles'])})"
-)
-_HEDGE: Final = (
-    r"(?:un)?likely|possibly|presumably|probably|perhaps|maybe|supposedly|potentially|apparently|"
-    r"conceivably|seemingly|unconfirmed|unclear|uncertain|speculated|it is possible|"
-    r"(?:may|might|could) (?:also |well |not )?(?:be|have|refer|mean)|(?:seems?|appears?) to"
-)
-_HEDGED: Final = re.compile(rf"\b(?:{_HEDGE})\b|\A(?i:{_HEDGE}) (?=[a-z0-9])|\(\?\)")
-
-_PRONOUNS: Final = frozenset(("He", "She", "It", "They", "This", "These"))
-_WORD: Final = r"(?:(?:[A-Z]\.)+|(?:Dr|St|Mrs?|Jr|Sr)\.|[A-ZÀ-ÖØ-Þ][\w'’-]*)"
-_JOINT: Final = r"(?:of|the|and|de|da|di|von|van|der|la|le|al|bin|ibn|&)"
-_NAME: Final = rf"{_WORD}(?:[ -](?:{_JOINT} ){{0,2}}(?:{_WORD}|\d+))*"
-_MANNER: Final = r"(?:\w+ly|also|better|best|more|sometimes|otherwise)"
-_KNOWN_AS: Final = re.compile(
-    rf"(?P<name>{_NAME})(?:\s*\([^()]*\))?[\s,(]+(?:is |was )?(?:{_MANNER} )*"
-    rf"(?:known (?:{_MANNER} )?as|a\.?k\.?a\.?|nicknamed)[\s\"“'‘]+(?P<alias>{_NAME})"
-    rf"(?:[\"”'’]? or [\"“'‘]?(?P<other>{_NAME}))?"
-)
-_NEE: Final = re.compile(rf"(?P<name>{_NAME})[\s,(\"“]+n[ée]e[\s\"”]+(?P<alias>{_NAME})")
-_IN_PARENTHESES: Final = re.compile(rf"(?P<name>{_NAME})\s*\(\s*(?P<alias>[A-Z][A-Za-z.]{{1,9}})\)")
-_CUT_BEFORE: Final = re.compile(
-    r"(?:[^\s(\"“'‘]|\S*\d\S*\s|[:,]\s|"
-    r"\b(?:of|von|van|de|du|da|di|dos|das|den|der|ter|la|le|al|bin|ibn|and|&)\s|"
-    r"[A-ZÀ-ÖØ-Þ][\w'’.-]*\s(?:(?:to|with|in|for|on|at|by|from|the|a|an|und|y|et)\s){1,2})\Z"
-)
-"""What may not stand before a name: then it is the end of a longer one, or in apposition."""
-_LOOSE: Final = re.compile(r"\b(?:from|in|at|to|with|on|near|for)\s(?:the\s)?\Z")
-"""Before a name: what follows the name behind a comma may speak of something else."""
-_ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|are|were)\s|\n")
-_REACH: Final = 60
-
-
-def is_unstated(text: str) -> bool:
-    """Whether a text says that something is not known: "unknown", "N/A", "not mentioned", "?".
-
-    >>> [is_unstated(text) for text in ("Not mentioned in [1]", "person", "Unknown Pleasures")]
-    [True, False, False]
-    """
-    plain = " ".join(text.strip("[]<>{}()\"'. ").split())
-    if not any(char.isalnum() for char in plain):
-        return not plain.strip("?-–—_…. ")
-    return _UNSTATED.fullmatch(plain) is not None
-
-
-def is_placeholder(name: str) -> bool:
-    """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "person", "the singer", "?".
-
-    Names that start in capitals are spared where a work or a band could bear them. A word like
-    "person" is a placeholder for a name alone: as a type it is a good one.
-
-    >>> [is_placeholder(name) for name in ("Not mentioned", "the band", "The Band", "The Who")]
-    [True, True, False, False]
-    """
-    plain = " ".join(name.strip("[]<>{}()\"'. ").split())
-    return is_unstated(name) or bool(_GENERIC.fullmatch(plain) or _ROLE.fullmatch(plain))
-
-
-def is_hedged(text: str) -> bool:
-    """Whether a wording is a guess: "likely a singer", "may be the same person".
-
-    The words count in lower case, or at the start before lower case; so titles are spared.
-
-    >>> [is_hedged(text) for text in ("Possibly a singer", "may be", "May 4, 1984", "Maybe")]
-    [True, True, False, False]
-    """
-    return _HEDGED.search(text) is not None
-
-
-def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of a name and another name for it, where a text states that: (name, alias).
-
-    Reads "known as" in its variants, "née" (a lone maiden name is put behind the first name), and
-    an acronym in parentheses. A name that may be the rest of a longer one, or that stands in
-    apposition ("William, Prince of Orange, known as"), is passed over, and so is an alias that
-    goes on ("known as The Rules for Starting Over").
-
-    >>> stated_aliases("Robert Dale Hayes (born 1950), better known as Bob Hayes, founded the "
-    ...                "Northern Arts Guild (NAG).")
-    (('Robert Dale Hayes', 'Bob Hayes'), ('Northern Arts Guild', 'NAG'))
-    """
-    found = [
-        (match["name"], match[group])
-        for match in _KNOWN_AS.finditer(text)
-        if _begins(text, match)
-        for group in ("alias", "other")
-        if match[group] and _ends(text, match.end(group))
-    ]
-    for match in _NEE.finditer(text):
-        if _begins(text, match) and _ends(text, match.end("alias")):
-            first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
-            found.append((match["name"], first + match["alias"]))
-    found += [
-        (match["name"].removesuffix("'s").removesuffix("’s"), match["alias"])
-        for match in _IN_PARENTHESES.finditer(text)
-        if is_acronym(match["alias"], match["name"])
-    ]
-    return tuple(
-        (name, alias)
-        for name, alias in dict.fromkeys(found)
-        if name not in _PRONOUNS
-        and not re.fullmatch(_MANNER, name, re.I)
-        and " and " not in alias
-        and alias[-1] not in "-'’"
-        and normalise(name) != normalise(alias)
-    )
-
-
-def _begins(text: str, match: re.Match[str]) -> bool:
-    """Whether a name is whole to its left."""
-    start, end = match.span("name")
-    before, between = text[max(0, start - _REACH) : start], text[end : match.start("alias")]
-    is_apart = between.lstrip().startswith(",") or ")," in between
-    return not (_CUT_BEFORE.search(before) or (is_apart and _LOOSE.search(before)))
-
-
-def _ends(text: str, end: int) -> bool:
-    """Whether an alias is whole to its right."""
-    return _ENDS.match(text, end) is not None
 
 
 # --- Entities: which records and relation ends mean one

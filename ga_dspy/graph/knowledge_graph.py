@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import ValidationError
+
+from ga_dspy.errors import DamagedFile
 from ga_dspy.graph.identity import (
     Cluster,
     contradict,
@@ -22,7 +25,7 @@ from ga_dspy.graph.identity import (
     traits,
 )
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
-from ga_dspy.text import normalise
+from ga_dspy.text import normalise, visible
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -35,11 +38,6 @@ class Gain(NamedTuple):
     relations: tuple[Relation, ...]
     attributes: tuple[tuple[str, str], ...]
     """New attributes of entities that were known, as (entity name, attribute)."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing new was learned."""
-        return not any(self)
 
 
 class KnowledgeGraph(Value):
@@ -87,8 +85,7 @@ class KnowledgeGraph(Value):
 
     @cached_property
     def _view(self) -> View:
-        found = references(self.said)
-        return view(self.said, gather(found, matches(found, self.said.relations)))
+        return _viewed(self.said)
 
     @property
     def entities(self) -> tuple[Entity, ...]:
@@ -99,11 +96,6 @@ class KnowledgeGraph(Value):
     def relations(self) -> tuple[Relation, ...]:
         """The relations, their ends the names of entities, or plain values such as a date."""
         return (self.kept or self._view).relations
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the graph shows nothing."""
-        return not self.entities and not self.relations
 
     @cached_property
     def _by_name(self) -> dict[str, dict[str, Entity]]:
@@ -157,6 +149,12 @@ class View(NamedTuple):
     relations: tuple[Relation, ...]
     entity_records: tuple[tuple[Entity, ...], ...]
     relation_records: tuple[tuple[Relation, ...], ...]
+
+
+@lru_cache(maxsize=64)
+def _viewed(said: GraphUpdate) -> View:
+    found = references(said)
+    return view(said, gather(found, matches(found, said.relations)))
 
 
 def view(update: GraphUpdate, parts: list[Cluster]) -> View:
@@ -330,7 +328,7 @@ def to_graphml(graph: KnowledgeGraph) -> str:
     """GraphML for Gephi, yEd and the like; lists are joined with "; "."""
     import networkx as nx
 
-    network = to_networkx(graph)
+    network = nx.relabel_nodes(to_networkx(graph), visible)
     all_details = [details for *_, details in (*network.nodes.data(), *network.edges.data())]
     for details in all_details:
         details.update({key: _plain(value) for key, value in details.items()})
@@ -338,9 +336,9 @@ def to_graphml(graph: KnowledgeGraph) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that XML can hold: lists joined, control characters left out."""
+    """A value that XML can hold: lists joined, control characters as escapes."""
     text = "; ".join(value) if isinstance(value, tuple) else value
-    return "".join(c for c in text if c.isprintable()) if isinstance(text, str) else text
+    return visible(text) if isinstance(text, str) else text
 
 
 def to_json(graph: KnowledgeGraph) -> str:
@@ -352,9 +350,16 @@ def from_json(text: str) -> KnowledgeGraph:
     """The graph that `to_json` wrote.
 
     Raises:
-        pydantic.ValidationError: the text is no such JSON.
+        DamagedFile: The text is no such JSON.
     """
-    return KnowledgeGraph.model_validate_json(text)
+    try:
+        return KnowledgeGraph.model_validate_json(text)
+    except ValidationError as error:
+        raise DamagedFile(
+            f"the text reads as no graph ({error.errors()[0]['msg']})",
+            expected="the JSON that `to_json` wrote",
+            remedy="restore it from a copy, or ask again",
+        ) from error
 
 
 def to_mermaid(graph: KnowledgeGraph) -> str:

@@ -7,24 +7,19 @@ line). `draft_from` reads values like those of JSON too, in whichever of the usu
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
-
-from pydantic import ValidationError
 
 from ga_dspy.graph.identity import kind_of
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.records import (
     Draft,
     DraftEntity,
-    DraftRelation,
     Entity,
     Evidence,
     GraphUpdate,
@@ -32,6 +27,16 @@ from ga_dspy.graph.records import (
     printable,
     single_line,
 )
+from ga_dspy.graph.values import (
+    FIELDS,
+    Read,
+    draft_of,
+    fields_of,
+    loads,
+    numbers_in,
+    read_value,
+)
+from ga_dspy.graph.wording import says_nothing
 from ga_dspy.text import CONNECTORS, LONGEST_NAME
 
 _WORDS: Final = json.loads(Path(__file__).with_name("lines.json").read_text("utf-8"))
@@ -139,6 +144,7 @@ def escape(text: str, also: str = "") -> str:
     return "".join(f"\\{c}" if b in also else c for c, b in zip(escaped, bare, strict=True))
 
 
+@lru_cache(maxsize=4096)
 def _name_text(name: str) -> str:
     """A name so that neither its beginning nor its end is taken for something else."""
     cited = _last_group(name.rstrip(" .,;"))
@@ -252,40 +258,6 @@ def _name_end(bare: str) -> int:
     return end or len(bare)
 
 
-# --- Saying that there is nothing
-
-_DENIALS: Final = frozenset(_WORDS["denials"])
-_REPORTS: Final = frozenset(_WORDS["reports"])
-_BLANK: Final = re.compile(r"[\s\-–—_.…·•*#()\[\]{}<>\"'“”‘’`,:;|/∅=+~]*")
-_PASSAGE: Final = re.compile(r"\[\d{1,3}(?:[,\s-]+\d{1,3})*\]|\bpassages?\s#?\d{1,3}\b")
-_NOT_APPLICABLE: Final = re.compile(r"\bn\s?[./]\s?a\b\.?")
-_ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
-"""Words that deny, and say something where they stand alone."""
-_MANY_WORDS: Final = 40
-
-
-def says_nothing(text: str) -> bool:
-    """Whether a text says that there is nothing to say: "none", "N/A", "No new relations found.".
-
-    It does where it holds no word, or where it denies and every word of it is one of a report on
-    reading, so that no name is among them. A bare "no" is an answer.
-
-    >>> [says_nothing(text) for text in ("(none)", "The passages add nothing new.", "No Doubt")]
-    [True, True, False]
-    """
-    if _BLANK.fullmatch(text):
-        return True
-    if len(text) > 12 * _MANY_WORDS or "\\" in text:
-        return False
-    plain = _NOT_APPLICABLE.sub("none", text.casefold().replace("’", "'"))
-    plain = _PASSAGE.sub("passage", plain)
-    words = re.findall(r"[^\W_]+(?:'t)?", plain)
-    denials = [word for word in words if word in _DENIALS or word.endswith("n't")]
-    known = len(denials) + sum(word in _REPORTS for word in words)
-    is_report = known > len(denials) or not _ANSWERS.issuperset(denials)
-    return bool(denials) and known == len(words) <= _MANY_WORDS and is_report
-
-
 # --- Reading text, line by line
 
 _NOUNS: Final = {word: name for name, words in _WORDS["sections"].items() for word in words}
@@ -319,7 +291,6 @@ _PAREN_LABELS: Final = re.compile(
 _CITED: Final = re.compile(
     r"[\[【［](?P<labels>[^\[\]【】［］]{1,80})[\]】］]|(?<!\d)\^(?P<raised>\d{1,3})\b"
 )
-_SPAN: Final = re.compile(r"(\d{1,6})(?:\s?(?:[–-]|to)\s?(\d{1,6}))?")
 _QUALITY: Final = re.compile(r"\s*(?P<key>time|confidence)\s*:(?P<value>.*)", re.I)
 _KEY: Final = re.compile(r"\s*(?P<key>type|attributes?)\s*:(?P<value>.*)", re.I)
 _KEY_IN: Final = re.compile(r"(?:\A|,)\s*(?:type|attributes?)\s*:", re.I)
@@ -350,22 +321,6 @@ _MOST_WORDS: Final = 6
 """A longer name that ends like a sentence is prose, unless parentheses follow it."""
 
 
-class _Read(NamedTuple):
-    """What a line or an item states, and the fault to report where not all of it was read."""
-
-    fact: DraftEntity | DraftRelation | None
-    fault: str | None = None
-
-
-def _draft(read: Iterable[_Read]) -> Draft:
-    every = list(read)
-    return Draft(
-        entities=tuple(one.fact for one in every if isinstance(one.fact, DraftEntity)),
-        relations=tuple(one.fact for one in every if isinstance(one.fact, DraftRelation)),
-        skipped=tuple(one.fault for one in every if one.fault is not None),
-    )
-
-
 @lru_cache(maxsize=256)
 def parse(text: str) -> Draft:
     r"""Read the entities and relations that a text states in any of the forms.
@@ -385,8 +340,8 @@ def parse(text: str) -> Draft:
     tags = [tag["end"] for tag in _TAG.finditer(text)]
     fences = sum(1 for line in lines if _FENCE.fullmatch(line))
     is_cut_off = tags.count("") > tags.count("/") or fences % 2 == 1
-    doubtful = [_Read(None, items.pop().line)] if items and is_cut_off else []
-    return _draft([*doubtful, *map(_read_item, items)])
+    doubtful = [Read(None, items.pop().line)] if items and is_cut_off else []
+    return draft_of([*doubtful, *map(_read_item, items)])
 
 
 class _Item(NamedTuple):
@@ -512,9 +467,9 @@ def _columns(content: str) -> tuple[str, ...]:
         re.sub(r"\b(?:entity|numbers?|no)\b(?= |$)(?<!^entity)|[^a-z ]", "", cell.lower()).strip()
         for cell in _cells(content)
     )
-    known = {key for _, *keys in _FIELDS.values() for key in keys}
-    ends = ({*heads} & {*_FIELDS["head"][1:]}, {*heads} & {*_FIELDS["tail"][1:]})
-    is_head = all(ends) or (len(heads) > 1 and heads[0] in _FIELDS["name"])
+    known = {key for _, *keys in FIELDS.values() for key in keys}
+    ends = ({*heads} & {*FIELDS["head"][1:]}, {*heads} & {*FIELDS["tail"][1:]})
+    is_head = all(ends) or (len(heads) > 1 and heads[0] in FIELDS["name"])
     return heads if is_head and known.issuperset(filter(None, heads)) else ()
 
 
@@ -525,7 +480,8 @@ def _cells(content: str) -> list[str]:
 
 def _row(content: str) -> list[str]:
     cells = _cut(content, _BAR)
-    return cells[not cells[0].strip() : len(cells) - (len(cells) > 1 and not cells[-1].strip())]
+    last = len(cells) - (len(cells) > 1 and not cells[-1].strip())
+    return cells[not cells[0].strip() : last] or [""]
 
 
 class _Marked(NamedTuple):
@@ -542,7 +498,7 @@ def _marks(content: str) -> _Marked:
     text, qualities = _unwrap(_BOLD.sub("", content)), dict[str, str]()
     cited = _CITED.finditer(_bare(text))
     found = [match for match in cited if _LABELS.fullmatch(match["labels"] or match["raised"])]
-    labels = [number for match in found for number in _numbers_in(match[0])]
+    labels = [number for match in found for number in numbers_in(match[0])]
     *parts, behind = _between(text, (match.span() for match in found))
     before = "".join(parts)
     if not before.strip(" -–—:.,"):
@@ -569,21 +525,12 @@ def _without_qualities(text: str, qualities: dict[str, str], labels: list[int]) 
         if stated := _QUALITY.fullmatch(group):
             qualities[stated["key"].lower()] = _unescape(stated["value"])
         elif bare[:1] and start > 0 and len(group) < 100 and _PAREN_LABELS.fullmatch(group):
-            cited.append(_numbers_in(group))
+            cited.append(numbers_in(group))
         else:
             break
         end = start
     labels += chain.from_iterable(reversed(cited))
     return text[:end]
-
-
-def _numbers_in(text: str) -> list[int]:
-    """The labels of a list such as "1, 3-5"."""
-    numbers: list[int] = []
-    for first, last in _SPAN.findall(re.sub("†[^,;]*", "", text)):
-        start, end = int(first), int(last or first)
-        numbers += range(start, end + 1) if start <= end < start + 50 else (start, end)
-    return numbers
 
 
 def _unwrap(text: str) -> str:
@@ -595,28 +542,28 @@ def _unwrap(text: str) -> str:
     return inside[1].strip()
 
 
-def _read_item(item: _Item) -> _Read:
-    if _OPENS_JSON.match(item.content) and isinstance(_loads(item.content), Mapping | list):
-        return _read_value(_loads(item.content), line=item.line)
+def _read_item(item: _Item) -> Read:
+    if _OPENS_JSON.match(item.content) and isinstance(loads(item.content), Mapping | list):
+        return read_value(loads(item.content), line=item.line)
     marked = _marks(item.content)
     text, bare = marked.text, _bare(marked.text)
     if item.columns and "|" in bare:
         row = dict(zip(item.columns, _cells(item.content), strict=False))
-        return _read_value(row, line=item.line)
+        return read_value(row, line=item.line)
     if fields := _keyed(text, bare):
         cited = {"passages": list(marked.passages)} if marked.passages else {}
-        return _read_value({**fields, **cited}, line=item.line)
+        return read_value({**fields, **cited}, line=item.line)
     if not text or not _is_whole(bare):
-        return _Read(None, None if says_nothing(item.content) else item.line)
+        return Read(None, None if says_nothing(item.content) else item.line)
     if ends := _ends(text, bare, item.section):
         fact = dict(zip(("head", "relation", "tail"), ends, strict=False)) | marked.qualities
-        return _read_value({**fact, "passages": [*marked.passages, *ends[3:]]}, line=item.line)
+        return read_value({**fact, "passages": [*marked.passages, *ends[3:]]}, line=item.line)
     if says_nothing(item.content):
-        return _Read(None)
+        return Read(None)
     is_heading = _bare(item.content).endswith(":")
     is_none = item.section == "relations" or _STRONG.search(bare) or is_heading
     entity = None if is_none else _entity(marked, item)
-    return _Read(entity, None if entity else " ".join((item.line, *item.details)))
+    return Read(entity, None if entity else " ".join((item.line, *item.details)))
 
 
 # --- A line that states a relation
@@ -703,15 +650,6 @@ def _plain(part: str) -> str:
     return _unescape(part)
 
 
-def _share(text: str) -> float | None:
-    """A number from 0 to 1, also from a percentage; None where the text is neither."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
-    return value if 0 <= value <= 1 else None
-
-
 # --- A line that states an entity
 
 
@@ -724,7 +662,7 @@ def _entity(marked: _Marked, item: _Item) -> DraftEntity | None:
     if details and "|" in _bare(details):
         cells = _row(details)
         if _PAREN_LABELS.fullmatch(cells[-1]):
-            passages += tuple(_numbers_in(cells.pop()))
+            passages += tuple(numbers_in(cells.pop()))
         details = "; ".join(filter(str.strip, cells))
     if not name or "[" in _bare(text) or (details is None and _is_prose(name)):
         return None
@@ -819,9 +757,7 @@ def _keyed(text: str, bare: str) -> dict[str, str]:
 # --- Reading values like those of JSON
 
 _OPENS_JSON: Final = re.compile(r"^[ \t]*(?=[\[{]\s*[\"'\[{])", re.M)
-_SPARE_COMMA: Final = re.compile(r",(?=\s*[\]}])")
 _FLAT: Final = re.compile(r"\{[^{}]*\}|\[[^\[\]{}]*\]")
-_NEW: Final = re.compile(r"^(?:new|added|additional|extracted)[ _]|[ _](?:list|found)$")
 _LAYERS: Final = 4
 """So many mappings that hold nothing but the graph may lie around it."""
 
@@ -852,18 +788,18 @@ def draft_from(value: Any) -> Draft:
     if value is None or value == {}:
         return Draft()
     if isinstance(value, Mapping) and (sections := _sections_of(value)):
-        return _draft(
+        return draft_of(
             read for section, part in sections for read in _read_values(_values(part), section)
         )
     items = list(value) if isinstance(value, list | tuple) else [value]
     if len(items) in (3, 4) and isinstance(items[1], str) and _is_phrase(items[1], ""):
-        return _draft([_read_value(items)])
-    return _draft(_read_values(items, ""))
+        return draft_of([read_value(items)])
+    return draft_of(_read_values(items, ""))
 
 
 def _sections_of(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """The parts of a mapping whose keys are the plural of a noun for entities or relations."""
-    parts = _fields(value).items()
+    parts = fields_of(value).items()
     return [(_NOUNS[key], part) for key, part in parts if key in _NOUNS and key.endswith("s")]
 
 
@@ -873,30 +809,17 @@ def _from_text(text: str) -> Draft:
     if opens is None:
         return parse(text)
     start, end = opens.end(), max(text.rfind("}"), text.rfind("]")) + 1
-    value = _loads(text[start:end])
+    value = loads(text[start:end])
     if isinstance(value, Mapping | list | tuple):
         inside, around = draft_from(value), parse(f"{text[:start]}\n{text[end:]}")
     else:
-        parts = (_loads(match[0]) for match in _FLAT.finditer(text, start))
-        read = (_read_value(part) for part in parts if isinstance(part, Mapping | list))
-        inside, around = _draft(one for one in read if one.fact), Draft(skipped=(text[start:],))
+        parts = (loads(match[0]) for match in _FLAT.finditer(text, start))
+        read = (read_value(part) for part in parts if isinstance(part, Mapping | list))
+        inside, around = draft_of(one for one in read if one.fact), Draft(skipped=(text[start:],))
         if not (inside.entities or inside.relations):
             return parse(text)
     both = {part: getattr(inside, part) + getattr(around, part) for part in Draft.model_fields}
     return Draft(**both)
-
-
-def _loads(text: str) -> Any:
-    """The value of JSON, of JSON with a comma too many, or of a Python literal; else None."""
-    text = text.strip().rstrip(",")
-    for read in (json.loads, lambda text: json.loads(_SPARE_COMMA.sub("", text)), ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return read(text)
-    return None
-
-
-def _fields(item: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_NEW.sub("", str(key).casefold()): value for key, value in item.items()}
 
 
 def _values(part: Any) -> list[Any]:
@@ -911,7 +834,7 @@ def _values(part: Any) -> list[Any]:
     return list(part) if isinstance(part, list | tuple) else [] if part is None else [part]
 
 
-def _read_values(items: list[Any], section: str) -> Iterator[_Read]:
+def _read_values(items: list[Any], section: str) -> Iterator[Read]:
     """Read facts; strings are lines, in a section "" where entities and relations share a list."""
     is_entity = None if not section else section == "entities"
     for is_text, group in groupby(items, lambda item: isinstance(item, str)):
@@ -919,68 +842,4 @@ def _read_values(items: list[Any], section: str) -> Iterator[_Read]:
             lines = [single_line(line) for line in group]
             yield from map(_read_item, _items(lines, section, bullet="- "))
         else:
-            yield from (_read_value(item, is_entity) for item in group)
-
-
-def _read_value(item: Any, is_entity: bool | None = None, line: str = "") -> _Read:
-    """Read one fact; `is_entity` is None where entities and relations share a list."""
-    line = line or single_line(str(item))
-    if isinstance(item, list | tuple) and len(item) in (3, 4) and not is_entity:
-        item = dict(zip(("head", "relation", "tail", "passages"), item, strict=False))
-    if not isinstance(item, Mapping):
-        return _Read(None, line)
-    given = _fields(item)
-    if given.keys() & {"head", "subject"} and "source" in given:
-        given["sources"] = given.pop("source")
-    if is_entity is None:
-        is_entity = all(given.get(key) is None for key in _FIELDS["head"][1:])
-    kind = DraftEntity if is_entity else DraftRelation
-    stated = {
-        field: next((given[key] for key in _FIELDS[field][1:] if given.get(key) is not None), None)
-        for field in kind.model_fields
-    }
-    try:
-        fact = kind.model_validate({key: _FIELDS[key][0](value) for key, value in stated.items()})
-    except ValidationError:
-        return _Read(None, line)
-    doubtful = stated["confidence"] if getattr(fact, "confidence", 1) is None else None
-    return _Read(fact, None if doubtful is None else f"confidence {doubtful!r} of: {line}")
-
-
-def _text(value: Any) -> str:
-    """A name as text; numbers are names too (a year), anything else is none."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        value = _fields(value).get("name")
-    is_name = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return str(value) if is_name else ""
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if isinstance(value, Mapping):
-        return tuple(f"{key}: {_text(part)}" for key, part in value.items() if _text(part))
-    if isinstance(value, list | tuple):
-        return tuple(text for part in value for text in _texts(part))
-    return (_text(value),)
-
-
-def _numbers(value: Any) -> tuple[int, ...]:
-    """Passage labels from 3, "3", "[2, 6]" or a list of those."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    numbers = (number for part in parts for number in _numbers_in(_text(part)))
-    return tuple(dict.fromkeys(numbers))
-
-
-_FIELDS: Final[Mapping[str, Any]] = {
-    "name": (_text, "name", "entity", "label", "id"),
-    "type": (_text, "type"),
-    "attributes": (_texts, "attributes", "attribute", "description"),
-    "head": (_text, "head", "source", "subject", "from"),
-    "relation": (_text, "relation", "predicate", "relationship", "type", "label"),
-    "tail": (_text, "tail", "target", "object", "to"),
-    "time": (lambda value: _text(value) or None, "time", "date"),
-    "confidence": (lambda value: _share(_text(value)), "confidence", "score"),
-    "passages": (_numbers, "passages", "passage", "sources", "cited", "citations"),
-}
-"""How each field of a draft is read, and its keys: the first that has a value counts."""
+            yield from (read_value(item, is_entity) for item in group)

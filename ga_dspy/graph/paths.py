@@ -575,6 +575,8 @@ def prune(
         labels: As for `linearise`, so that the labels are counted too.
         keep: Names, such as those of a possible answer and of what is searched next.
     """
+    if count(linearise(graph, labels=labels)) <= budget:
+        return Pruned(graph, (), (), fits=True)
     order = _order(graph, question, keep)
 
     def without(out: int) -> KnowledgeGraph:

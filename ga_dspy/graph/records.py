@@ -110,11 +110,6 @@ class GraphUpdate(Value):
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the update adds nothing."""
-        return not self.entities and not self.relations
-
 
 class DraftEntity(_Described):
     """An entity as an LM proposed it, before it is checked; `passages` are the labels it cites."""

@@ -29,6 +29,7 @@ from ga_dspy.graphrag.extraction import (
 )
 from ga_dspy.graphrag.records import Batch, Rules, Sources
 from ga_dspy.graphrag.store import (
+    CALLS,
     JOURNAL,
     SUMMARIES,
     FailedPassage,
@@ -39,6 +40,7 @@ from ga_dspy.graphrag.store import (
     store,
 )
 from ga_dspy.passage import Passage
+from ga_dspy.patience import KeptCalls
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Index
@@ -93,7 +95,7 @@ def build_graph(
         InUse: Another process builds there.
     """
     folder = Path(out)
-    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, "contents-")
+    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, "contents-")
     with writing(folder):
         for path in sorted(folder.iterdir()):
             if not path.name.startswith(ours):
@@ -167,7 +169,7 @@ def _build(
                 remedy="pass the same LM and extractor, or build into another folder",
             )
         same = before.index == index.fingerprint and before.settings == digest
-        if same and not before.failed:
+        if same and not before.failed and before.is_intact(folder):
             return open_graph(folder)
         generation = before.generation + 1
     with dspy.context(lm=lm):
@@ -215,13 +217,14 @@ def _read(
 
     def read(passage: Passage) -> tuple[Passage, Extraction | str]:
         # A trace of its own: threads would mix theirs, and a long build would pile it up.
-        with dspy.context(trace=None if dspy.settings.trace is None else []):
+        lm = calls.front(dspy.settings.lm, keys[passage.id])
+        with dspy.context(lm=lm, trace=None if dspy.settings.trace is None else []):
             return passage, outcome_of(lambda: extractor(passage=passage).extraction)
 
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
-    with FinishedSteps(folder / JOURNAL) as journal:
-        known = journal.known()
+    with FinishedSteps(folder / JOURNAL) as journal, KeptCalls(folder / CALLS) as calls:
+        known = journal.known(Extraction)
         pending = [passage for passage in passages if keys[passage.id] not in known]
         done, in_a_row = len(passages) - len(pending), 0
         progress("reading", done, len(passages))
@@ -231,9 +234,10 @@ def _read(
                     failed.append(FailedPassage(passage=passage.id, error=outcome))
                     in_a_row += 1
                 else:
-                    known[keys[passage.id]] = outcome.model_dump_json()
-                    journal.record(keys[passage.id], known[keys[passage.id]])
+                    known[keys[passage.id]] = outcome
+                    journal.record(keys[passage.id], outcome)
                     in_a_row = 0
+                calls.forget(keys[passage.id])
                 if in_a_row == min(ABORT_AFTER, len(passages)):
                     raise RunAborted(
                         f"{in_a_row} passages in a row could not be read, the last because of "
@@ -245,9 +249,7 @@ def _read(
                 done += 1
                 progress("reading", done, len(passages))
         journal.keep_only(keys.values())
-    extractions = {
-        id: Extraction.model_validate_json(known[key]) for id, key in keys.items() if key in known
-    }
+    extractions = {id: known[key] for id, key in keys.items() if key in known}
     return extractions, sorted(failed, key=lambda one: one.passage)
 
 
@@ -295,7 +297,7 @@ def estimate_build(
     if out is not None and (Path(out) / JOURNAL).is_file():
         fingerprint = extractor.fingerprint(lm)
         with FinishedSteps(Path(out) / JOURNAL) as journal:
-            known = journal.known()
+            known = journal.known(Extraction)
         passages = [p for p in passages if reading_key(p, fingerprint) not in known]
     held = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
     adapter = dspy.settings.adapter or PlainAdapter()

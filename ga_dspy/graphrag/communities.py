@@ -200,7 +200,7 @@ class Summariser(dspy.Module):
             A prediction whose `summary` is a `Summary`.
 
         Raises:
-            StepFailed: The LM gave nothing usable, twice, or nothing that rests on the lines.
+            StepFailed: The LM gave nothing usable, or nothing that rests on the lines.
         """
         return drive(self._write(graph))
 
@@ -293,7 +293,7 @@ class Summaries:
         fingerprint = self.summariser.fingerprint(lm)
         steps = self._known()
         found: dict[str, Summary | str] = {
-            community.key: Summary.model_validate_json(steps[step])
+            community.key: steps[step]
             for community in communities
             if (step := f"{community.key}-{fingerprint}") in steps
         }
@@ -310,19 +310,17 @@ class Summaries:
             for done, (key, outcome) in enumerate(outcomes, 1):
                 found[key] = outcome
                 if isinstance(outcome, Summary):
-                    self._journal.record(f"{key}-{fingerprint}", outcome.model_dump_json())
+                    self._journal.record(f"{key}-{fingerprint}", outcome)
                 if progress:
                     progress("summarising", done, len(missing))
         return {community.key: found[community.key] for community in communities}
 
     def kept(self, communities: Sequence[Community]) -> dict[str, Summary]:
         """The summaries that there are, by community, whoever wrote them; no LM is asked."""
-        texts = {step.partition("-")[0]: text for step, text in sorted(self._known().items())}
-        return {
-            community.key: Summary.model_validate_json(texts[community.key])
-            for community in communities
-            if community.key in texts
-        }
+        steps = sorted(self._known().items(), key=lambda item: item[0])
+        by_key = {step.partition("-")[0]: summary for step, summary in steps}
+        keys = [community.key for community in communities]
+        return {key: by_key[key] for key in keys if key in by_key}
 
     def keep_only(self, communities: Iterable[Community]) -> None:
         """Forget the summaries of all other communities: they are gone or have changed."""
@@ -330,10 +328,10 @@ class Summaries:
         if steps := self._known():
             self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
 
-    def _known(self) -> dict[str, str]:
-        """The summaries as JSON, by community and by how they are written."""
+    def _known(self) -> dict[str, Summary]:
+        """The summaries, by community and by how they are written."""
         is_new = self._path is not None and not self._path.is_file()
-        return {} if is_new else self._journal.known()
+        return {} if is_new else self._journal.known(Summary)
 
     @cached_property
     def _journal(self) -> FinishedSteps:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from ga_dspy.errors import require
+from ga_dspy.errors import DamagedFile, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
 from ga_dspy.graphrag.records import (
@@ -348,10 +348,25 @@ def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def read_table(folder: Path, name: str) -> Any:
-    """Map one table into memory."""
-    pa = require("pyarrow", "graph")
-    with pa.memory_map(str(folder / f"{name}.arrow")) as source:
-        return pa.ipc.open_file(source).read_all()
+    """Map one table into memory.
+
+    Raises:
+        DamagedFile: The file holds no table.
+    """
+    pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
+    try:
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        known = {*table.column_names} - {"time", "confidence"}
+        if table.schema != arrow_table(name, ()).schema or any(table[n].null_count for n in known):
+            raise pa.ArrowInvalid("it has other columns, or lacks values")
+        return table
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFile(
+            f"{path} cannot be read ({error})",
+            expected="a table that this version of ga-dspy wrote",
+            remedy="restore the folder from a copy, or build it again",
+        ) from error
 
 
 def write_table(folder: Path, name: str, table: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import dspy
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import GraphUpdate
 from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
@@ -62,7 +62,7 @@ class Extractor(dspy.Module):
             A prediction whose `extraction` is an `Extraction`.
 
         Raises:
-            StepFailed: The LM gave nothing usable, twice.
+            StepFailed: The LM gave nothing usable.
         """
         return drive(self._read(passage))
 
@@ -129,6 +129,8 @@ def outcome_of(work: Callable[[], Outcome]) -> Outcome | str:
     """What a step gives; where it fails, the error in words, to be counted and listed."""
     try:
         return work()
+    except RunAborted:
+        raise
     except Exception as error:  # noqa: BLE001 - a failed step must not end the others
         return f"{type(error).__name__}: {error}"
 
@@ -141,6 +143,9 @@ def digest_of(value: Any, default: Callable[[Any], Any] = str) -> str:
 def reading_key(passage: Passage, fingerprint: str) -> str:
     """The digest of a passage and of how it is read."""
     return digest_of([fingerprint, passage.id, passage.title, passage.text])
+
+
+Finished = TypeVar("Finished", bound=BaseModel)
 
 
 class FinishedSteps(Journal):
@@ -157,15 +162,16 @@ class FinishedSteps(Journal):
         create = "CREATE TABLE finished (key TEXT PRIMARY KEY, json TEXT NOT NULL)"
         super().__init__(path, "graph build", {"finished": create}, shared=shared)
 
-    def known(self) -> dict[str, str]:
-        """All finished steps."""
-        return dict(self.rows("SELECT key, json FROM finished"))
+    def known(self, kind: type[Finished]) -> dict[str, Finished]:
+        """What all finished steps gave; a damaged row counts as not finished."""
+        rows = self.rows("SELECT key, json FROM finished")
+        return dict(self.readable(rows, kind.model_validate_json))
 
-    def record(self, key: str, json: str) -> None:
+    def record(self, key: str, found: BaseModel) -> None:
         """Write a finished step."""
-        self.write("INSERT OR REPLACE INTO finished VALUES (?, ?)", key, json)
+        self.write("INSERT OR REPLACE INTO finished VALUES (?, ?)", key, found.model_dump_json())
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Forget all other steps: those of passages or communities that are gone or changed."""
-        gone = self.known().keys() - set(keys)
+        gone = {key for (key,) in self.rows("SELECT key FROM finished")} - set(keys)
         self.transaction([("DELETE FROM finished WHERE key = ?", (key,)) for key in gone])

@@ -120,6 +120,9 @@ Of 29 training questions of HotpotQA and MuSiQue whose answer stands in a fact o
 alone for 24, by both for 26.
 """
 
+_POOL: Final = 60
+"""How many facts are scored again by their cosine."""
+
 _REMEMBERED: Final = 20_000
 
 
@@ -174,7 +177,6 @@ def rank(
     links: Sequence[Link],
     *,
     vectors: FactVectors | None,
-    pool: int,
     keep: int,
 ) -> tuple[RankedFact, ...]:
     """The facts of a neighbourhood and of paths that fit a question best; equal ones by edge.
@@ -185,8 +187,7 @@ def rank(
         near: The neighbourhood of what the question names.
         paths: Paths between what the question names.
         links: What it names.
-        vectors: Scores the best `pool` again; their score is a mixture of both.
-        pool: How many facts are compared by meaning.
+        vectors: Scores the best again, by meaning; their score is a mixture of both.
         keep: How many to return.
     """
     on_paths = [edge for path in paths for edge in path.edges]
@@ -196,7 +197,7 @@ def rank(
     features = _features(edges, query, near, paths, links)
     columns = [np.asarray(features[name], dtype=np.float64) for name in WEIGHTS]
     scores = np.column_stack(columns) @ np.array([*WEIGHTS.values()])
-    first = np.lexsort((edges, -scores))[: max(pool, keep)]
+    first = np.lexsort((edges, -scores))[: max(_POOL, keep)]
     edges, scores = edges[first], _scaled(scores[first])
     relations = [graph.edge(j) for j in edges.tolist()]
     texts = [fact_text(relation) for relation in relations]

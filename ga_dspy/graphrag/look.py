@@ -23,6 +23,7 @@ from ga_dspy.graphrag.corpus_graph import View
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.resolution import Flags
 from ga_dspy.graphrag.walk import GraphPath, around, find_named, paths_between
+from ga_dspy.text import csv_cell, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -390,23 +391,26 @@ def to_graphml(view: View) -> str:
     for i, entity in enumerate(graph.entities):
         network.add_node(
             f"n{i}",
-            label=_printable(entity.name),
-            type=_printable(entity.type),
-            attributes=_printable("; ".join(entity.attributes)),
-            aliases=_printable("; ".join(entity.aliases)),
+            label=visible(entity.name),
+            type=visible(entity.type),
+            attributes=visible("; ".join(entity.attributes)),
+            aliases=visible("; ".join(entity.aliases)),
             wikidata=graph.wikidata(i),
-            passages="; ".join(graph.passages_of(i)),
+            passages=visible("; ".join(graph.passages_of(i))),
         )
     for j, relation, flags in _edges(view):
-        known = {"time": relation.time, "confidence": relation.confidence}
+        known = {
+            "time": relation.time and visible(relation.time),
+            "confidence": relation.confidence,
+        }
         network.add_edge(
             f"n{graph.heads[j]}",
             f"n{graph.tails[j]}",
             key=f"e{j}",
-            relation=_printable(relation.relation),
+            relation=visible(relation.relation),
             critical=flags.critical,
             contradicts="; ".join(f"e{other}" for other in flags.contradicts),
-            passages="; ".join(graph.passages_of_edge(j)),
+            passages=visible("; ".join(graph.passages_of_edge(j))),
             **{name: value for name, value in known.items() if value is not None},
         )
     return "\n".join(nx.generate_graphml(network))
@@ -470,7 +474,7 @@ def to_neo4j(view: View, folder: Path | str) -> tuple[Path, Path]:
         files, (_NODE_HEADER, _EDGE_HEADER), (nodes, relationships), strict=True
     ):
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([header, *rows])
+            csv.writer(file).writerows([header, *([csv_cell(str(c)) for c in row] for row in rows)])
     return files
 
 
@@ -492,8 +496,3 @@ def _edges(view: View) -> Iterator[tuple[int, Relation, Flags]]:
 def _array(texts: Iterable[str]) -> str:
     """Texts as Neo4j reads a list: between semicolons, so that none may hold one."""
     return ";".join(text.replace(";", ",") for text in texts)
-
-
-def _printable(text: str) -> str:
-    """Without control characters, which XML cannot hold."""
-    return "".join(c for c in text if c.isprintable())

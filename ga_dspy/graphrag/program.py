@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import threading
@@ -105,10 +104,9 @@ class GraphRAG(MultiHopProgram):
     Where the question names nothing that the graph knows, the graph is entered by meaning
     and passages are found as ever; such questions can be logged (`gaps`).
 
-    What a caller may see is decided when a question is asked: by `for_caller`, or by a
-    `called_by` block, and without either it is what everybody may see. A call with labels leaves
-    nothing in DSPy's trace and a copy of a program has no labels, so that no optimizer makes
-    demonstrations of what only some may see.
+    What a caller may see is decided when a question is asked, by the `called_by` block around it;
+    without one it is what everybody may see. A call with labels leaves nothing in DSPy's trace, so
+    that no optimizer makes demonstrations of what only some may see.
 
     The prediction has, besides the fields of every program, `seconds` (the time of linking,
     expansion, ranking, passages and lm), `gap` (whether the graph knows nothing of what is
@@ -165,7 +163,6 @@ class GraphRAG(MultiHopProgram):
         default=None,
         saved=False,
     )
-    _access: Access | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Check the settings; make the predictors and the log."""
@@ -185,20 +182,6 @@ class GraphRAG(MultiHopProgram):
             answer = with_summaries(answer) if self.summaries else answer
         return {**steps, "answer": answer}
 
-    def for_caller(self, access: Access) -> GraphRAG:
-        """This program for one caller: the same predictors, with the caller's rights.
-
-        A copy of it has no rights of its own: compiled, it is a program for everybody.
-        """
-        view = copy.copy(self)
-        view._access = access
-        return view
-
-    @property
-    def access(self) -> Access:
-        """The rights with which a question asked now is answered."""
-        return caller() if self._access is None else self._access
-
     @property
     def graph_index(self) -> GraphIndex:
         """Passages and graph.
@@ -216,27 +199,21 @@ class GraphRAG(MultiHopProgram):
             )
         return source
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied: everything but the rights of a caller."""
-        state: dict[str, Any] = super().__getstate__()
-        state.pop("_access", None)
-        return state
-
     def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
         """Answer a question."""
-        with untraced(self.access):
+        with untraced(caller()):
             return super().forward(question, config)
 
     async def aforward(
         self, question: str, config: Mapping[str, Any] | None = None
     ) -> dspy.Prediction:
         """Answer a question from a coroutine."""
-        with untraced(self.access):
+        with untraced(caller()):
             return await super().aforward(question, config)
 
     def start(self, question: str) -> Inquiry:
         """What is known of a question before anything was read: who asks."""
-        return Inquiry(super().start(question).question, access=self.access)
+        return Inquiry(super().start(question).question, access=caller())
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""

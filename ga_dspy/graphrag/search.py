@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import threading
@@ -11,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -36,7 +35,8 @@ from ga_dspy.programs.calls import Search
 from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Encoder
 from ga_dspy.retrieval.index import Hit, Index
-from ga_dspy.retrieval.protocol import PassageRetriever, Retriever, check_query
+from ga_dspy.retrieval.protocol import PassageRetriever, check_query
+from ga_dspy.storage import in_thread
 
 # --- What was found for a question in a corpus graph and the index of its passages.
 
@@ -54,8 +54,6 @@ class Found:
         paths: How linked entities are connected, cheapest first.
         facts: The relations that fit the question best, best first.
         passages: What to read, best first; only passages that the caller may read.
-        absent: Passages that the graph puts forward and the index does not hold: one of the two
-            is out of date.
         seconds: Time spent on "linking", "expansion", "ranking" and "passages".
         view: The caller's view of the graph.
     """
@@ -68,7 +66,6 @@ class Found:
     paths: tuple[GraphPath, ...]
     facts: tuple[RankedFact, ...]
     passages: list[Passage]
-    absent: tuple[str, ...]
     seconds: Mapping[str, float]
     view: View = field(repr=False, compare=False)
 
@@ -139,7 +136,6 @@ DEPTH: Final = 50
 FIRST, START = 10, 0.5
 """PageRank also starts from the index's first hits: how many, and with what share in all."""
 
-_RANK: Final = 10
 _QUESTION_NEAREST, _QUESTION_LEAST = 5, 0.25
 _MENTION_NEAREST, _MENTION_LEAST = 3, 0.5
 _PAIRS, _CANDIDATES = 8, 2
@@ -155,19 +151,14 @@ class GraphSearch:
 
     Args:
         graph: The graph.
-        index: The index of its passages, or any retriever; only an `Index` can hand out passages
-            that the graph leads to and the retriever did not find, and has an encoder.
+        index: The index of its passages.
         hops: How far to go from the entities that a question names.
         max_nodes: The most entities in a neighbourhood.
         max_edges: The most relations in a neighbourhood.
         paths: The most paths between two entities that a question names.
         keep: How many facts to return.
-        coarse: How many facts are ranked again by meaning.
-        fine: Whether they are, by their cosine under the index's encoder, where it has one.
         vector_fallback: Whether a given name that nothing goes by, and a question in which
             nothing is named, are linked to the entities whose profiles are nearest.
-        graph_share: How much PageRank over the graph adds to the index's scores; 0 for nothing,
-            about 1 for as much as the index has to say.
         folder: Where the vectors of the profiles are kept; in memory alone without it.
 
     Raises:
@@ -177,27 +168,22 @@ class GraphSearch:
     def __init__(
         self,
         graph: CorpusGraph,
-        index: Index | Retriever,
+        index: Index,
         *,
         hops: int = 2,
         max_nodes: int = 200,
         max_edges: int = 400,
         paths: int = 3,
         keep: int = 12,
-        coarse: int = 60,
-        fine: bool = True,
         vector_fallback: bool = True,
-        graph_share: float = GRAPH_SHARE,
         folder: Path | None = None,
     ) -> None:
         self.graph, self.index = graph, index
         self.hops, self.max_nodes = check_whole("hops", hops), check_whole("max_nodes", max_nodes)
         self.max_edges, self.paths = check_whole("max_edges", max_edges), paths
-        self.keep, self.coarse = check_whole("keep", keep), check_whole("coarse", coarse)
-        self.graph_share = graph_share
-        encoder: Encoder | None = getattr(index, "encoder", None)
-        self._vectors = FactVectors(encoder) if fine and encoder is not None else None
-        self._encoder = encoder if vector_fallback else None
+        self.keep = check_whole("keep", keep)
+        self._vectors = FactVectors(index.encoder) if index.encoder is not None else None
+        self._encoder = index.encoder if vector_fallback else None
         self._folder = folder
         # Filters look at every edge, so the view of a caller is kept.
         self._view = lru_cache(maxsize=_VIEWS)(graph.visible)
@@ -240,12 +226,9 @@ class GraphSearch:
         )  # fmt: skip
         paths = self._between(links, derived, view)
         clock.append(time.perf_counter())
-        facts = rank(
-            query, graph, near, paths, links,
-            vectors=self._vectors, pool=self.coarse, keep=self.keep,
-        )  # fmt: skip
+        facts = rank(query, graph, near, paths, links, vectors=self._vectors, keep=self.keep)
         clock.append(time.perf_counter())
-        passages, absent = self._passages(question, links, derived.walk, view, k)
+        passages = self._passages(question, links, derived.walk, view, k)
         clock.append(time.perf_counter())
         return Found(
             question=question,
@@ -256,7 +239,6 @@ class GraphSearch:
             paths=paths,
             facts=facts,
             passages=passages,
-            absent=absent,
             seconds=dict(zip(_STAGES, (b - a for a, b in pairwise(clock)), strict=True)),
             view=view,
         )
@@ -309,8 +291,8 @@ class GraphSearch:
 
     def _passages(
         self, question: str, links: Sequence[Link], walk: PassageWalk, view: View, k: int
-    ) -> tuple[list[Passage], tuple[str, ...]]:
-        """At most `k` passages that the caller may read, and those that the index does not hold.
+    ) -> list[Passage]:
+        """At most `k` passages that the caller may read.
 
         Ranked by the index's score and by PageRank from what the question names.
         """
@@ -322,29 +304,14 @@ class GraphSearch:
         best = max((hit.score for hit in hits), default=0.0)
         scores = {h.passage.id: max(h.score, 0.0) / best if best > 0 else 0.0 for h in hits}
         texts = {hit.passage.id: hit.passage for hit in hits}
-        chosen: list[Passage] = []
-        absent = []
-        for id in filter(view.readable, fuse(scores, visited, self.graph_share)):
-            if len(chosen) == k:
-                break
-            passage = texts.get(id) or _passage(self.index, id)
-            if passage is None:
-                absent.append(id)
-            else:
-                chosen.append(passage)
-        return chosen, tuple(absent)
+        ranked = filter(view.readable, fuse(scores, visited, GRAPH_SHARE))
+        found = (texts.get(id) or _passage(self.index, id) for id in ranked)
+        return list(islice(filter(None, found), k))
 
     def _hits(self, question: str, depth: int, view: View) -> list[Hit]:
-        """What the index finds, without the passages that the caller may not read.
-
-        Hits of a retriever without scores count less by their rank.
-        """
+        """What the index finds, without the passages that the caller may not read."""
         while True:
-            if isinstance(self.index, Index):
-                found = self.index.search(question, depth)
-            else:
-                ranked = enumerate(self.index(question, depth))
-                found = [Hit(passage, _RANK / (_RANK + rank)) for rank, passage in ranked]
+            found = self.index.search(question, depth)
             hits = [hit for hit in found if view.readable(hit.passage.id)]
             if len(hits) == len(found) or len(hits) >= DEPTH or len(found) < depth:
                 return hits
@@ -360,8 +327,8 @@ def _start_shares(links: Sequence[Link]) -> dict[int, float]:
     return {link.node: share[link.mention] * link.score for link in links}
 
 
-def _passage(index: Index | Retriever, id: str) -> Passage | None:
-    return index.get(id) if isinstance(index, Index) and id in index else None
+def _passage(index: Index, id: str) -> Passage | None:
+    return index.get(id) if id in index else None
 
 
 # --- An index of passages together with the graph of what they state: what GraphRAG searches.
@@ -379,8 +346,6 @@ class GraphIndex(PassageRetriever):
         index: The passages.
         graph: What they state.
         topics: Communities of the graph's public part, summarised (`topics_of`).
-        search: Arguments of `GraphSearch` that depend on the machine rather than on a program,
-            such as `fine`.
         folder: Where the vectors of the graph's entities are kept; in memory alone without one.
 
     Attributes:
@@ -395,13 +360,11 @@ class GraphIndex(PassageRetriever):
         graph: CorpusGraph,
         *,
         topics: Sequence[Topic] = (),
-        search: Mapping[str, Any] | None = None,
         folder: Path | None = None,
     ) -> None:
         self.index, self.graph = index, graph
         self.topics = tuple(topics)
-        settings: dict[str, Any] = {"folder": folder, **(search or {})}
-        self._search = lru_cache(maxsize=None)(partial(GraphSearch, graph, index, **settings))
+        self._search = lru_cache(maxsize=None)(partial(GraphSearch, graph, index, folder=folder))
 
     @classmethod
     def open(
@@ -412,7 +375,6 @@ class GraphIndex(PassageRetriever):
         encoder: Encoder | None = None,
         summaries: bool = False,
         lm: Any = None,
-        search: Mapping[str, Any] | None = None,
     ) -> GraphIndex:
         """Open a stored index and the stored graph of its passages.
 
@@ -423,7 +385,6 @@ class GraphIndex(PassageRetriever):
             summaries: Have the communities summarised, which the modes "global" and "hybrid"
                 need: those written before are read from the folder, for the others `lm` is asked.
             lm: Writes summaries; by default the configured one.
-            search: As for the class.
 
         Raises:
             InputError: A summary must be made and there is no LM.
@@ -436,7 +397,7 @@ class GraphIndex(PassageRetriever):
             kept = Summaries(stored.path / SUMMARIES)
             topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
         folder = stored.path / VECTORS
-        return cls(opened, stored.graph, topics=topics, search=search, folder=folder)
+        return cls(opened, stored.graph, topics=topics, folder=folder)
 
     def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
@@ -501,4 +462,4 @@ class Find(Search):
 
     async def arun(self) -> list[Passage]:
         """Search in a worker thread, so that the event loop goes on."""
-        return await asyncio.to_thread(self.run)
+        return await in_thread(self.run)

@@ -7,11 +7,12 @@ summaries of communities. A process killed anywhere leaves a graph that opens, o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +25,7 @@ from ga_dspy.storage import MANIFEST, Generation, open_current
 
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
+CALLS: Final = "calls.sqlite"
 _SETTINGS: Final = "settings.json"
 
 
@@ -131,7 +133,7 @@ class StoredGraph:
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
-    """Open a stored graph: sizes of all files are checked, `verify` checks their hashes.
+    """Open a stored graph: sizes of all files are checked, of large ones only `verify` checks more.
 
     Args:
         path: The folder.
@@ -189,10 +191,15 @@ def store(
         if graph.labels_in_use:
             graph.public.tables.save(target / "public")
         settings = _Settings(rules=sources.rules, labels=dict(sources.labels))
-        (target / _SETTINGS).write_text(settings.model_dump_json(), encoding="utf-8")
-        texts = (batch.model_dump_json(exclude_defaults=True) for batch in sources.batches)
+        (target / _SETTINGS).write_text(_as_json(settings), encoding="utf-8")
+        texts = (_as_json(batch, exclude_defaults=True) for batch in sources.batches)
         write_table(target, "records", arrow_table("records", ({"json": text} for text in texts)))
         rows = (community._asdict() for community in communities)
         write_table(target, "communities", arrow_table("communities", rows))
 
     manifest.put(folder, save)
+
+
+def _as_json(value: BaseModel, **settings: Any) -> str:
+    """A record as JSON, sets in order: the same bytes from every process."""
+    return json.dumps(value.model_dump(**settings), default=sorted, ensure_ascii=False)

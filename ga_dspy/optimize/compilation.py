@@ -13,33 +13,34 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import dspy
 
 from ga_dspy.artifact import save
-from ga_dspy.errors import InputError, RunAborted, need_package
-from ga_dspy.eval import Protocol, Report, normalise, paired_test, run
+from ga_dspy.errors import ArtifactError, InputError, RunAborted, need_package
+from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, run
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
-from ga_dspy.eval.result import RunJournal
+from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.optimize.demos import prompts, sanitise
-from ga_dspy.optimize.estimate import Declined, Estimate, check_prices, estimate
+from ga_dspy.optimize.estimate import MARGIN, Declined, Estimate, check_prices, estimate, needed
 from ga_dspy.optimize.metric import AnswerMetric
 from ga_dspy.optimize.recipes import Context, Examples, Recipe
 from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
-from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, transplanted
+from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.secrets import CleanStream, check_addresses
 
 RUN = "run"
 """The folder, in the output folder, of all that is not the artifact."""
 
 LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
-_TOLERATED = 0.1  # share of the held-out questions that may fail before compiling
-_MARGIN = 1.5  # demos make prompts longer, and an answer may take more steps
+_TOLERATED = 0.1  # share of the held-out questions that may fail
 _CLEANINGS = 4
 _NO_LIMIT = 1_000_000  # failures are counted by the baseline and the gate, not by DSPy
 
@@ -66,7 +67,8 @@ def compile(
 ) -> Outcome:
     """Compile a program and write it to `out` as an artifact, with summary.json beside it.
 
-    The program is measured on the held-out questions before and after. Every finished LM call is
+    The program is measured on the held-out questions before and after; questions that fail are
+    asked again, and those are compared that both programs answered. Every finished LM call is
     in `out`/run/ledger.sqlite: started again after a kill, with the same arguments, the
     compilation repeats itself from there and pays only for what is missing. What DSPy's
     optimizers print goes to `out`/run/optimizer.log.
@@ -93,10 +95,11 @@ def compile(
 
     Raises:
         InputError, MissingExtra: Something is missing, or a question is in two sets; found before
-            anything is spent. Or the caps do not even pay for measuring.
+            anything is spent. Or the caps leave nothing to try; the message names the smallest
+            that do.
         Declined: `confirm` said no.
-        RunAborted: The program fails on more than a tenth of the held-out questions, or the LM
-            stopped answering.
+        RunAborted: The program, as given or compiled, fails on more than a tenth of the held-out
+            questions, or the LM stopped answering.
         InUse: Another compilation works in `out`.
     """
     lms = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
@@ -115,10 +118,9 @@ def compile(
     )
     work.check()
     cost = work.estimate()
+    work.caps.check_enough(cost.least)
     if confirm is not None and not confirm(cost):
         raise Declined(cost)
-    if tracker is not None:
-        tracker.start(recipe.name, recipe.parameters(), fingerprints(work.sets, work.names))
     stdout, stderr = sys.stdout, sys.stderr
 
     def tell(candidate: Candidate) -> None:
@@ -129,14 +131,17 @@ def compile(
             if progress is not None:
                 progress(candidate)
 
-    try:
-        outcome = work.run(tell)
-    except BaseException as error:
+    with Ledger(work.out / RUN / LEDGER) as work.ledger:
         if tracker is not None:
-            tracker.fail(error)
-        raise
-    if tracker is not None:
-        tracker.finish(outcome)
+            tracker.start(recipe.name, work.setup())
+        try:
+            outcome = work.run(tell)
+        except BaseException as error:
+            if tracker is not None:
+                tracker.fail(error)
+            raise
+        if tracker is not None:
+            tracker.finish(outcome)
     return outcome
 
 
@@ -157,6 +162,7 @@ class _Compilation:
     threads: int
     seed: int
     names: Mapping[str, str]
+    ledger: Ledger = field(init=False)
 
     @property
     def held_out(self) -> str:
@@ -181,6 +187,7 @@ class _Compilation:
                 expected="a program that is compiled for one task LM",
                 remedy="call program.set_lm(None), and pass the LM as lm=…",
             )
+        check_addresses(*self.lms.values())
         check_sets(self.sets)
         need_package("scipy", "retrieval")
         reflection = "reflection" in self.lms
@@ -193,18 +200,37 @@ class _Compilation:
         sizes["held out"] = sizes[self.held_out]
         return estimate(self.program, self.recipe, sizes, self.sets["train"], self.lms)
 
+    def setup(self) -> dict[str, Any]:
+        """What decides the outcome, as JSON values; the same after a kill."""
+        return {
+            **self._protocol(self.program).model_dump(mode="json"),
+            "recipe": self.recipe.name,
+            "parameters": self.recipe.parameters(),
+            "data": fingerprints(self.sets, self.names),
+            "held_out": self.held_out,
+            "lm": {role: lm.model for role, lm in self.lms.items()},
+            "caps": self.caps._asdict(),
+            "seed": self.seed,
+            "out": str(self.out.resolve()),
+        }
+
     def run(self, tell: Callable[[Candidate], None]) -> Outcome:
         """Carry it out, and write the artifact; `tell` is called with each program tried."""
-        begun = time.monotonic()
-        with Ledger(self.out / RUN / LEDGER) as self.ledger:
-            before = self._baseline()
-            task = self.lms["task"].model
-            self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell, task)
-            program, dropped, stopped = self._compiled(before)
-            after, cut_short = self._measure(program, "after")
-        # A cap may have left some questions unanswered: those are compared that both have.
-        ids = {result.id for result in after.results}
-        before = before._replace(results=tuple(r for r in before.results if r.id in ids))
+        begun, task = time.monotonic(), self.lms["task"].model
+        before, _ = self._measure(self.program, "before")
+        self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell, task)
+        program, dropped, stopped = self._compiled(before)
+        unchanged = fingerprint(program) == fingerprint(self.program)
+        after, cut_short = (before, "") if unchanged else self._measure(program, "after")
+        self.ledger.wait()
+        failures = len(_unanswered(before)), len(_unanswered(after))
+        # Those are compared that both answered; a cap may have left some of them unasked too.
+        left_out = {r.id for report in (before, after) for r in _unanswered(report)}
+        ids = {r.id for r in after.results} - left_out
+        before, after = (
+            report._replace(results=tuple(r for r in report.results if r.id in ids))
+            for report in (before, after)
+        )
         paired = paired_test(after, before)
         trained = {
             f"task ({name})": predictor.lm.model
@@ -218,7 +244,7 @@ class _Compilation:
             after=after,
             held_out=self.held_out,
             p_value=paired.p_value,
-            better=paired.better,
+            better=paired.better and failures[1] <= failures[0],
             **self.ledger.spent._asdict(),
             seconds=time.monotonic() - begun,
             candidates=tuple(self.trials.candidates),
@@ -229,54 +255,66 @@ class _Compilation:
             data=fingerprints(self.sets, self.names),
             lms={role: lm.model for role, lm in self.lms.items()} | trained,
             artifact=self.out,
+            failures=failures,
+            unchanged=unchanged,
         )
-        _write(program, outcome)
+        _write(program, outcome, self.lms)
         return outcome
 
-    def _baseline(self) -> Report:
-        """Measure the program as it is given; more than a tenth of its answers may not fail."""
-        report, stopped = self._measure(self.program, "before")
-        if stopped:
-            raise _cap_too_small(stopped)
-        failed = [r for r in report.results if r.error or (r.step_failures and not r.answer)]
-        if len(failed) > _TOLERATED * len(report.results):
-            raise RunAborted(
-                f"before compiling, the program failed on {len(failed)} of "
-                f"{len(report.results)} questions, such as: "
-                f"{failed[0].error or failed[0].step_failures[-1]}",
-                expected="at most a tenth to fail",
-                remedy="see that the LM answers and follows the output format (raise max_tokens, "
-                "choose another adapter or model), then start again: finished calls are kept",
-            )
-        return report
+    def _protocol(self, program: MultiHopProgram) -> Protocol:
+        """What a measurement of a program is."""
+        return protocol_of(
+            program,
+            self.sets[self.held_out],
+            name=type(program).__name__,
+            dataset=self.held_out,
+            source=self.names.get(self.held_out, self.held_out),
+            lm=self.lms["task"],
+        )
 
     def _measure(self, program: MultiHopProgram, label: str) -> tuple[Report, str]:
         """Ask a program all held-out questions; also the cap that cut it short, if one did.
 
-        Calls made before are answered from the ledger.
+        Calls made before are answered from the ledger, so that those that failed can be asked
+        again. More than a tenth of the answers may not fail.
         """
         examples, out = self.sets[self.held_out], self.out / RUN / label
         # The ledger makes a resumed run free and counts its calls; a journal would hide them.
         shutil.rmtree(out, ignore_errors=True)
-        protocol = Protocol.of(
-            examples,
-            dataset=self.held_out,
-            source=self.names.get(self.held_out, self.held_out),
-            program=type(program).__name__,
-            lm=self.lms["task"].model,
-            k=program.k,
-            settings=program.settings(),
-        )
+        protocol = self._protocol(program)
         gate = Gate(self.ledger, self.caps)
         asked = self._rebound(program, gate)
-        with suppress(BudgetExceeded), dspy.context(lm=LedgerLM(self.lms["task"], "task", gate)):
-            run(asked, examples, out=out, protocol=protocol, threads=self.threads)
-        _check_answering(gate)
-        with RunJournal(out / JOURNAL) as journal:
-            entries = journal.entries().values()
-        if not entries:
-            raise _cap_too_small(gate.closed)
-        return Report.from_entries(protocol, entries), gate.closed
+        lm = LedgerLM(self.lms["task"], "task", gate)
+        for left in reversed(range(1 + Trials.again)):
+            with suppress(BudgetExceeded), dspy.context(lm=lm):
+                run(asked, examples, out=out, protocol=protocol, threads=self.threads)
+            if left == Trials.again or gate.closed:
+                _check_answering(gate)
+            with RunJournal(out / JOURNAL) as journal:
+                entries = journal.entries()
+                failed = [p for p, (r, _) in entries.items() if r.error or r.step_failures]
+                if gate.closed or not left or not failed:
+                    break
+                journal.transaction(
+                    [("DELETE FROM result WHERE position = ?", [p]) for p in failed]
+                )
+        if gate.closed and (label == "before" or not entries):
+            raise InputError(
+                f"{gate.closed} while the program was measured",
+                expected="a budget that at least measures the program before and after",
+                remedy="raise the cap and start again: finished calls are kept and not paid twice",
+            )
+        report = Report.from_entries(protocol, entries.values())
+        if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
+            raise RunAborted(
+                f"{label} compiling, the program failed on {len(lost)} of "
+                f"{len(report.results)} questions, such as: "
+                f"{lost[0].error or lost[0].step_failures[-1]}",
+                expected="at most a tenth to fail",
+                remedy="see that the LM answers and follows the output format (raise max_tokens, "
+                "choose another adapter or model), then start again: finished calls are kept",
+            )
+        return report, gate.closed
 
     def _compiled(self, before: Report) -> tuple[MultiHopProgram, tuple[str, ...], str]:
         """Let the recipe work within what choosing and the second measurement leave.
@@ -285,14 +323,17 @@ class _Compilation:
             The program that is kept, the demos removed from the ones considered, and the cap that
             stopped the recipe or the choice, if one did.
         """
-        asked = len(before.results)
-        one = self.ledger.spent.times(_MARGIN / asked)
+        asked, tried, spent = len(before.results), len(self.sets["validation"]), self.ledger.spent
+        self.caps.check_enough(spent.times(needed(asked, tried, self.recipe) / asked))
         # Each gate keeps back what the later phases need.
-        reserve = one.times(asked + len(self.sets["validation"]))
-        gate = Gate(self.ledger, self.caps.less(reserve))
-        last = Gate(self.ledger, self.caps.less(one.times(asked)))
+        gate = Gate(self.ledger, self.caps.less(spent.times(MARGIN * (asked + tried) / asked)))
+        last = Gate(self.ledger, self.caps.less(spent.times(MARGIN)))
         log = self.out / RUN / LOG
-        with log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        with (
+            log.open("a", encoding="utf-8") as opened,
+            redirect_stdout(cast(Any, CleanStream(opened, self.lms.values()))) as file,
+            redirect_stderr(file),
+        ):
             with self._configured(gate) as context:
                 found, stopped = self._search(context)
             _check_answering(gate)
@@ -332,11 +373,13 @@ class _Compilation:
                 if (best := self.trials.best()) is None:
                     break
                 clean, faults = sanitise(best.program, self.sets["train"], self.metric.threshold)
-                if not faults:
+                unfit = "" if faults else _unfit(best.program)
+                if not faults and not unfit:
                     return best.program, dropped
-                dropped += faults
+                dropped += faults or [f"all, for it cannot be saved: {unfit}"]
                 self.trials.discard(best)
-                self._score(self._rebound(clean, gate), context)
+                if faults:
+                    self._score(self._rebound(clean, gate), context)
         except BudgetExceeded:
             pass  # the gate says which cap it was; the program as it is given is what is left
         return self.program, dropped
@@ -388,12 +431,8 @@ def _check_answering(gate: Gate) -> None:
         )
 
 
-def _cap_too_small(reason: str) -> InputError:
-    return InputError(
-        f"{reason} while the program was measured",
-        expected="a budget that at least measures the program before and after",
-        remedy="raise the cap and start again: finished calls are kept and not paid twice",
-    )
+def _unanswered(report: Report) -> list[Result]:
+    return [r for r in report.results if r.error or (r.step_failures and not r.answer)]
 
 
 # --- The question sets: no question may be in two of them
@@ -455,7 +494,7 @@ def fingerprints(
 # --- What a compilation leaves: the artifact, with summary.json beside it
 
 
-def _write(program: MultiHopProgram, outcome: Outcome) -> None:
+def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.BaseLM]) -> None:
     """Write the artifact and summary.json, each file at once or not at all."""
     summary = outcome.summary()
     fresh = outcome.artifact / RUN / "artifact"
@@ -463,13 +502,14 @@ def _write(program: MultiHopProgram, outcome: Outcome) -> None:
         program,
         fresh,
         recipe={"name": outcome.recipe, "parameters": outcome.parameters},
-        lms=outcome.lms,
+        lms={**outcome.lms, **lms},
         data=outcome.data,
         scores={
             "n": summary["n"],
             "held_out": outcome.held_out,
             "before": _scores(summary, "before"),
             "after": _scores(summary, "after"),
+            "shortfall": outcome.shortfall,
             "p_value": outcome.p_value,
             "verdict": outcome.verdict,
         },
@@ -483,6 +523,16 @@ def _write(program: MultiHopProgram, outcome: Outcome) -> None:
     for file in sorted(fresh.iterdir()):
         file.replace(outcome.artifact / file.name)
     fresh.rmdir()
+
+
+def _unfit(program: MultiHopProgram) -> str:
+    """Why a program cannot be saved; empty where it can."""
+    with TemporaryDirectory() as folder:
+        try:
+            save(program, Path(folder) / "artifact")
+        except ArtifactError as error:
+            return str(error)
+    return ""
 
 
 def _scores(summary: dict[str, Any], when: str) -> dict[str, Any]:

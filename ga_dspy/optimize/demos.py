@@ -16,6 +16,7 @@ from ga_dspy.optimize.metric import cited_in
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.baselines import conclusion
+from ga_dspy.secrets import secrets_in
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import free_text
 from ga_dspy.text import fold, mentions
@@ -70,7 +71,7 @@ def faults(
     """What a demo would teach that it must not.
 
     Feedback (so a second attempt), an item of the graph that its passages do not support (so a
-    rejected attempt, or one that leans on passages the demo does not show), a guess from memory, a
+    rejected attempt, or one that leans on passages the demo does not show), a secret, a guess, a
     wrong candidate or answer, a turn that leads nowhere, a cut-off input.
     """
     if demo.get("feedback"):
@@ -80,6 +81,8 @@ def faults(
     missing = [name for name in signature.output_fields if name not in demo]
     if missing and (demo.get(_MARK) or len(missing) == len(signature.output_fields)):
         yield f"it lacks {', '.join(missing)}"
+    for leak in secrets_in({k: str(v) for k, v in demo.items()}, "it", digests=False):
+        yield f"it holds {leak.kind}"
     if "additions" in demo:
         yield from _ungrounded(demo)
     yield from _aimless(demo, signature)

@@ -11,9 +11,12 @@ from dspy.clients.model_metadata import model_info, rate
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.optimize.recipes import Recipe
-from ga_dspy.optimize.spending import Caps
+from ga_dspy.optimize.spending import NOTHING, Caps, Spent
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.text import estimate_tokens
+
+MARGIN = 1.5
+"""Demos make prompts longer, and an answer may take more steps."""
 
 _SAMPLES = 3
 _FRAME = 400  # tokens of field names and descriptions, the graph, and the completion
@@ -29,12 +32,16 @@ class Estimate(NamedTuple):
         calls: LM calls.
         tokens: Prompt and completion tokens.
         money: US dollars; None where an LM has no known price.
+        measuring: What of it is kept for measuring before and after.
+        least: The smallest caps under which anything can be tried.
     """
 
     questions: int
     calls: int
     tokens: int
     money: float | None
+    measuring: Spent = NOTHING
+    least: Spent = NOTHING
 
     def __str__(self) -> str:
         """One line for a person."""
@@ -86,23 +93,38 @@ def estimate(
     settings = program.settings()
     steps = (int(settings.get("max_steps", 0)) + 1) // 2
     each = 1 if settings.get("fused", True) or settings.get("index") is None else 2
-    tried = (work.questions + sizes["validation"]) * (steps * each + 1)
-    held_out = 2 * sizes["held out"] * (steps * each + 1)
+    asked = steps * each + 1
+    tried = (work.questions + sizes["validation"]) * asked
+    measured = 2 * sizes["held out"] * asked
     demos, prompt = 1 + getattr(recipe, "demos", 0) / 2, _prompt_tokens(program, samples)
-    tokens = int(tried * prompt * demos + held_out * prompt * (1 + demos) / 2)
+    tokens = int(tried * prompt * demos + measured * prompt * (1 + demos) / 2)
     task = price_of(lms["task"])
     proposer = price_of(lms.get("reflection") or lms.get("prompt") or lms["task"])
-    money = None
+    money = one = None
     if task is not None and proposer is not None:
-        completion = (tried + held_out) * _COMPLETION
+        completion = (tried + measured) * _COMPLETION
         money = task.prompt * (tokens - completion) + task.completion * completion
         money += (proposer.prompt + proposer.completion) * work.proposals * _PROPOSAL / 2
+        one = asked * (task.prompt * (prompt - _COMPLETION) + task.completion * _COMPLETION)
+    held_out, validation = sizes["held out"], sizes["validation"]
+    question = Spent(asked, asked * prompt, one)
     return Estimate(
         questions=work.questions + sizes["validation"] + 2 * sizes["held out"],
-        calls=tried + held_out + work.proposals,
+        calls=tried + measured + work.proposals,
         tokens=tokens + work.proposals * _PROPOSAL,
         money=money,
+        measuring=question.times(held_out + MARGIN * (held_out + validation)),
+        least=question.times(needed(held_out, validation, recipe)),
     )
+
+
+def needed(held_out: int, validation: int, recipe: Recipe) -> float:
+    """How many questions must be paid for before a first candidate is tried and measured.
+
+    The program as it is given is scored on both sets, then the recipe looks at its fewest
+    questions and scores a candidate; what scoring one on both sets may cost is kept back from it.
+    """
+    return (1 + MARGIN) * (held_out + validation) + recipe.least() + MARGIN * validation
 
 
 def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) -> int:

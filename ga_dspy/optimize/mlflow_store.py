@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dspy
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError, MissingExtra
 from ga_dspy.eval import Report
-from ga_dspy.secrets import secrets_in, secrets_of
+from ga_dspy.secrets import secrets_in, secrets_of, without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import RunInfo
 
 EXPERIMENT = "ga-dspy"
 ROOT = Path("artifacts")
@@ -43,8 +43,6 @@ _PATIENCE = {
     "MLFLOW_UV_AUTO_DETECT": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # fetched on import otherwise, and it can hang
 }
-_SECRET = re.compile(r"(API_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-_SHORTEST = 8  # a placeholder such as "none" is no secret
 _LONGEST, _LONGEST_NAME = 500, 250
 _BATCH = 100
 _DIGEST = 36  # characters; MLflow takes no longer ones
@@ -85,19 +83,6 @@ def store_uri(uri: str | None, root: Path) -> str:
     return uri or os.environ.get(_URI) or local_uri(root)
 
 
-def without_password(uri: str) -> str:
-    """An address as it may be shown: without user name, password and query.
-
-    >>> without_password("https://ann:secret@mlflow.example/x?token=1")
-    'https://mlflow.example/x'
-    """
-    scheme, mark, rest = uri.partition("://")
-    if not mark:
-        return uri
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
-
-
 class Store:
     """An experiment of an MLflow store, made where it does not exist.
 
@@ -128,6 +113,11 @@ class Store:
             files = (root.resolve() / _FILES).as_uri()
         with reaching(uri):
             self.experiment_id = self._experiment(experiment, files)
+
+    def find(self, where: str) -> RunInfo | None:
+        """The newest run of the experiment that a filter lets through."""
+        found = self.client.search_runs([self.experiment_id], where, max_results=1)
+        return found[0].info if found else None
 
     def _experiment(self, name: str, files: str | None) -> str:
         from mlflow.exceptions import MlflowException
@@ -229,12 +219,7 @@ def publishable(value: object) -> JsonValue:
     {'recipe': 'gepa', 'api_key': '(withheld)', 'notes': ['fine', '(withheld: an API key)']}
     """
     plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
-    in_environment = {
-        value
-        for name, value in os.environ.items()
-        if _SECRET.search(name) and len(value) >= _SHORTEST
-    }
-    return _clean(plain, secrets_of([dspy.settings.lm]) | in_environment)
+    return _clean(plain, secrets_of(addresses=True))
 
 
 def publishable_text(text: str) -> str:
@@ -275,12 +260,23 @@ class Run:
         kind: "compile", "candidate" or "eval".
         at: When it began.
         tags: More tags.
+        begun: A run to go on with, in place of a new one.
     """
 
     def __init__(
-        self, store: Store, name: str, kind: str, at: int, tags: Mapping[str, str] | None = None
+        self,
+        store: Store,
+        name: str,
+        kind: str,
+        at: int,
+        tags: Mapping[str, str] | None = None,
+        begun: RunInfo | None = None,
     ) -> None:
         self.store, self.client = store, store.client
+        if begun is not None:
+            self.id = str(begun.run_id)
+            self.client.update_run(self.id, status="RUNNING")
+            return
         ours = {"mlflow.source.name": "ga_dspy", "mlflow.source.type": "LOCAL"}
         made = self.client.create_run(
             store.experiment_id,
@@ -378,7 +374,7 @@ def report_metrics(report: Report, suffix: str = "") -> dict[str, float | None]:
     values = {
         "f1": report.f1, "f1_ci95_low": low, "f1_ci95_high": high, "em": report.em,
         "acc": report.acc, "support_recall": report.support_recall,
-        "failures": float(len(report.failed)),
+        "failures": float(len(report.failed)), "degraded": float(len(report.degraded)),
         "calls_per_question": summary["lm_calls_mean"],
         "tokens_per_question": summary["tokens_mean"],
         "steps_per_question": summary["steps_mean"],

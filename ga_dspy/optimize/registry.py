@@ -16,17 +16,19 @@ from pydantic import TypeAdapter
 
 from ga_dspy.artifact.files import FILES
 from ga_dspy.errors import DamagedFile, InputError
-from ga_dspy.eval import Report, paired_test
+from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.optimize.mlflow_store import (
     ROOT,
     Store,
     open_client,
     pointed_at,
+    publishable,
     reaching,
     report_metrics,
     store_uri,
-    without_password,
 )
+from ga_dspy.optimize.trials import Outcome
+from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,7 +44,9 @@ _SERVED = Path(__file__).with_name("served.py")
 # --- A compiled program as a model of MLflow: code and JSON, never a pickle
 
 
-def log_program(store: Store, run: str, artifact: Path, index: Path | None) -> str:
+def log_program(
+    store: Store, run: str, artifact: Path, index: Path | None, corpus: str | None
+) -> str:
     """Log a compiled program with a run; the model's id.
 
     Args:
@@ -50,6 +54,7 @@ def log_program(store: Store, run: str, artifact: Path, index: Path | None) -> s
         run: The run that made it.
         artifact: Its folder.
         index: A retrieval index to pack with it, so that it can be served by itself.
+        corpus: The digest of the passages it was compiled on, where it is known.
     """
     from mlflow import pyfunc
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
@@ -73,6 +78,7 @@ def log_program(store: Store, run: str, artifact: Path, index: Path | None) -> s
             signature=_signature(),
             input_example=[EXAMPLE],
             pip_requirements=[ours, *(f"{name}=={version(name)}" for name in ("dspy", "mlflow"))],
+            metadata={"corpus": corpus},
             mlflow_model=Model(run_id=run, model_uuid=model, model_id=model),
         )
         client.log_model_artifacts(model, str(path))
@@ -111,9 +117,7 @@ class Registration(NamedTuple):
     reason: str
 
 
-def register(
-    store: Store, name: str, run: str, model: str, after: Report, *, better: bool
-) -> Registration:
+def register(store: Store, name: str, run: str, model: str, outcome: Outcome) -> Registration:
     """Register a model under a name, and give it the alias `champion` if the rule says so."""
     from mlflow.exceptions import MlflowException
 
@@ -124,10 +128,11 @@ def register(
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     try:
-        champion, reason = decide(after, _reigning(store, name), better_than_before=better)
+        champion, reason = decide(outcome, _reigning(store, name))
     except DamagedFile as error:
         champion, reason = False, f"the champion stays: {error}"
-    tags = {key: str(value) for key, value in report_metrics(after).items() if key[:2] == "f1"}
+    after = report_metrics(outcome.after)
+    tags = {key: str(value) for key, value in after.items() if key[:2] == "f1"}
     with pointed_at(store.uri):  # a database looks the model up in the process-wide store
         made = client.create_model_version(
             name,
@@ -141,32 +146,40 @@ def register(
     return Registration(name, str(made.version), champion, reason)
 
 
-def decide(
-    challenger: Report, reigning: Report | None, *, better_than_before: bool
-) -> tuple[bool, str]:
+# What two measurements may differ in and still be compared.
+_FREE = {
+    "dataset", "split", "source", "sha256", "renamed_from", "limit", "seed", "versions", "prompts",
+}  # fmt: skip
+
+
+def decide(outcome: Outcome, reigning: Report | None) -> tuple[bool, str]:
     """Whether the alias goes to a new program, and why.
 
-    Only if its F1 is higher than that of the reigning one on the same questions, with p < 0.05 in
-    the paired permutation test over both programs' stored answers. Where nobody reigns, the
-    program as it was before compiling stands in: the first champion has to be better than its own
-    baseline. Everything else leaves the alias where it is, with a reason.
+    Only if it was measured on test questions, is better than the program it was compiled from,
+    and its F1 is higher than that of the reigning one, with p < 0.05 in the paired permutation
+    test over both programs' stored answers to the same questions, asked of the same LM under the
+    same settings and over the same passages. Everything else leaves the alias where it is, with
+    the condition that failed.
 
     Args:
-        challenger: The new program on the held-out questions.
+        outcome: What compiling came to.
         reigning: The champion on its held-out questions; None where there is no champion.
-        better_than_before: Whether the new program beat its own baseline significantly.
     """
+    if outcome.held_out != "test":
+        return False, "not measured on test questions, which the recipe has not seen"
+    if not outcome.better:
+        return False, f"{outcome.verdict}: not better than its own baseline"
     if reigning is None:
-        so = "better" if better_than_before else "not better"
-        return (better_than_before, f"no champion yet; {so} than its own baseline")
-    new, old = ({(r.id, r.question, r.gold) for r in x.results} for x in (challenger, reigning))
-    if new != old:
-        return (
-            False,
-            f"the champion was measured on other questions ({reigning.protocol.source}, "
-            f"{reigning.protocol.n}), so the two cannot be compared",
-        )
-    paired = paired_test(challenger, reigning)
+        return True, "no champion yet; better than its own baseline"
+    # As they are published, since the champion's record was.
+    old, new = (
+        Protocol.model_validate(publishable(report.protocol.model_dump(mode="json")))
+        for report in (reigning, outcome.after)
+    )
+    parted = [d for d in old.differences(new) if d.split()[0].partition(".")[0] not in _FREE]
+    if parted:
+        return False, f"the champion was measured under other conditions: {'; '.join(parted)}"
+    paired = paired_test(outcome.after, reigning)
     return (
         paired.better,
         f"{'beats' if paired.better else 'does not beat'} the champion: "

@@ -7,14 +7,12 @@ in this run or in one that was killed, is answered from there). `LedgerLM` is th
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
+import logging
 import math
 import os
 import threading
-import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +21,14 @@ from typing import Any, NamedTuple
 import dspy
 import pydantic
 from dspy.clients.call_result import CallResult
-from dspy.lm15 import Request, Response
+from dspy.lm15 import Request
 from dspy.utils.callback import with_callbacks
 
 from ga_dspy import __version__
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.patience import FrontLM, PatientLM, result_of
+from ga_dspy.programs.calls import reported_tokens
 from ga_dspy.storage import Journal
 from ga_dspy.text import estimate_tokens
 
@@ -66,6 +66,22 @@ class Caps(NamedTuple):
             None if cap is None else cap - (kept or 0)
             for cap, kept in zip(self, reserve[:3], strict=True)
         )
+
+    def check_enough(self, least: Spent) -> None:
+        """Check that no cap is below what is needed to try anything.
+
+        Raises:
+            InputError: One is; the message names the smallest cap that works.
+        """
+        for (name, cap), needed in zip(self._asdict().items(), least[:3], strict=True):
+            if cap is not None and cap < (needed or 0):
+                raise InputError(
+                    f"under a cap of {cap:,} {name} nothing could be tried: the program is "
+                    "measured before and after, and a candidate on the validation questions",
+                    expected=f"a cap of about {needed:,} {name} at least",
+                    remedy="raise the cap, or pass fewer questions; finished calls are kept and "
+                    "not paid twice",
+                )
 
 
 class Spent(NamedTuple):
@@ -120,10 +136,21 @@ class Kept(NamedTuple):
     money: float | None
 
 
+def _kept(text: str, tokens: int, money: float | None) -> Kept:
+    result = json.loads(text)
+    CallResult.load(result)
+    return Kept(result, int(tokens), money)
+
+
 class Ledger(Journal):
     """Finished LM calls by the digest of their request, and what this run has spent on them.
 
-    What was answered before a `kill -9` is there afterwards. Threads may share a ledger.
+    What was answered before a `kill -9` is there afterwards. Threads may share a ledger. Where
+    it holds calls and the first ones asked for are not among them, it says so, once.
+
+    Attributes:
+        spent: What this run has spent.
+        failures: How many calls of this run brought nothing.
 
     Raises:
         InUse: Another process has it open.
@@ -134,8 +161,10 @@ class Ledger(Journal):
         super().__init__(path, "compilation", {"call": _TABLE})
         self.spent = Spent()
         self.paid: set[str] = set()
+        self.failures = 0
+        self._strangers = _STRANGERS if self.rows("SELECT key FROM call LIMIT 1") else 0
         self._reserved = Spent()
-        self._books = threading.Lock()
+        self._books = threading.Condition()
         self._turns: dict[str, threading.Lock] = {}
 
     @contextmanager
@@ -147,8 +176,21 @@ class Ledger(Journal):
         with self._books:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
-            rows = self.rows("SELECT result, tokens, money FROM call WHERE key = ?", [key])
-            yield next((Kept(json.loads(text), *cost) for text, *cost in rows), None)
+            rows = self.rows("SELECT key, result, tokens, money FROM call WHERE key = ?", [key])
+            self._compare(found=bool(rows))
+            yield dict(self.readable(rows, _kept)).get(key)
+
+    def _compare(self, *, found: bool) -> None:
+        """Say once that the calls of earlier runs are not those asked for now."""
+        with self._books:
+            self._strangers = 0 if found else self._strangers - 1
+            say = self._strangers == 0 and not found
+        if say:
+            logging.getLogger("ga_dspy").warning(
+                "the calls in %s were made at another address, or with another LM, program or "
+                "question file: none of them is asked for, and all are paid anew",
+                self.path,
+            )
 
     def keep(self, key: str, role: str, kept: Kept) -> None:
         """Write a finished call."""
@@ -178,17 +220,25 @@ class Ledger(Journal):
         """Book what a request that was set aside came to; nothing where it failed."""
         with self._books:
             self._reserved = self._reserved.plus(asked.times(-1))
+            self.failures += cost is NOTHING
             self.spent = self.spent.plus(cost)
+            self._books.notify_all()
+
+    def wait(self) -> None:
+        """Wait for calls under way, such as those of threads that an optimizer left behind."""
+        with self._books:
+            self._books.wait_for(lambda: self._reserved.calls <= 0, timeout=_UNDER_WAY)
 
 
 # --- LMs whose calls all go through the ledger and the gate of the phase they belong to
 
-_SUSPICIOUS = 3
 _ADDRESSES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
-_SECRETS = {"api_key", "headers", "extra_headers", "cache"}
-
-# DSPy's adapters still send such messages; here they are only passed on.
-warnings.filterwarnings("ignore", "Passing OpenAI-style message", DeprecationWarning, __name__)
+_UNDER_WAY = 60.0  # seconds
+_STRANGERS = 10  # calls in a row that a ledger does not know before it says so
+# What a request is sent with that decides no answer, or must not be written.
+_LEFT_OUT = {
+    "api_key", "headers", "extra_headers", "cache", "timeout", "num_retries", "max_retries",
+}  # fmt: skip
 
 
 class Gate:
@@ -196,21 +246,16 @@ class Gate:
 
     A phase has its own gate, so that threads an optimizer left behind cannot spend what was kept
     for the next phase.
+
+    Attributes:
+        closed: Why nothing is let through any more; empty where it is.
+        down: Why the endpoint was given up; empty where it was not.
     """
 
-    def __init__(self, ledger: Ledger, caps: Caps, *, patience: int = 10) -> None:
-        self.ledger, self.caps, self._patience = ledger, caps, patience
+    def __init__(self, ledger: Ledger, caps: Caps) -> None:
+        self.ledger, self.caps = ledger, caps
         self.closed = ""
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._error = ""
-
-    @property
-    def down(self) -> str:
-        """Why the LM seems to be down; empty where one of the last three calls was answered."""
-        if self._failures < _SUSPICIOUS:
-            return ""
-        return f"{self._failures} LM calls in a row failed ({self._error})"
+        self.down = ""
 
     def close(self, reason: str) -> None:
         """Let nothing through from here on; the first reason stays."""
@@ -227,27 +272,14 @@ class Gate:
             raise BudgetExceeded(self.closed)
 
     def failed(self, asked: Spent, error: BaseException) -> None:
-        """Give a request up; too many errors in a row close the gate."""
+        """Give a request up; where the endpoint is down, or refuses all, the gate closes."""
         self.ledger.settle(asked)
-        if isinstance(error, Exception):
-            with self._lock:
-                self._failures += 1
-                self._error = f"{type(error).__name__}: {error}"[:300]
-            if self._failures >= self._patience:
-                self.close(self.down)
-
-    def answered(self, asked: Spent, cost: Spent) -> None:
-        """Book a request that did not fail."""
-        self.ledger.settle(asked, cost)
-        with self._lock:
-            self._failures = 0
+        if isinstance(error, RunAborted):
+            self.down = self.down or str(error)
+            self.close(self.down)
 
 
-def _of_the_lm(name: str) -> Any:
-    return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
-
-
-class LedgerLM(dspy.BaseLM):
+class LedgerLM(FrontLM):
     """An LM before an LM: a request is answered from the ledger, or sent on and written there.
 
     Whatever is no call is asked of the LM behind it, which is left as it is. Copies keep to the
@@ -259,30 +291,13 @@ class LedgerLM(dspy.BaseLM):
         gate: The gate of the phase.
     """
 
-    supports_function_calling = _of_the_lm("supports_function_calling")
-    supports_reasoning = _of_the_lm("supports_reasoning")
-    supports_response_schema = _of_the_lm("supports_response_schema")
-    supported_params = _of_the_lm("supported_params")
-
     def __init__(self, lm: dspy.BaseLM, role: str, gate: Gate) -> None:
-        self.lm: dspy.BaseLM = (lm.lm if isinstance(lm, LedgerLM) else lm).copy()
+        super().__init__((lm.lm if isinstance(lm, FrontLM) else lm).copy())
         self.role, self.gate = role, gate
-        super().__init__(
-            self.lm.model, self.lm.model_type, cache=self.lm.cache, callbacks=self.lm.callbacks
-        )
-        self.kwargs = self.lm.kwargs
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "lm":
-            raise AttributeError(name)
-        return getattr(self.lm, name)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LedgerLM:
-        return self
-
-    def copy(self, **kwargs: Any) -> LedgerLM:
-        """A copy with other settings, which pays in the same way."""
-        return LedgerLM(self.lm.copy(**kwargs), self.role, self.gate)
+    def before(self, lm: dspy.BaseLM) -> LedgerLM:
+        """An LM that pays in the same way."""
+        return LedgerLM(lm, self.role, self.gate)
 
     def finetune(self, *args: Any, **kwargs: Any) -> Any:
         """Train the LM; the model that comes of it pays in the same way."""
@@ -291,8 +306,7 @@ class LedgerLM(dspy.BaseLM):
 
         def trained(timeout: float | None = None) -> Any:
             found = result(timeout)
-            known = isinstance(found, dspy.BaseLM)
-            return LedgerLM(found, self.role, self.gate) if known else found
+            return self.before(found) if isinstance(found, dspy.BaseLM) else found
 
         job.result = trained
         return job
@@ -311,26 +325,7 @@ class LedgerLM(dspy.BaseLM):
             if kept is None or key not in ledger.paid:
                 kept = self._pay(key, kept, body, request)
         # Always from the record, so that a replayed call and a fresh one cannot differ.
-        result, usage = CallResult.load(kept.result), kept.result["usage"]
-        if dspy.settings.usage_tracker:
-            dspy.settings.usage_tracker.add_usage(self.model, usage)
-        self.update_history(
-            {
-                "prompt": prompt,
-                "messages": messages,
-                "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("api_")},
-                "response": result.responses if result.raw is None else result.raw,
-                "outputs": result.outputs,
-                "usage": usage,
-                "cost": result.cost,
-                "timestamp": datetime.datetime.now().isoformat(),
-                "uuid": str(uuid.uuid4()),
-                "model": self.model,
-                "response_model": result.response_model,
-                "model_type": self.model_type,
-            }
-        )
-        return result.responses[0] if "request" in body else result.outputs
+        return self.replay(kept.result, prompt, messages, kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """The same from a coroutine, in a worker thread."""
@@ -355,7 +350,7 @@ class LedgerLM(dspy.BaseLM):
             "engine": own,
             "address": next(filter(None, places), None),
             "n": body.get("n") or 1,
-            "body": {k: v for k, v in body.items() if k not in _SECRETS},
+            "body": {k: v for k, v in body.items() if k not in _LEFT_OUT},
         }
         text = json.dumps(record, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -379,7 +374,7 @@ class LedgerLM(dspy.BaseLM):
             kept = Kept(result.dump(), _tokens(result, asked.tokens), price)
             ledger.keep(key, self.role, kept)
         ledger.paid.add(key)
-        self.gate.answered(asked, Spent(n, kept.tokens, kept.money, replayed))
+        ledger.settle(asked, Spent(n, kept.tokens, kept.money, replayed))
         return kept
 
     def _send(self, request: dict[str, Any]) -> CallResult:
@@ -389,19 +384,8 @@ class LedgerLM(dspy.BaseLM):
         lm.update_history = entries.append
         # Callbacks, trackers and modules hear of the call once: from this LM, not from that one.
         with dspy.context(callbacks=[], usage_tracker=None, disable_history=False):
-            answer = lm(**request)
-        entry = entries[-1] if entries else {"outputs": answer}
-        raw = answer if isinstance(answer, Response) else entry.get("response")
-        responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
-        return CallResult(
-            responses,
-            entry["outputs"],
-            entry.get("usage", {}),
-            entry.get("cost"),
-            raw=None if responses else raw,
-            response_model=entry.get("response_model"),
-            cost_details=entry.get("cost_details", {}),
-        )
+            answer = PatientLM(lm)(**request)
+        return result_of(answer, entries)
 
 
 def _plain(value: Any) -> Any:
@@ -413,7 +397,14 @@ def _plain(value: Any) -> Any:
 
 
 def _tokens(result: CallResult, prompt: int) -> int:
-    usage = result.usage
-    parts = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
+    """As reported; of a call from DSPy's cache, as its reply reports; else estimated."""
+    if total := result.usage.get("total_tokens"):
+        return int(total)
+    records = ({"response": reply} for reply in result.responses or (result.raw,))
+    known = (
+        [reported_tokens({"usage": result.usage})]
+        if result.usage
+        else [reported_tokens(record) for record in records]
+    )
     estimated = prompt + sum(estimate_tokens(str(output)) for output in result.outputs)
-    return int(usage.get("total_tokens") or parts or estimated)
+    return sum(sum(tokens) for tokens in known if tokens) or estimated

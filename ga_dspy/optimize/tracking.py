@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import platform
 import re
 import shlex
 import threading
@@ -32,7 +35,6 @@ from ga_dspy.optimize.mlflow_store import (
     report_metrics,
     report_record,
     store_uri,
-    without_password,
 )
 from ga_dspy.optimize.plots import plot_candidates, plot_cost
 from ga_dspy.optimize.registry import ARTIFACT, REPORT, Registration, log_program, register
@@ -40,11 +42,13 @@ from ga_dspy.optimize.trials import Candidate, Outcome
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Request, Search, drive
 from ga_dspy.programs.program import as_json
+from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow.entities import LiveSpan
 
 _PARENT, _NOTE, _SOURCE_RUN = "mlflow.parentRunId", "mlflow.note.content", "mlflow.sourceRun"
+_SAME = "ga_dspy.compilation"
 _WIDTH = 100
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+")
 # What MLflow's server imports fetches a price list; without a network that can hang for ever.
@@ -87,7 +91,8 @@ class MLflowTracker:
         index: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        need_package("matplotlib", "optimize")
+        for package in ("mlflow", "matplotlib"):
+            need_package(package, "optimize")
         if name is not None and (not name.strip() or set(name) & set("/:@")):
             raise InputError(
                 f"the name {name!r} for the registry",
@@ -105,11 +110,10 @@ class MLflowTracker:
         self.notices: list[str] = []
         self._say = say or logging.getLogger(__name__).warning
         self._one_at_a_time = threading.RLock()
-        self._begun: tuple[str, int] | None = None
+        self._begun: tuple[str, str, int] | None = None
         self._events: list[_Event] = []
         self._store: Store | None = None
         self._run: _CompilationRun | None = None
-        self._open(self.uri)
 
     @property
     def run_id(self) -> str | None:
@@ -131,10 +135,12 @@ class MLflowTracker:
             return f"{where.rstrip('/')}/#/experiments/{experiment}/runs/{self.run_id or ''}"
         return f"{_OFFLINE} mlflow ui --backend-store-uri {shlex.quote(where)}"
 
-    def start(self, name: str, parameters: dict[str, Any], data: dict[str, dict[str, Any]]) -> None:
-        """The compilation called `name` begins."""
-        self._begun = name, _now()
-        self._note(lambda run, at: run.start(parameters, data))
+    def start(self, name: str, setup: dict[str, Any]) -> None:
+        """The compilation called `name` begins, or goes on after it was interrupted."""
+        same = json.dumps([platform.node(), name, setup], default=str)
+        self._begun = name, hashlib.sha256(same.encode()).hexdigest(), _now()
+        self._open(self.uri)
+        self._note(lambda run, at: run.start(setup))
 
     def candidate(self, c: Candidate) -> None:
         """A program was tried."""
@@ -175,7 +181,7 @@ class MLflowTracker:
 
     def _fall_back(self, failure: TrackingFailed) -> None:
         self._store, self._run, local = None, None, local_uri(self.root)
-        last = failure.uri == local
+        last, self.uri = failure.uri == local, local
         goes_on = f"the compilation goes on and is tracked in {local}"
         ends = "nothing is tracked from here on, the compilation goes on"
         self.notices.append(f"{failure}; {ends if last else goes_on}")
@@ -185,26 +191,36 @@ class MLflowTracker:
 
 
 class _CompilationRun(Run):
-    """A compilation in one store: a run for the whole, a nested one for each candidate."""
+    """A compilation in one store: a run for the whole, a nested one for each candidate.
 
-    def __init__(self, store: Store, name: str, at: int) -> None:
-        super().__init__(store, name, "compile", at)
+    One that was interrupted goes on in the run it has; its candidates are not logged twice.
+    """
+
+    def __init__(self, store: Store, name: str, same: str, at: int) -> None:
+        begun = store.find(f"tags.`{_SAME}` = '{same}' and attributes.status != 'FINISHED'")
+        super().__init__(store, name, "compile", at, {_SAME: same}, begun)
         self.registration: Registration | None = None
         self._elapsed = 0.0
 
-    def start(self, parameters: dict[str, Any], data: dict[str, dict[str, Any]]) -> None:
+    def start(self, setup: dict[str, Any]) -> None:
         """How it is compiled, and from which questions."""
-        self.parameters({"parameters": parameters})
-        self.json("parameters.json", parameters)
-        self.data(data)
+        self.parameters({name: value for name, value in setup.items() if name != "data"})
+        self.json("parameters.json", setup)
+        self.data(setup.get("data", {}))
 
     def candidate(self, c: Candidate, at: int) -> None:
-        """A nested run, and a point of the curves of the whole."""
+        """A nested run with its prompts, and a point of the curves of the whole."""
+        same = f"{self.id} {c.number}"
+        there = self.store.find(f"tags.`{_SAME}` = '{same}'")
+        if there and there.status == "FINISHED":
+            return
         began = at - int(1000 * (c.seconds - self._elapsed))
         self._elapsed = c.seconds
-        tags = {_PARENT: self.id, _NOTE: publishable_text(c.description)}
-        nested = Run(self.store, f"candidate {c.number}", "candidate", began, tags)
-        measured = ("score", "best", "calls", "tokens", "seconds")
+        tags = {_PARENT: self.id, _SAME: same, _NOTE: publishable_text(c.description)}
+        nested = Run(self.store, f"candidate {c.number}", "candidate", began, tags, there)
+        measured = ("score", "best", "calls", "tokens", "seconds", "failed")
+        nested.parameters({"prompts": c.mark, "description": c.description})
+        nested.text("prompts.txt", _joined(c.prompts or {}))
         nested.metrics({name: getattr(c, name) for name in measured}, at)
         nested.end(at)
         curves = {"candidate_score": c.score, "best_score": c.best, "spent_tokens": c.tokens}
@@ -219,6 +235,7 @@ class _CompilationRun(Run):
         numbers = {
             **report_metrics(outcome.before, "_before"),
             **report_metrics(outcome.after, "_after"),
+            **outcome.shortfall,
             "f1_gained": outcome.after.f1 - outcome.before.f1,
             **{name: getattr(outcome, name) for name in facts},
             "replayed_calls": outcome.replayed,
@@ -242,12 +259,11 @@ class _CompilationRun(Run):
         self.client.log_figure(self.id, plot_cost(outcome), "plots/f1_against_cost.png")
         for file in FILES:
             self.client.log_artifact(self.id, str(artifact / file), ARTIFACT)
-        model = log_program(self.store, self.id, artifact, index)
+        corpus = outcome.after.protocol.corpus
+        model = log_program(self.store, self.id, artifact, index, corpus)
         # MLflow's addresses give "/", ":" and "@" a meaning, so names have none of them.
         default = re.sub(r"[/:@]+", "-", artifact.resolve().name).strip() or "ga-dspy"
-        self.registration = register(
-            self.store, name or default, self.id, model, outcome.after, better=outcome.better
-        )
+        self.registration = register(self.store, name or default, self.id, model, outcome)
         self.tag(_NOTE, _note(outcome, summary, self.registration))
         self.end(at)
 
@@ -271,8 +287,8 @@ def _note(outcome: Outcome, summary: dict[str, Any], registration: Registration)
         rows.append(f"| {when} | {f1:.1f} | {low:.1f} – {high:.1f} | {em:.1f} |")
     stopped = f", stopped early: {publishable_text(outcome.stopped)}" if outcome.stopped else ""
     verdict = (
-        f"**{outcome.verdict}** (p = {outcome.p_value:.3g}, {len(outcome.after.results)} "
-        f"questions of {outcome.held_out}), by {outcome.recipe}{stopped}"
+        f"**{outcome.verdict}** (p = {outcome.p_value:.3g}, {outcome.basis}), by "
+        f"{outcome.recipe}{stopped}"
     )
     table = ["| | F1 | 95 % | EM |", "|---|---:|---:|---:|", *rows]
     crowned = "champion" if registration.champion else "not champion"
@@ -283,7 +299,7 @@ def _note(outcome: Outcome, summary: dict[str, Any], registration: Registration)
     return "\n".join([verdict, "", *table, "", cost])
 
 
-def _joined(prompts: dict[str, str]) -> str:
+def _joined(prompts: Mapping[str, str]) -> str:
     return "\n\n".join(f"=== {name} ===\n{text}" for name, text in prompts.items())
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,8 +13,11 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from ga_dspy.eval import Report
+from ga_dspy.eval.protocol import fingerprint as fingerprint
+from ga_dspy.optimize.demos import prompts
 from ga_dspy.optimize.spending import Ledger
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.storage import parallel
 
 _FEWEST = 5  # questions of a partial score that is worth noting
 
@@ -32,6 +33,9 @@ class Candidate(NamedTuple):
         tokens: Tokens of those calls.
         seconds: Since the compilation began.
         description: What it is, in a few words ("3 demos; 50 questions").
+        failed: Questions that the LM left without an answer, though they were asked again.
+        mark: Twelve hexadecimal digits that stand for its prompts.
+        prompts: Instruction and demos by predictor, readable.
     """
 
     number: int
@@ -41,6 +45,9 @@ class Candidate(NamedTuple):
     tokens: int
     seconds: float
     description: str
+    failed: int = 0
+    mark: str = ""
+    prompts: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,11 @@ class Outcome:
     Attributes:
         recipe: Its name on the command line.
         parameters: Its settings, as JSON values.
-        before: The program as it was given, on the held-out questions.
+        before: The program as it was given, on the held-out questions that both answered.
         after: The compiled program, on the same questions.
         held_out: Which questions those are: "test", or "validation", which the recipe has seen.
         p_value: Of the paired permutation test on F1, two-sided.
-        better: F1 is higher and the p-value under 0.05.
+        better: F1 is higher, the p-value under 0.05, and no more questions failed than before.
         calls: LM calls, replayed ones among them, both held-out runs too.
         tokens: Prompt and completion tokens of those calls.
         money: What they cost in US dollars; None where an LM has no known price.
@@ -68,6 +75,8 @@ class Outcome:
         data: Fingerprints and sizes of the question sets, by role.
         lms: Model name by role ("task", "reflection", "prompt", "teacher").
         artifact: The folder it was saved into.
+        failures: How many held-out questions had no answer, before and after, though asked again.
+        unchanged: The program is the one that was given; it was not measured a second time.
     """
 
     recipe: str
@@ -90,11 +99,34 @@ class Outcome:
     data: dict[str, dict[str, Any]]
     lms: dict[str, str]
     artifact: Path
+    failures: tuple[int, int] = (0, 0)
+    unchanged: bool = False
 
     @property
     def verdict(self) -> str:
         """In words."""
+        if self.unchanged:
+            return "unchanged"
         return "better" if self.better else "no better than before"
+
+    @property
+    def shortfall(self) -> dict[str, int]:
+        """How many held-out questions had no answer, or one in spite of a failed step."""
+        counts = {"asked": self.before.protocol.n}
+        for n, (when, report) in enumerate((("before", self.before), ("after", self.after))):
+            counts[f"failures_{when}"] = self.failures[n]
+            counts[f"degraded_{when}"] = len(report.degraded)
+        return counts
+
+    @property
+    def basis(self) -> str:
+        """On how many questions the verdict rests, in words."""
+        n, asked = len(self.after.results), self.before.protocol.n
+        shown = f"{n} questions of {self.held_out}"
+        if n == asked:
+            return shown
+        before, after = self.failures
+        return f"{shown}, of {asked}; {before} failed before, {after} after"
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json: scores in percent, intervals of 95 %."""
@@ -109,6 +141,7 @@ class Outcome:
             "parameters": self.parameters,
             "held_out": self.held_out,
             "n": reports["after"]["n"],
+            **self.shortfall,
             **scores,
             "p_value": round(self.p_value, 5),
             "verdict": self.verdict,
@@ -118,7 +151,10 @@ class Outcome:
             "money": self.money,
             "seconds": round(self.seconds, 1),
             "stopped": self.stopped,
-            "candidates": [candidate._asdict() for candidate in self.candidates],
+            "candidates": [
+                {name: value for name, value in c._asdict().items() if name != "prompts"}
+                for c in self.candidates
+            ],
             "dropped_demos": list(self.dropped_demos),
             "data": self.data,
             "lms": self.lms,
@@ -128,8 +164,12 @@ class Outcome:
 class Tracker(Protocol):
     """Follows a compilation; `ga_dspy.optimize.tracking` has the one for MLflow."""
 
-    def start(self, name: str, parameters: dict[str, Any], data: dict[str, dict[str, Any]]) -> None:
-        """The compilation called `name` begins."""
+    def start(self, name: str, setup: dict[str, Any]) -> None:
+        """The compilation called `name` begins; `setup` is what decides its outcome.
+
+        It holds the recipe's `parameters`, fingerprints of the question sets as `data`, and all
+        that a protocol has.
+        """
 
     def candidate(self, c: Candidate) -> None:
         """A program was tried."""
@@ -142,12 +182,21 @@ class Tracker(Protocol):
 
 
 class Trial(NamedTuple):
-    """A program with its mean score in percent; `whole` if on all validation questions."""
+    """A program with its mean score in percent; `whole` if on all validation questions.
+
+    `failed` is as in `Candidate`.
+    """
 
     program: MultiHopProgram
     mark: str
     score: float
     whole: bool
+    failed: int = 0
+
+
+def _failed(said: Any) -> bool:
+    """Whether a prediction of an evaluation is none, or one that got over a failed step."""
+    return isinstance(said, dspy.Prediction) and bool(said.get("failures", "answer" not in said))
 
 
 class Trials(BaseCallback):
@@ -159,7 +208,12 @@ class Trials(BaseCallback):
         ledger: Of what has been spent.
         tell: Called with each new candidate.
         model: Name of the task LM; a predictor that has it as its own is as one that has none.
+
+    Attributes:
+        again: How often questions that failed are asked again.
     """
+
+    again = 2
 
     def __init__(
         self,
@@ -171,7 +225,7 @@ class Trials(BaseCallback):
     ) -> None:
         self._given, self._ledger, self._tell, self._model = given, ledger, tell, model
         self._validation = frozenset(example.question for example in validation)
-        self._running: dict[str, tuple[Any, set[str]]] = {}
+        self._running: dict[str, tuple[Any, set[str], Any, int]] = {}
         self._known: set[str] = set()
         self._singles: dict[str, tuple[MultiHopProgram, dict[str, float]]] = {}
         self._lock = threading.Lock()
@@ -181,20 +235,53 @@ class Trials(BaseCallback):
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note which program is tried on which questions."""
-        devset = inputs.get("devset") or instance.devset
-        self._running[call_id] = inputs["program"], {example.question for example in devset}
+        devset, program = inputs.get("devset") or instance.devset, inputs["program"]
+        metric = inputs.get("metric") or instance.metric
+        threads = inputs.get("num_threads") or instance.num_threads or 1
+        self._running[call_id] = program, {row.question for row in devset}, metric, threads
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
-        """Keep the score, unless the evaluation broke off or was not on validation questions."""
-        program, questions = self._running.pop(call_id)
+        """Keep the score, unless the evaluation broke off or was not on validation questions.
+
+        Questions that failed are asked again first, so that the optimizer too goes by programs
+        and not by what happened to an endpoint; finished calls are free.
+        """
+        program, questions, *how = self._running.pop(call_id)
+        if exception is not None:
+            return
+        failed = self._ask_again(outputs.results, program, *how)
+        scores = [float(score) for *_, score in outputs.results]
+        outputs.score = round(100 * sum(scores) / len(scores), 2)
         whole = questions == self._validation
-        enough = whole or (questions < self._validation and len(questions) >= _FEWEST)
-        if exception is None and enough:
+        if whole or (questions < self._validation and len(questions) >= _FEWEST):
             kept = transplanted(self._given, program, self._model)
             on = "" if whole else f"; on {len(questions)} questions"
-            self._add(Trial(kept, fingerprint(kept), float(outputs.score), whole), on)
+            on += f"; {failed} failed" if failed else ""
+            self._add(Trial(kept, fingerprint(kept), outputs.score, whole, failed), on)
+
+    def _ask_again(self, rows: list[Any], program: Any, metric: Any, threads: int) -> int:
+        """Ask the failed questions of an evaluation again; how many the LM leaves unanswered.
+
+        One that fails although no LM call did fails for its own sake, and scores what it scores.
+        """
+
+        def ask(number: int) -> tuple[int, Any]:
+            try:
+                said = program(**rows[number][0].inputs())
+                return number, (rows[number][0], said, metric(rows[number][0], said))
+            except Exception:  # noqa: BLE001 - as in the evaluation: it keeps its score
+                return number, rows[number]
+
+        for _ in range(self.again):
+            failed = [number for number, (_, said, _) in enumerate(rows) if _failed(said)]
+            before = self._ledger.failures
+            for number, row in parallel(ask, failed, threads):
+                rows[number] = row
+            if self._ledger.failures == before:
+                return 0
+        return sum(_failed(said) for _, said, _ in rows)
 
     def note(self, program: Any, question: str, score: float, batch: int) -> None:
         """A program has a score (percent) on one train question; after a batch, it is a trial."""
@@ -225,14 +312,21 @@ class Trials(BaseCallback):
                 tokens=spent.tokens,
                 seconds=round(time.monotonic() - self._begun, 1),
                 description=_changes(trial.program, self._given) + on,
+                failed=trial.failed,
+                mark=trial.mark[:12],
+                prompts=prompts(trial.program),
             )
             self.candidates.append(candidate)
         self._tell(candidate)
 
     def best(self) -> Trial | None:
-        """The program with the highest score on all validation questions; of equals the first."""
+        """The program with the highest score on all validation questions; of equals the first.
+
+        Where the LM left questions of a program unanswered, its score says little: it is not
+        chosen over one without.
+        """
         whole = [trial for trial in self.trials if trial.whole]
-        return max(whole, key=lambda trial: trial.score, default=None)
+        return max(whole, key=lambda trial: (not trial.failed, trial.score), default=None)
 
     def promising(self) -> MultiHopProgram | None:
         """Of the programs not scored on all validation questions, the one that looks best."""
@@ -261,21 +355,6 @@ def transplanted(given: MultiHopProgram, candidate: Any, model: str = "") -> Mul
         predictor.demos = list(prompts[name].demos)
         predictor.lm = None if own is None or own.model == model else own
     return copied
-
-
-def fingerprint(program: MultiHopProgram) -> str:
-    """SHA-256 of the instructions, field wordings and demos of a program, and of its LMs' names."""
-    parts = [
-        [
-            name,
-            predictor.signature.instructions,
-            [str(field.json_schema_extra) for field in predictor.signature.fields.values()],
-            [sorted(demo.items()) for demo in predictor.demos],
-            getattr(predictor.lm, "model", None),
-        ]
-        for name, predictor in program.named_predictors()
-    ]
-    return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
 
 
 def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:

@@ -29,7 +29,7 @@ from ga_dspy.signatures import (
     UpdateNotes,
     answer_signature,
 )
-from ga_dspy.signatures.prompt import EMPTY, free_text
+from ga_dspy.signatures.prompt import EMPTY, free_text, indented
 from ga_dspy.text import fold
 
 # --- Closed book: what the LM answers from memory. The measure of what reading adds.
@@ -195,7 +195,7 @@ class SearchR1(IterativeProgram):
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
         room = max(self._room(state, "think", state.notes), LEAST_ROOM)
         found = fit_passages(fresh, room, self.count).text if fresh else "(nothing new)"
-        self._note(state, f"Search: {step.query}\n\n{found}")
+        self._note(state, f"{indented(f'Search: {step.query}')}\n\n{found}")
         turn = yield from self._turn(state)
         query, step = turn["next_query"], step.replace(**turn, notes=state.notes)
         if step.candidate or (query and not state.reading.was_tried(query)):
@@ -213,7 +213,7 @@ class SearchR1(IterativeProgram):
         reply = yield from self._ask(state, "think", inputs, "thought")
         thought, answer = free_text(reply.thought), free_text(reply.answer)
         if thought:
-            self._note(state, f"Thought: {thought}")
+            self._note(state, indented(f"Thought: {thought}"))
         if answer:
             state.ending = Conclusion.without_citing(answer, state.reading.passages)
         return {

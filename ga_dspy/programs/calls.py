@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import dspy
 import pydantic
+from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ConfigDict
@@ -24,11 +25,15 @@ from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped, Grounding, ground
 from ga_dspy.passage import Passage
+from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, spell, too_long
 from ga_dspy.plain_adapter import PlainAdapter
-from ga_dspy.programs.reading import Labelled
+from ga_dspy.programs.reading import Labelled, shorten
 from ga_dspy.replies import clean, has_thoughts, holds_whole, read_reply, tidy
 from ga_dspy.retrieval import Retriever
+from ga_dspy.secrets import withheld
 from ga_dspy.signatures import GraphProposal
+from ga_dspy.signatures.prompt import safe
+from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- One algorithm, run by threads or by asyncio.
@@ -61,14 +66,16 @@ class Search:
         """Search as the retriever does from a coroutine; in a thread where it has no way."""
         acall = getattr(self.retriever, "acall", None)
         if acall is None:
-            return await asyncio.to_thread(self.run)
+            return await in_thread(self.run)
         found: list[Passage] = await acall(self.query, self.k, **self._beside)
         return found
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A module's call for a step; with `rollout` above 0 a fresh reply, not a cached one.
+    """A module's call for a step; with `rollout` above 0 another reply than the cached one.
+
+    From the second rollout on the temperature is 1.0.
 
     `config` is what the LM is sent beside the prompt, such as a temperature.
     """
@@ -81,12 +88,20 @@ class Ask:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def takes_config(self) -> bool:
+        """Whether the module hands a config on to the LM, and so can ask past the cache."""
+        return any(p.name == "config" or _takes_all(p) for p in _parameters(self.predictor))
+
+    @property
     def arguments(self) -> dict[str, Any]:
-        """What the module is called with; a config only if it takes one."""
-        again = {"rollout_id": self.rollout, "temperature": 1.0} if self.rollout else {}
-        config = {**self.config, **again}
-        accepts = any(p.name == "config" or _takes_all(p) for p in _parameters(self.predictor))
-        return {**self.inputs, "config": config} if config and accepts else self.inputs
+        """What the module is called with: a config only if it takes one, its own LM patient."""
+        again = {"rollout_id": self.rollout} if self.rollout else {}
+        config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
+        given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
+        own = next((p.lm for p in _predictors(self.predictor) if p.lm is not None), None)
+        if own is not None and isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought):
+            given = {**given, "lm": front(own)}
+        return given
 
     def run(self) -> dspy.Prediction:
         """Call the module."""
@@ -98,7 +113,7 @@ class Ask:
         with self.meter.counting(self.step):
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
-            return await asyncio.to_thread(self.predictor, **self.arguments)
+            return await in_thread(self.predictor, **self.arguments)
 
 
 def _parameters(module: dspy.Module) -> list[inspect.Parameter]:
@@ -198,11 +213,11 @@ async def _in_thread(work: Callable[[], Result]) -> Result:
 
 
 class StepFailed(GaDspyError):
-    """A step got no usable output from the LM, twice, or could not be carried out at all."""
+    """A step got no usable output from the LM, or could not be carried out at all."""
 
     def __init__(self, step: str, cause: str, reply: str) -> None:
         super().__init__(
-            f"the {step} step got no usable output from the LM, twice ({cause})",
+            f"the {step} step got no usable output from the LM ({cause})",
             expected=f"its output fields, found {reply[:200]!r}",
             remedy="raise max_tokens, try another adapter (dspy.JSONAdapter, dspy.XMLAdapter) or "
             "a stronger model",
@@ -213,7 +228,7 @@ class StepFailed(GaDspyError):
     def from_error(cls, step: str, error: Exception) -> Self:
         """A step that failed for an error of the LM or the retriever, which is its cause."""
         failure = cls.__new__(cls)
-        cause = f"{type(error).__name__}: {error}"
+        cause = withheld(f"{type(error).__name__}: {error}")
         GaDspyError.__init__(failure, f"the {step} step failed ({cause})")
         failure.step, failure.cause, failure.reply = step, cause, ""
         failure.__cause__ = error
@@ -225,9 +240,10 @@ def is_ours(error: BaseException | None) -> bool:
 
     DSPy wraps what is raised inside an LM. Such an error is no outage: it has to reach the caller.
     """
-    while error is not None and not isinstance(error, GaDspyError):
-        error = error.__cause__
-    return error is not None
+    return any(isinstance(cause, GaDspyError) for cause in causes(error))
+
+
+_ATTEMPTS = 4
 
 
 def ask(
@@ -239,11 +255,13 @@ def ask(
     required: Collection[str] | None = None,
     optional: Collection[str] = (),
 ) -> Generator[Ask, Any, dspy.Prediction]:
-    """Ask a module until its output is usable, at most twice.
+    """Ask a module until its output is usable, at most four times.
 
     Whatever form the required fields come in, they are read (`read_reply`). Where one is missing,
-    or was cut off at the token limit, the LM is asked once more, past the cache that keeps a bad
-    reply too.
+    the LM is asked again, past the cache that keeps a bad reply too: the same once more, then at
+    temperature 1.0, at once and for half the attempts where it was cut off at the token limit. A
+    bad reply from the cache is no attempt. Where the prompt is too long for the LM it is asked once
+    more with less of what it is shown.
 
     Args:
         step: What the call is for.
@@ -255,16 +273,27 @@ def ask(
         optional: Outputs that read as empty also where the module has no such field.
 
     Raises:
-        StepFailed: Neither attempt gave the required fields whole.
+        StepFailed: No attempt gave the required fields whole, or the question's time is over.
         InputError: The module has no such field.
     """
-    given = _given(predictor, inputs)
+    given = _safe(predictor, _given(predictor, inputs))
     cause = reply = ""
-    for rollout in (0, 1):
+    attempts, rollout, is_shortened = 0, 0, False
+    while attempts < _ATTEMPTS:
+        if over := meter.overdue():
+            raise StepFailed.from_error(step, over) from over
         signature = _own_signature(predictor)
+        request = Ask(step, predictor, given, meter, rollout)
         try:
-            prediction = yield Ask(step, predictor, given, meter, rollout)
-        except (AdapterParseError, pydantic.ValidationError) as error:
+            prediction = yield request
+        except dspy.LMError as error:
+            if is_shortened or not too_long(error):
+                raise
+            is_shortened = True
+            most = int(meter.sent_tokens * room_left(error))
+            given = shorten(given, most, meter.sent_tokens, estimate_tokens)
+            continue
+        except (AdapterParseError, pydantic.ValidationError, UnicodeError, RecursionError) as error:
             signature = getattr(error, "signature", None) or signature
             values = read_reply(signature, meter.reply, required) if signature else None
             reply = meter.reply or str(error)
@@ -282,6 +311,10 @@ def ask(
                 return prediction
             remove_from_trace(prediction)
         cause = "it was cut off at the token limit" if meter.truncated else "it does not parse"
+        meter.reject()
+        rollout += 2 if meter.truncated else 1
+        if not (meter.cached and request.takes_config):
+            attempts += 2 if meter.truncated else 1
     raise StepFailed(step, cause, reply)
 
 
@@ -420,44 +453,56 @@ def _proposal(additions: Any) -> GraphProposal:
 
 def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that a module takes, as its signature, its `forward` or its predictors say."""
-    signature, parameters = getattr(module, "signature", None), _parameters(module)
+    if (signature := getattr(module, "signature", None)) is not None:
+        return {name: inputs[name] for name in inputs if name in signature.input_fields}
+    parameters = _parameters(module)
     names: Collection[str] = {p.name for p in parameters}
-    if signature is not None:
-        names = signature.input_fields
-    elif any(map(_takes_all, parameters)):
-        taken = (name for p in module.predictors() for name in p.signature.input_fields)
+    if any(map(_takes_all, parameters)):
+        taken = (name for p in _predictors(module) for name in p.signature.input_fields)
         names = {*names, *taken} & inputs.keys() or inputs
     return {name: value for name, value in inputs.items() if name in names}
 
 
+def _predictors(module: dspy.Module) -> list[dspy.Predict]:
+    """The predictors of a module; DSPy looks for them among all calls that it remembers."""
+    return [module] if isinstance(module, dspy.Predict) else module.predictors()
+
+
+def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs with no text in them that could pass for a part of the prompt, or of a reply."""
+    asked = [predictor.signature for predictor in _predictors(module)]
+    fields = [name for signature in asked for name in signature.input_fields]
+    outputs = [name for signature in asked for name in signature.output_fields]
+    return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in inputs.items()}
+
+
 def _own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
     """The signature of the one predictor in a module, whose reply is the module's; else None."""
-    predictors = module.predictors()
+    predictors = _predictors(module)
     return predictors[0].signature if len(predictors) == 1 else None
 
 
 def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
     """Note a call that DSPy saw fail; of a module with several predictors it is not known whose."""
     if dspy.settings.trace is not None and _own_signature(module):
-        dspy.settings.trace.append((module.predictors()[0], dict(inputs), prediction))
+        dspy.settings.trace.append((_predictors(module)[0], dict(inputs), prediction))
 
 
 def _retrace(replies: list[dspy.Prediction], clean: dspy.Prediction) -> None:
     """Put one clean reply into the trace where the attempts stand, without feedback."""
-    trace = dspy.settings.trace or []
-    entries = [entry for entry in trace if any(entry[2] is reply for reply in replies)]
-    for reply in replies:
-        remove_from_trace(reply)
+    entries = [entry for reply in replies if (entry := remove_from_trace(reply))]
     for predictor, inputs, _ in entries[-1:]:
         told = {"feedback": ""} if "feedback" in inputs else {}
-        trace.append((predictor, {**inputs, **told}, clean))
+        dspy.settings.trace.append((predictor, {**inputs, **told}, clean))
 
 
-def remove_from_trace(prediction: dspy.Prediction) -> None:
+def remove_from_trace(prediction: dspy.Prediction) -> tuple[Any, Any, Any] | None:
     """Take a reply that the program rejects off DSPy's trace: it is no demonstration."""
-    trace = dspy.settings.trace
-    if trace is not None:
-        trace[:] = [entry for entry in trace if entry[2] is not prediction]
+    trace = dspy.settings.trace or []
+    # It is among the last, and a trace may be long.
+    places = (n for n in range(len(trace) - 1, -1, -1) if trace[n][2] is prediction)
+    place = next(places, None)
+    return None if place is None else trace.pop(place)
 
 
 # --- What a question costs, step by step, and whether an output was cut off.
@@ -467,8 +512,9 @@ class Usage(BaseModel):
     """The cost of some LM calls.
 
     Attributes:
-        calls: LM calls, answered from DSPy's cache or not.
+        calls: LM calls that brought something, answered from DSPy's cache or not.
         cached: How many of them came from the cache.
+        failed: Further attempts, which brought nothing: an error, or a reply that was of no use.
         prompt_tokens: As the LM reports them, for a cached call as it reported them when it was
             made; estimated for a call without a report.
         completion_tokens: The same for what the LM wrote.
@@ -480,6 +526,7 @@ class Usage(BaseModel):
 
     calls: int = 0
     cached: int = 0
+    failed: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = 0.0
@@ -494,17 +541,21 @@ class Usage(BaseModel):
         """The sum; its cost is unknown where one of the parts' is.
 
         >>> Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
-        Usage(calls=3, cached=0, prompt_tokens=0, completion_tokens=0, cost=None)
+        Usage(calls=3, cached=0, failed=0, prompt_tokens=0, completion_tokens=0, cost=None)
         """
         known = list(parts)
         prices = [part.cost for part in known if part.cost is not None]
         return cls(
             calls=sum(part.calls for part in known),
             cached=sum(part.cached for part in known),
+            failed=sum(part.failed for part in known),
             prompt_tokens=sum(part.prompt_tokens for part in known),
             completion_tokens=sum(part.completion_tokens for part in known),
             cost=sum(prices, 0.0) if len(prices) == len(known) else None,
         )
+
+
+_KEPT, _KEPT_BY_DSPY = 1_000, 10_000
 
 
 class Meter(BaseCallback):
@@ -513,25 +564,34 @@ class Meter(BaseCallback):
     Attributes:
         usage: What each step of the program cost so far, by the step's name.
         seconds: Wall time inside LM calls so far, those answered from the cache among them.
+        waited: Seconds in which the endpoint was down and waited for.
         truncated: Whether the last call stopped at its token limit.
         reply: What the last call brought, as the LM wrote it.
+        cached: Whether that came from DSPy's cache.
         answered: Whether any call brought a reply.
+        may_pass: Whether something failed that may go well another time.
         history: Where DSPy leaves its record of each call; kept empty.
     """
 
     def __init__(self) -> None:
         self.usage: dict[str, Usage] = {}
         self.seconds = 0.0
+        self.waited = 0.0
         self.truncated = False
         self.reply = ""
-        self.answered = False
+        self.cached = self.answered = self.may_pass = False
         self.history = _History(self)
         self._step = ""
         self._outer: Any = None
         self._sent: list[Any] = []
         self._live = False
-        self._began = 0.0
+        self._since, self._began = now(), 0.0
         self._record: dict[str, Any] = {}
+
+    @property
+    def sent_tokens(self) -> int:
+        """About how many tokens the last prompt had."""
+        return sum(estimate_tokens(str(message.get("content"))) for message in self._sent)
 
     @property
     def calls(self) -> int:
@@ -543,24 +603,47 @@ class Meter(BaseCallback):
         """Prompt and completion tokens so far."""
         return Usage.total(self.usage.values()).tokens
 
+    def overdue(self) -> TimeoutError | None:
+        """The error of a question whose time is over; waiting for an endpoint is no part of it."""
+        limit = Patience.current().question
+        if now() - self._since - self.waited <= limit:
+            return None
+        self.may_pass = True
+        return TimeoutError(f"the time for this question, {spell(limit)}, is over")
+
+    def reject(self) -> None:
+        """Note that the last reply was of no use: it brought nothing, whatever it cost."""
+        last = Usage(calls=-1, cached=-int(self.cached), failed=1)
+        self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
+
     @contextmanager
     def counting(self, step: str) -> Iterator[None]:
         """Count the calls made inside this block by the current thread or task.
 
-        Where no adapter was chosen, it is `PlainAdapter`.
+        They are made with the `Patience` in force. Where no adapter was chosen, it is
+        `PlainAdapter`. Of its history and trace DSPy keeps the last 1,000 calls, unless it was told
+        another number: by its own, a process would grow for 10,000.
 
         Args:
             step: What the calls are for: "read", "answer", …
         """
         settings = dspy.settings
         self._outer, self._step = settings.usage_tracker, step
+        sizes = ("max_history_size", "max_trace_size")
         with dspy.context(
+            **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
+            lm=front(settings.lm),
+            ga_dspy_meter=self,
             adapter=settings.adapter or PlainAdapter(),
             callbacks=[*(settings.callbacks or []), self],
             usage_tracker=self,
             caller_modules=[self, *(settings.caller_modules or [])],
         ):
-            yield
+            try:
+                yield
+            except Exception as error:
+                self.may_pass |= may_pass(error)
+                raise
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
         """Note that a call did not come from the cache; pass it on to a tracker around this one."""
@@ -570,6 +653,8 @@ class Meter(BaseCallback):
 
     def add_record(self, record: dict[str, Any]) -> None:
         """Keep DSPy's record of the call under way."""
+        if dspy.settings.max_history_size == _KEPT:
+            del GLOBAL_HISTORY[:-_KEPT]
         response = record.get("response")
         parts = [response, *(getattr(response, "choices", None) or ())]
         self.truncated = any(getattr(part, "finish_reason", "") == "length" for part in parts)
@@ -585,25 +670,27 @@ class Meter(BaseCallback):
         """Count the call and its time."""
         self.seconds += time.perf_counter() - self._began
         prompt, completion = 0, 0
+        self.cached = exception is None and not self._live
         if exception is None:
             first = next(iter(outputs or ()), "")
             self.reply = str((first.get("text") or "") if isinstance(first, dict) else first)
             self.answered = True
-            prompt, completion = _reported_tokens(self._record) or (
-                sum(estimate_tokens(str(message.get("content"))) for message in self._sent),
+            prompt, completion = reported_tokens(self._record) or (
+                self.sent_tokens,
                 estimate_tokens("".join(str(output) for output in outputs or ())),
             )
         call = Usage(
-            calls=1,
-            cached=int(exception is None and not self._live),
+            calls=int(exception is None),
+            cached=int(self.cached),
+            failed=int(exception is not None),
             prompt_tokens=prompt,
             completion_tokens=completion,
-            cost=self._record.get("cost"),
+            cost=self._record.get("cost") if exception is None else 0.0,
         )
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
 
 
-def _reported_tokens(record: dict[str, Any]) -> tuple[int, int] | None:
+def reported_tokens(record: dict[str, Any]) -> tuple[int, int] | None:
     """Prompt and completion tokens as the LM reported them, now or in its cached reply."""
     usage = record.get("usage") or {}
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")

@@ -87,7 +87,7 @@ class GraphAnchor(IterativeProgram):
     index: IndexKind = setting(
         'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
     )
-    queries: int = setting("How many queries a step may ask for.", default=1, least=1)
+    queries: int = setting("How many queries a step may ask for.", default=1, least=1, most=20)
     anchored: bool = setting(
         "Search from the graph's entities too, beside the query, and pass over what was read; "
         "a linked index does, other retrievers see the query alone.",
@@ -126,6 +126,7 @@ class GraphAnchor(IterativeProgram):
         "How often a step's ungrounded items are sent back before they are dropped.",
         default=1,
         least=0,
+        most=20,
     )
     graph_tokens: int = setting(
         "Budget for the graph in a prompt; farthest entities are left out first.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import typing
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,8 @@ from pydantic_core import to_jsonable_python
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.grounding import Dropped
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Passage, sound
+from ga_dspy.patience import may_pass
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import (
     Conversation,
@@ -34,6 +34,7 @@ from ga_dspy.programs.calls import (
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
+from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- What a program returns: the answer, what it rests on, how it was found, what it cost.
@@ -118,6 +119,7 @@ class Prediction(dspy.Prediction):
         notes: What is kept in words, in programs that keep notes, thoughts or a transcript.
         steps: The rounds.
         failures: What failed on the way: the answer was made from the rest.
+        may_pass: Whether asking again may go better: what failed was a timeout, an outage, …
         usage: What each step cost, by its name.
         calls: LM calls in all.
         tokens: Tokens in all.
@@ -143,7 +145,13 @@ def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
 # made from the declarations.
 
 
-def setting(doc: str, *, default: Any, least: int | None = None, saved: bool = True) -> Any:
+MOST = 1_000_000
+"""No whole number among the settings is larger: a text from elsewhere may name them."""
+
+
+def setting(
+    doc: str, *, default: Any, least: int | None = None, most: int = MOST, saved: bool = True
+) -> Any:
     """Declare a setting in a class body, where its name and its type stand before it.
 
     `k: int = setting("Passages a query.", default=5, least=1)` is a whole number from 1. A type
@@ -153,9 +161,11 @@ def setting(doc: str, *, default: Any, least: int | None = None, saved: bool = T
         doc: What it decides.
         default: The value where none is passed.
         least: The smallest number allowed, for a setting that is a whole number.
+        most: The largest.
         saved: Whether it belongs to what makes the program again: JSON can hold it.
     """
-    return field(default=default, metadata={"doc": doc, "least": least, "saved": saved})
+    about = {"doc": doc, "least": least, "most": most, "saved": saved}
+    return field(default=default, metadata=about)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, field))
@@ -193,7 +203,7 @@ class Configured(dspy.Module):
             value, listed = getattr(self, name), _listed_values(types[name])
             if one.metadata["least"] is not None:
                 if value is not None or None not in listed:
-                    check_whole(name, value, one.metadata["least"])
+                    check_whole(name, value, one.metadata["least"], one.metadata["most"])
             elif set(listed) - {None} and value not in listed:
                 raise InputError(
                     f"{name} is {value!r}",
@@ -215,16 +225,16 @@ def _listed_values(kind: Any) -> tuple[Any, ...]:
     return (None,) if kind is NoneType else tuple(v for p in parts for v in _listed_values(p))
 
 
-def check_whole(name: str, value: int, least: int = 1) -> int:
+def check_whole(name: str, value: int, least: int = 1, most: int = MOST) -> int:
     """Check that a setting is a whole number.
 
     Raises:
-        InputError: It is something else, or less than `least`.
+        InputError: It is something else, less than `least` or more than `most`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(
             f"{name} is {value!r}",
-            expected=f"a whole number from {least}",
+            expected=f"a whole number from {least} to {most:,}",
             remedy=f"pass {name}={max(least, 5)}",
         )
     return value
@@ -317,7 +327,7 @@ class MultiHopProgram(Configured):
     """
 
     retriever: Any = field(kw_only=False)
-    k: int = setting("Passages a query.", default=5, least=1)
+    k: int = setting("Passages a query.", default=5, least=1, most=1000)
     passage_tokens: int = setting("Budget for the passages in a prompt.", default=6000, least=50)
     token_budget: int | None = setting(
         "As many tokens as a question may cost, all calls together; None for no limit. Passages "
@@ -375,7 +385,7 @@ class MultiHopProgram(Configured):
             for name in ("forward", "aforward")
         )
         if forward < aforward:
-            return await asyncio.to_thread(self.forward, question, config)
+            return await in_thread(self.forward, question, config)
         return await adrive(self.converse(self.start(question)), config=config)
 
     def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
@@ -423,6 +433,7 @@ class MultiHopProgram(Configured):
         except Exception as error:
             if not state.reading.passages:
                 raise
+            state.meter.may_pass |= may_pass(error)
             raise StepFailed.from_error("search", error) from error
         if anchors:
             found = [passage for passage in found if not state.reading.holds(passage)][: self.k]
@@ -432,8 +443,7 @@ class MultiHopProgram(Configured):
         """Search each query of a step; the step with what they returned, and what is new."""
         reading, fresh = state.reading, dict[int, Passage]()
         returned: list[str] = []
-        queries = (step.reformulated or step.query).splitlines()
-        for query in queries:
+        for query in filter(str.strip, (step.reformulated or step.query).splitlines()):
             made = step.made or bool(step.reformulated)
             anchors = self._anchors(state, query)
             fresh |= yield from self._search(state, query, made=made, anchors=anchors)
@@ -455,7 +465,8 @@ class MultiHopProgram(Configured):
                 state.ending = yield from self._answer(state)
             except StepFailed as failure:
                 if not state.meter.answered:
-                    raise failure.__cause__ or failure from None
+                    cause = failure.__cause__ or failure
+                    raise cause from cause.__cause__
                 state.failures.append(str(failure))
                 state.ending = Conclusion.without_citing(state.candidate, state.reading.passages)
         return self._prediction(state, state.ending)
@@ -562,6 +573,7 @@ class MultiHopProgram(Configured):
             notes=state.notes,
             steps=tuple(state.steps),
             failures=(*stated, *state.failures),
+            may_pass=state.meter.may_pass,
             usage=dict(state.meter.usage),
             calls=state.meter.calls,
             tokens=state.meter.tokens,
@@ -583,19 +595,29 @@ def observation(prediction: dspy.Prediction) -> str:
     said = prediction.answer or "(no answer)"
     if not prediction.answer and prediction.guess:
         said = f"(no supported answer; a guess: {prediction.guess})"
-    how = {"chained": "chained evidence", "quoted": "quoted in", None: "not supported by a passage"}
+    how = {
+        "chained": "chained evidence",
+        "quoted": "quoted in a passage",
+        None: "not supported by a passage",
+    }
     lines = [f"{n}. {link}" for n, link in enumerate(prediction.evidence, 1)]
     return "\n".join([said, f"[{how[prediction.supported]}]", *lines])
 
 
+LONGEST_QUESTION = 20_000
+"""Characters of a question; what is longer is a document."""
+
+
 def _stripped(question: str) -> str:
-    if not isinstance(question, str) or not question.strip():
+    is_text = isinstance(question, str) and question.strip()
+    if not is_text or len(question) > LONGEST_QUESTION:
+        long = f"{len(question):,} characters long" if is_text else repr(question)
         raise InputError(
-            f"the question is {question!r}",
-            expected="a text that is not empty",
-            remedy='call program(question="Who …?")',
+            f"the question is {long}",
+            expected=f"a text of at most {LONGEST_QUESTION:,} characters that is not empty",
+            remedy='call program(question="Who …?"); put documents into the index',
         )
-    return question.strip()
+    return sound(question.strip())
 
 
 # --- The loop that every iterative program shares: a query, a round, the next query, the answer.
@@ -609,7 +631,9 @@ class IterativeProgram(MultiHopProgram):
     failure; `_after_failure` may name another query.
     """
 
-    max_steps: int = setting("The most rounds of retrieval (the paper's T).", default=4, least=1)
+    max_steps: int = setting(
+        "The most rounds of retrieval (the paper's T).", default=4, least=1, most=100
+    )
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm: at most `max_steps` rounds of searching and reading, then the answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.protocol import content_hash
@@ -103,7 +103,7 @@ class Reading:
         brought = ", ".join(titles) or "nothing new"
         mark = "(made from the graph) " if tried.made else ""
         gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
-        return f"{tried.query} => {mark}{brought}{gained}"
+        return f"{' '.join(tried.query.split())} => {mark}{brought}{gained}"
 
 
 class PromptPassages(NamedTuple):
@@ -137,10 +137,12 @@ def fit_passages(
     chosen: dict[int, Passage] = {}
     room = budget - count(tail)
     for label in dict.fromkeys([*(n for n in first if n in passages), *passages]):
-        shown = _cut(label, passages[label], room, count)
-        if shown is not None:
+        whole = passages[label]
+        cost = room + 1 if len(whole.text) > room * _LONGEST_TOKEN else _cost(label, whole, count)
+        shown = whole if cost <= room else _cut(label, whole, room, count)
+        if shown is not None and room >= _FEWEST:
             chosen[label] = shown
-            room -= _cost(label, shown, count)
+            room -= cost if shown is whole else _cost(label, shown, count)
     left_out = [label for label in passages if label not in chosen]
     text = prompt.render_passages(sorted(chosen.items())) + tail
     return PromptPassages(text, tuple(sorted((*left_out, *(titled or ())))))
@@ -151,6 +153,46 @@ def _cost(label: int, passage: Passage, count: TokenCounter) -> int:
     return count(f"{prompt.render_passage(label, passage)}\n\n")
 
 
+def shorten(
+    inputs: Mapping[str, Any], budget: int, now: int, count: TokenCounter
+) -> dict[str, Any]:
+    """The inputs of a prompt within a token budget: what has least to do with the question goes.
+
+    Texts that are short stay whole. Of the others passages are cut last, and a fifth of each stays.
+
+    Args:
+        inputs: The inputs by name; the passages are called `passages`.
+        budget: About how many tokens the prompt may have.
+        now: How many it has.
+        count: Counts the tokens of a text.
+    """
+    costs = {name: count(value) for name, value in inputs.items() if isinstance(value, str)}
+    wanted = {word.folded for name in costs if costs[name] < _SHORT for word in words(inputs[name])}
+    over, shortened = now - budget, dict(inputs)
+    for name in sorted(costs, key=lambda name: (name == "passages", -costs[name])):
+        if over > 0 and costs[name] >= _SHORT:
+            room = max(costs[name] - over, costs[name] // 5)
+            shortened[name] = _nearest(inputs[name], room, wanted, count)
+            over -= costs[name] - count(shortened[name])
+    return shortened
+
+
+def _nearest(text: str, room: int, wanted: set[str], count: TokenCounter) -> str:
+    """The blocks, or else the lines, of a text that have most of the words wanted, in order."""
+    separator = "\n\n" if "\n\n" in text else "\n"
+    parts = text.split(separator)
+    near = [len(wanted & {word.folded for word in words(part)}) for part in parts]
+    kept = set[int]()
+    for place in sorted(range(len(parts)), key=lambda place: -near[place]):
+        if (cost := count(parts[place])) <= room or not kept:
+            parts[place] = parts[place][: max(room, 0) * len(parts[place]) // max(cost, room, 1)]
+            kept.add(place)
+            room -= cost
+    return separator.join(parts[place] for place in sorted(kept))
+
+
+_SHORT = 60
+"""Texts of fewer tokens, such as the question, are never cut."""
 _LONGEST_TOKEN = 20
 """More characters than this a token are spaces or the like; text beyond cannot fit."""
 _FEWEST = 20
@@ -158,7 +200,7 @@ _FEWEST = 20
 
 
 def _cut(label: int, passage: Passage, room: int, count: TokenCounter) -> Passage | None:
-    """As much of a passage as fits: whole, some sentences, some words; None for too little.
+    """As much of a passage as fits, where it is too long: some sentences, some words, or None.
 
     Each try counts tokens, over a text that is bounded by the room; halving finds the longest.
     """
@@ -169,8 +211,6 @@ def _cut(label: int, passage: Passage, room: int, count: TokenCounter) -> Passag
     def cost(end: int) -> int:
         return _cost(label, passage.model_copy(update={"text": text[:end]}), count)
 
-    if len(text) == len(passage.text) and cost(len(text)) <= room:
-        return passage
     ends = [end for _, end in sentences(text)][:-1]
     fitting = bisect_right(ends, room, key=cost)
     end = ends[fitting - 1] if fitting else 0

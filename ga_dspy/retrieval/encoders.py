@@ -7,6 +7,7 @@ import inspect
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.errors import DamagedFile, InputError, require
+from ga_dspy.storage import on_disk
 from ga_dspy.text import name_words
 
 PREFIX = "hash-"
@@ -76,6 +78,20 @@ MINILM_PARAMETERS = "d2013c4aa9df09b95a9e5d55e6c4e327b38fecdcfe3a0fe905918ae62ce
 _BGE_INSTRUCTION = "Represent this sentence for searching relevant passages: "
 _QUERY_CACHE = 1024
 
+_MOST_QUERIES = 64
+"""Queries encoded at once."""
+
+_PADDED_TO, _LEAST_TOKENS = 8, 16
+"""A query is padded to a multiple of so many tokens, and to no fewer."""
+
+
+class _Query:
+    """A query that waits to be encoded; `tokens` is what it is padded to."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens = text, 0
+        self.vector: Future[NDArray[np.float32]] = Future()
+
 
 class Encoder(Protocol):
     """Turns texts into L2-normalised vectors; `fingerprint` names the weights, not the file."""
@@ -122,6 +138,9 @@ class SentenceEncoder:
         self._known_dimension = dimension
         self._instruction = _BGE_INSTRUCTION if "bge-" in name and "-en" in name else ""
         self._lock = threading.Lock()
+        self._waiting: list[_Query] = []
+        self._turn = threading.Condition()
+        self._is_led = False
         self._loaded: Any = None
         self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
 
@@ -145,13 +164,7 @@ class SentenceEncoder:
         """Encode passages, shape (texts, dimension), rows of length 1."""
         # Fast tokenizers refuse concurrent use, and PyTorch uses all cores for one call anyway.
         with self._lock:
-            vectors = self._model().encode(
-                list(texts),
-                batch_size=self._batch_size,
-                normalize_embeddings=True,
-                show_progress_bar=False,
-            )
-        return np.asarray(vectors, dtype=np.float32)
+            return self._encoded(texts)
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (dimension,); recent queries are remembered."""
@@ -162,9 +175,60 @@ class SentenceEncoder:
         return self
 
     def _encode_query(self, text: str) -> NDArray[np.float32]:
-        vector: NDArray[np.float32] = self.encode([self._instruction + text])[0]
-        vector.flags.writeable = False
-        return vector
+        """Encode a query, with those that threads have asked for meanwhile: one thread does it."""
+        mine = _Query(self._instruction + text)
+        with self._turn:
+            self._waiting.append(mine)
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: mine.vector.done() or not self._is_led)
+                if mine.vector.done():
+                    return mine.vector.result()
+                self._is_led = True
+                waiting = list(self._waiting)
+            batch = waiting
+            try:
+                with self._lock, _one_thread(self._model()):
+                    batch = self._next_batch(waiting)
+                    vectors = self._encoded([query.text for query in batch], batch[0].tokens)
+                vectors.flags.writeable = False
+                for query, vector in zip(batch, vectors, strict=True):
+                    query.vector.set_result(vector)
+            except Exception as error:  # noqa: BLE001 - raised where each of them was asked for
+                for query in batch:
+                    query.vector.set_exception(error)
+            finally:
+                with self._turn:
+                    self._waiting = [q for q in self._waiting if not q.vector.done()]
+                    self._is_led = False
+                    self._turn.notify_all()
+
+    def _next_batch(self, waiting: Sequence[_Query]) -> list[_Query]:
+        """The query that has waited longest, with others that are padded to the same length.
+
+        The padding decides the last bits of a vector, so it must not depend on who else waits.
+        """
+        tokenizer: Any = getattr(self._model(), "tokenizer", None)
+        for query in waiting if callable(tokenizer) else ():
+            if not query.tokens:
+                found = max(len(tokenizer(query.text)["input_ids"]), _LEAST_TOKENS)
+                query.tokens = -(-found // _PADDED_TO) * _PADDED_TO
+        return [query for query in waiting if query.tokens == waiting[0].tokens][:_MOST_QUERIES]
+
+    def _encoded(self, texts: Sequence[str], tokens: int = 0) -> NDArray[np.float32]:
+        """Encode texts; each padded to so many tokens, as far as the model takes them."""
+        model, padded = self._model(), dict[str, Any]()
+        if tokens:
+            most = min(tokens, model.max_seq_length or tokens)
+            padded = {"text": {"padding": "max_length", "max_length": most}}
+        vectors = model.encode(
+            list(texts),
+            batch_size=max(self._batch_size, _MOST_QUERIES if tokens else 1),
+            normalize_embeddings=True,
+            show_progress_bar=False,
+            **({"processing_kwargs": padded} if padded else {}),
+        )
+        return np.array(vectors, dtype=np.float32)
 
     def _model(self) -> Any:
         if self._loaded is None:
@@ -307,6 +371,22 @@ def _check_weights(path: Path) -> None:
 
 
 @contextmanager
+def _one_thread(model: Any) -> Iterator[None]:
+    """Keep PyTorch to the calling thread: more take longer over a query, and round otherwise."""
+    if not callable(getattr(model, "tokenizer", None)):
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def no_progress_bar() -> Iterator[None]:
     """Loading a model prints nothing into a caller's terminal."""
     from transformers.utils import logging
@@ -381,8 +461,9 @@ def _shard(texts: Sequence[str], encoder: Encoder, work: Path | None) -> NDArray
     vectors = _checked(encoder.encode(texts), len(texts), encoder)
     # Written under another name first: a file with the right name is always whole.
     draft = path.with_suffix(".new.npy")
-    np.save(draft, vectors)
-    draft.replace(path)
+    with on_disk(draft):
+        np.save(draft, vectors)
+        draft.replace(path)
     return vectors
 
 

@@ -289,7 +289,7 @@ class Index(PassageRetriever):
 
     @classmethod
     def open(cls, path: Path | str, *, encoder: Any = None) -> Index:
-        """Open a stored index; sizes of all files are checked, `verify` checks their hashes.
+        """Open a stored index: sizes of all files are checked, of large ones only `verify` more.
 
         Args:
             path: The folder.

@@ -17,7 +17,8 @@ from os import getpid
 from typing import Any, Protocol, Self
 
 from ga_dspy.errors import InputError
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Passage, sound
+from ga_dspy.storage import in_thread
 
 # --- Passages, whatever they come as
 
@@ -42,15 +43,6 @@ def content_hash(title: str, text: str) -> str:
     'edf0505b5f920980'
     """
     return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
-
-
-def sound(text: str) -> str:
-    r"""Replace lone surrogates, which JSON can hold and no file can be written with.
-
-    >>> sound("caf\ud800")
-    'caf?'
-    """
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def as_passages(items: Any) -> list[Passage]:
@@ -224,7 +216,7 @@ class PassageRetriever(ABC):
 
     async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """Search from a coroutine: in a worker thread, unless a subclass can do better."""
-        return await asyncio.to_thread(self, query, k, anchors)
+        return await in_thread(self, query, k, anchors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return itself: copies of a program share the retriever, for corpora are large."""
@@ -260,7 +252,7 @@ class AdaptedRetriever(PassageRetriever):
         if self._asearch:
             result = self._asearch(query, k)
         else:
-            result = await asyncio.to_thread(self._search, query, k)
+            result = await in_thread(self._search, query, k)
         if inspect.isawaitable(result):
             result = await result
         return with_distinct_ids(read_results(result))[:k]

@@ -212,8 +212,13 @@ class SparseScores:
         texts = [f"{f'{p.title} ' * TITLE_WEIGHT}{p.text}" for p in passages]
         model = require("bm25s", "retrieval").BM25(k1=K1, b=B)
         tokens = _tokens(texts)
-        # bm25s cannot index a corpus of nothing but stopwords; no query holds the empty word.
-        model.index(tokens if any(tokens) else [[""] for _ in texts], show_progress=False)
+        if not any(tokens):
+            # bm25s cannot index a corpus of nothing but stopwords; no query holds the empty word.
+            tokens = [[""] for _ in texts]
+        # In the order of first use: bm25s's own order is another one in each process.
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(token, len(ids)) for token in row] for row in tokens]
+        model.index((rows, ids), show_progress=False)
         return cls(model, len(texts))
 
     def scores(self, query: str) -> NDArray[np.float32]:
@@ -258,7 +263,10 @@ class SparseScores:
         """Open a saved index, its postings memory-mapped."""
         require("Stemmer", "retrieval")  # fail here, with the remedy, and not at the first query
         bm25s = require("bm25s", "retrieval")
-        return cls(bm25s.BM25.load(str(folder), mmap=True, show_progress=False), rows)
+        model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
+        # Plain views of the mapped files: each slice of a memmap costs more than what it holds.
+        model.scores = {name: np.asarray(values) for name, values in model.scores.items()}
+        return cls(model, rows)
 
 
 def _tokens(texts: list[str]) -> list[list[str]]:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from markdown_it import MarkdownIt
 
 from ga_dspy.errors import InputError, require
-from ga_dspy.passage import Passage
-from ga_dspy.retrieval.protocol import content_hash, sound
+from ga_dspy.passage import Passage, sound
+from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- Rows of data files
@@ -127,7 +127,7 @@ def _records(path: Path, flaws: Counter[str]) -> Iterator[Any]:
 def _json(path: Path) -> Iterator[Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if isinstance(content, Mapping):
         content = content.get("data")
@@ -143,7 +143,7 @@ def _lines(path: Path, flaws: Counter[str]) -> Iterator[Any]:
                 continue
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 flaws["line is no JSON"] += 1
 
 

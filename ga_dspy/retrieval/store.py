@@ -31,7 +31,7 @@ from ga_dspy.retrieval.rank import (
     SparseScores,
     TitleTable,
 )
-from ga_dspy.storage import MANIFEST, Generation
+from ga_dspy.storage import MANIFEST, Generation, on_disk
 
 # --- The manifest: what the folder holds, and how to tell that it is whole.
 
@@ -339,18 +339,20 @@ def writing(folder: Path) -> Iterator[None]:
 
     Raises:
         InUse: Another process writes to it.
+        RunAborted: The disk refuses.
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / _LOCK, timeout=0).acquire()
-    except Timeout as error:
-        raise InUse(
-            f"{folder} is being written by another process",
-            expected="to be the only writer",
-            remedy="wait until it is done, then try again",
-        ) from error
+    with on_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(folder / _LOCK, timeout=0).acquire()
+        except Timeout as error:
+            raise InUse(
+                f"{folder} is being written by another process",
+                expected="to be the only writer",
+                remedy="wait until it is done, then try again",
+            ) from error
     with lock:
         yield
 
@@ -374,8 +376,7 @@ def finished(folder: Path, wanted: Manifest) -> bool:
         found = read_manifest(folder)
         same = ("kind", "factory", "encoder", "source", "added", "deleted")
         if all(getattr(found, name) == getattr(wanted, name) for name in same):
-            found.check(folder)
-            return True
+            return found.is_intact(folder)
         raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
     ours = (_LOCK, WORK, wanted.contents, f".{MANIFEST}.partial", f"{MANIFEST}.new")
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in ours)
@@ -386,7 +387,16 @@ def finished(folder: Path, wanted: Manifest) -> bool:
 
 def store(folder: Path, contents: Contents, manifest: Manifest) -> Manifest:
     """Write contents as the manifest's generation and make them the current ones."""
-    manifest = manifest.put(folder, lambda target: contents.save(target, manifest.factory))
+
+    def save(target: Path) -> None:
+        contents.save(target, manifest.factory)
+        try:
+            # NumPy does not notice that a full disk took only a part of a file.
+            Contents.load(target, manifest.factory)
+        except ValueError as error:
+            raise OSError(f"a file is not whole after it was written ({error})") from error
+
+    manifest = manifest.put(folder, save)
     if (folder / WORK).is_dir():
         shutil.rmtree(folder / WORK)
     return manifest

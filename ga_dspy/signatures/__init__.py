@@ -11,9 +11,7 @@ from ga_dspy.signatures.graph_anchor import AnswerQuestion as AnswerQuestion
 from ga_dspy.signatures.graph_anchor import GraphProposal as GraphProposal
 from ga_dspy.signatures.graph_anchor import IndexKind as IndexKind
 from ga_dspy.signatures.graph_anchor import Judgement as Judgement
-from ga_dspy.signatures.graph_anchor import JudgeSufficiency as JudgeSufficiency
 from ga_dspy.signatures.graph_anchor import ReadAndJudge as ReadAndJudge
-from ga_dspy.signatures.graph_anchor import ReadNotesAndJudge as ReadNotesAndJudge
 from ga_dspy.signatures.graph_anchor import Style as Style
 from ga_dspy.signatures.graph_anchor import UpdateGraph as UpdateGraph
 from ga_dspy.signatures.graph_anchor import UpdateNotes as UpdateNotes

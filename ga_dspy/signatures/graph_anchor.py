@@ -266,6 +266,4 @@ def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Sign
 
 
 ReadAndJudge = read_signature("graph")
-ReadNotesAndJudge = read_signature("text")
-JudgeSufficiency = judge_signature("graph")
 AnswerQuestion = answer_signature("graph")

@@ -36,7 +36,7 @@ from ga_dspy.eval.renaming.words import (
     runs,
     tokens,
 )
-from ga_dspy.graph.identity import split_qualifier, stated_aliases
+from ga_dspy.graph import split_qualifier, stated_aliases
 from ga_dspy.text import stands_in
 
 # --- Where a row holds text, and in which role; everything else of a row is left alone.

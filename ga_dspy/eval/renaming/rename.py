@@ -50,7 +50,7 @@ from ga_dspy.eval.renaming.words import (
 )
 from ga_dspy.eval.scores import normalise
 from ga_dspy.storage import write_whole
-from ga_dspy.text import stands_in
+from ga_dspy.text import csv_cell, stands_in
 
 _KEPT = UNCHANGING | KEPT | {"member", "members"}
 _REPAIRS = 4  # plans that are made before lost answers are an error
@@ -450,7 +450,9 @@ def rename_file(
     write_whole(record_path(out), known.model_dump_json(indent=2) + "\n")
     if mapping:
         table = io.StringIO()
-        csv.writer(table, lineterminator="\n").writerows([Renaming._fields, *renamings])
+        csv.writer(table, lineterminator="\n").writerows(
+            [Renaming._fields, *(map(csv_cell, map(str, each)) for each in renamings)]
+        )
         write_whole(Path(mapping), table.getvalue())
     return report
 

@@ -1,0 +1,207 @@
+"""Load: how near programs come to bare DSPy calls against one endpoint, and what memory they take.
+
+The replies are made beforehand, so that the endpoint, a process of its own, only looks them up.
+Bare DSPy sends the very prompts that the program sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+
+import ga_dspy
+from ga_dspy.eval.endpoint import Behaviour, EndpointProcess, endpoint_process
+from ga_dspy.eval.protocol import Protocol
+from ga_dspy.eval.run import run
+from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.programs import GraphAnchor
+from ga_dspy.retrieval import Index
+from ga_dspy.storage import parallel
+
+
+class Measured(NamedTuple):
+    """What a way of asking came to.
+
+    Attributes:
+        way: "bare", or the index and how the program was asked.
+        in_flight: Questions asked at once.
+        latency: Seconds that the endpoint takes for a reply.
+        rate: Questions a second.
+        share: The rate, as a share of that of bare calls.
+        cpu: CPU milliseconds a question, of this process.
+        ratio: The same, as a multiple of what bare calls take.
+        peak: The most calls in flight at once.
+    """
+
+    way: str
+    in_flight: int
+    latency: float
+    rate: float
+    share: float
+    cpu: float
+    ratio: float
+    peak: int
+
+
+class _Prepared(NamedTuple):
+    question: str
+    calls: tuple[tuple[dspy.Predict, dict[str, Any]], ...]
+    reply: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """Questions, numbered so that none is asked twice, and what is called and replied for each."""
+
+    prepared: Sequence[_Prepared]
+
+    @classmethod
+    def of(cls, questions: Sequence[str], index: Index) -> Load:
+        """Have the embedded LM answer the questions: two calls each, reading and answering."""
+        lm, prepared = ga_dspy.extractive_lm(), list[_Prepared]()
+        for question in questions:
+            with dspy.context(lm=lm, trace=[]):
+                GraphAnchor(index, max_steps=1, feedback_rounds=0)(question=question)
+                calls = tuple((call[0], dict(call[1])) for call in dspy.settings.trace)
+            said = "\n".join(entry["outputs"][0] for entry in lm.history[-len(calls) :])
+            said = re.sub(r"(## judgement ## \]\]\n).*", r"\1sufficient", said)
+            reply = said.replace("[[ ## completed ## ]]", "")
+            prepared.append(_Prepared(question, calls, reply))
+        return cls(prepared)
+
+    @property
+    def replies(self) -> dict[str, str]:
+        """The reply to each prompt that holds a question."""
+        return {one.question: one.reply for one in self.prepared}
+
+    def question(self, number: int) -> str:
+        """The question of that number."""
+        return f"{self.prepared[number % len(self.prepared)].question} ({number})"
+
+    def bare(self, number: int) -> None:
+        """The calls that the program makes for a question, and nothing else."""
+        new = {"question": self.question(number), "query": self.question(number)}
+        for predictor, inputs in self.prepared[number % len(self.prepared)].calls:
+            predictor(**{name: new.get(name, value) for name, value in inputs.items()})
+
+    def ways(
+        self, indexes: Sequence[Index], questions: int, at_once: int
+    ) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Each way of asking, with its name: bare first, an eval over the last index last."""
+        yield "bare", partial(self.in_threads, self.bare, range(questions), at_once)
+        for index in indexes:
+            program = GraphAnchor(index)
+            ask = partial(self.ask, program)
+            yield f"{index.kind} threads", partial(self.in_threads, ask, range(questions), at_once)
+            asked = partial(self.in_tasks, program, questions, at_once)
+            yield f"{index.kind} asyncio", partial(_run, asked)
+        yield f"{indexes[-1].kind} eval", partial(self.evaluate, program, questions, at_once)
+
+    def ask(self, program: GraphAnchor, number: int) -> None:
+        """Ask the program a question."""
+        program(question=self.question(number))
+
+    def in_threads(self, ask: Callable[[int], None], numbers: Sequence[int], at_once: int) -> None:
+        """Ask in threads."""
+        for _ in parallel(ask, numbers, at_once):
+            pass
+
+    async def in_tasks(self, program: GraphAnchor, questions: int, at_once: int) -> None:
+        """Ask in tasks."""
+        free = asyncio.Semaphore(at_once)
+
+        async def ask(number: int) -> None:
+            async with free:
+                await program.acall(question=self.question(number))
+
+        await asyncio.gather(*map(ask, range(questions)))
+
+    def evaluate(self, program: GraphAnchor, questions: int, threads: int) -> None:
+        """Ask the questions as an evaluation does, with its journal."""
+        examples = [
+            dspy.Example(id=str(n), question=self.question(n), answer="?").with_inputs("question")
+            for n in range(questions)
+        ]
+        protocol = Protocol.of(
+            examples, source="load", dataset="load", program="graph-anchor", lm="openai/local"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            run(program, examples, out=Path(folder), protocol=protocol, threads=threads)
+
+
+def _run(work: Callable[[], Any]) -> None:
+    asyncio.run(work())
+
+
+def measure(
+    load: Load,
+    indexes: Sequence[Index],
+    *,
+    in_flight: Sequence[int],
+    latencies: Sequence[float],
+    questions: int,
+) -> Iterator[Measured]:
+    """Ask the questions in every way.
+
+    Args:
+        load: The questions.
+        indexes: What the program searches.
+        in_flight: How many questions are asked at once.
+        latencies: How many seconds the endpoint takes.
+        questions: How many are asked.
+    """
+    for latency in latencies:
+        with endpoint_process(Behaviour(replies=load.replies, latency=latency)) as server:
+            for at_once in in_flight:
+                bare: tuple[float, float] | None = None
+                for way, ask in load.ways(indexes, questions, at_once):
+                    rate, cpu = _timed(ask, server, questions)
+                    bare = bare or (rate, cpu)
+                    peak = server.counts()["peak"]
+                    share, ratio = rate / bare[0], cpu / bare[1]
+                    yield Measured(way, at_once, latency, rate, share, cpu, ratio, peak)
+
+
+def _timed(
+    ask: Callable[[], object], server: EndpointProcess, questions: int
+) -> tuple[float, float]:
+    """Questions a second, and CPU milliseconds a question; each time over new connections."""
+    with dspy.context(lm=server.lm(timeout=600), adapter=PlainAdapter()):
+        server.counts()
+        begun, cpu = time.perf_counter(), time.process_time()
+        ask()
+        seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    return questions / seconds, 1000 * cpu / questions
+
+
+class Held(NamedTuple):
+    """The most memory that a process held until it had asked so many questions."""
+
+    questions: int
+    megabytes: float
+
+
+def held(load: Load, index: Index, questions: int, threads: int) -> Iterator[Held]:
+    """Ask questions in threads; the memory held after each tenth of them."""
+    import resource
+
+    ask, unit = partial(load.ask, GraphAnchor(index)), 2**20 if sys.platform == "darwin" else 2**10
+    with (
+        endpoint_process(Behaviour(replies=load.replies)) as server,
+        dspy.context(lm=server.lm(timeout=600)),
+    ):
+        for tenth in range(10):
+            numbers = range(tenth * questions // 10, (tenth + 1) * questions // 10)
+            load.in_threads(ask, numbers, threads)
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            yield Held(numbers.stop, most / unit)

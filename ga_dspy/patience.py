@@ -1,0 +1,623 @@
+"""Patience: what an LM call does when the endpoint fails: ask again, wait for it, or give up.
+
+A `PatientLM` stands before an LM. It asks again what may pass, with growing pauses. A breaker for
+each endpoint, shared by threads and tasks, holds all calls back while the endpoint is down, tries
+it now and then, and lets them go on when it answers. What will not pass ends the run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import re
+import threading
+import time
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import dspy
+from dspy.clients.call_result import CallResult
+from dspy.lm15 import Request, Response
+from dspy.utils import exceptions as lm_errors
+from dspy.utils.callback import with_callbacks
+
+from ga_dspy.connection import connect
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.storage import Journal
+
+_log = logging.getLogger("ga_dspy")
+
+# DSPy's adapters still send such messages; here they are only passed on. And a rollout id does
+# tell cached replies apart at temperature 0, whatever the warning says.
+warnings.filterwarnings("ignore", "Passing OpenAI-style message", DeprecationWarning, __name__)
+warnings.filterwarnings("ignore", "rollout_id has no effect", UserWarning, "dspy.clients")
+
+# --- How long to try
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long LM calls are tried, in seconds; what an endpoint is waited for comes on top.
+
+    Attributes:
+        retries: Attempts after the first, of one call; with 0 an error is raised as it comes, and
+            nothing is waited for.
+        call: No further attempt of a call is begun after so long.
+        question: After so long a program asks no more, and answers from what it has.
+        outage: How long an endpoint may be down before the run is given up.
+        retry_after: The longest pause that a server may ask for.
+    """
+
+    retries: int = 10
+    call: float = 900.0
+    question: float = 3600.0
+    outage: float = 30.0
+    retry_after: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            InputError: One of them is below 0, or no number.
+        """
+        for name, value in vars(self).items():
+            if not isinstance(value, int | float) or not value >= 0:
+                raise InputError(
+                    f"{name} is {value!r}", expected="a number from 0", remedy=f"pass {name}=10"
+                )
+
+    @classmethod
+    def current(cls) -> Patience:
+        """The one in force here."""
+        return dspy.settings.get(_PATIENCE) or cls()
+
+
+_PATIENCE, _METER = "ga_dspy_patience", "ga_dspy_meter"
+
+
+@contextmanager
+def patient(**changes: Any) -> Iterator[Patience]:
+    """Change the `Patience` inside a block, for the threads and tasks that are begun there too.
+
+    >>> with patient(outage=3600) as patience:
+    ...     patience.outage, patience.retries
+    (3600, 10)
+    """
+    patience = replace(Patience.current(), **changes)
+    with dspy.context(**{_PATIENCE: patience}):
+        yield patience
+
+
+def now() -> float:
+    """Seconds on the clock that patience goes by."""
+    return time.monotonic()
+
+
+def spell(seconds: float) -> str:
+    """A time in words.
+
+    >>> spell(45), spell(600), spell(5400)
+    ('45 s', '10 min', '1.5 h')
+    """
+    unit, size = next(((u, s) for u, s in (("h", 3600), ("min", 60)) if seconds >= s), ("s", 1))
+    return f"{seconds / size:.2g} {unit}"
+
+
+# --- Which errors pass
+
+
+class EndpointRefused(RunAborted):
+    """The endpoint refuses every call, for a cause that will not pass: mend it, start again."""
+
+
+class EndpointDown(RunAborted):
+    """The endpoint was down for longer than the patience: start again when it is up."""
+
+
+_PASSING = (
+    lm_errors.LMRateLimitError, lm_errors.LMTimeoutError, lm_errors.LMServerError,
+    lm_errors.LMTransportError, lm_errors.LMLockTimeoutError, lm_errors.LMStreamAssemblyError,
+    ConnectionError, TimeoutError, EndpointDown,
+)  # fmt: skip
+_REFUSALS = (
+    (lm_errors.LMBillingError, (402,), "see that the account has money and quota left"),
+    (lm_errors.LMAuthError, (401, 403), "see that the API key is set, valid and allowed the model"),
+    (lm_errors.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
+    (lm_errors.LMConfigurationError, (), "see that the LM's name and its settings are right"),
+)
+_NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
+_TOO_LONG = re.compile(
+    r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,20} too long"
+    r"|maximum.{0,20}tokens|too many (input )?tokens",
+    re.IGNORECASE,
+)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the one that it came from, and so on: DSPy wraps what is raised inside an LM."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether asking again later may help: the error, or one that it came from, is of that kind."""
+    return any(
+        isinstance(cause, _PASSING)
+        # Status 200 and a body that is none: a gateway's, not the model's.
+        or (
+            type(cause) is lm_errors.LMProviderError
+            and not 300 <= (getattr(cause, "status", 0) or 0) < 500
+        )
+        for cause in causes(error)
+        if not _refusal(cause)
+    )
+
+
+def too_long(error: BaseException | None) -> bool:
+    """Whether an error says that the prompt exceeds the LM's context window."""
+    return any(
+        isinstance(cause, lm_errors.ContextWindowExceededError)
+        or (isinstance(cause, lm_errors.LMInvalidRequestError) and _TOO_LONG.search(str(cause)))
+        for cause in causes(error)
+    )
+
+
+def room_left(error: BaseException) -> float:
+    """About which share of a prompt that was too long would fit, by what the error says of it."""
+    said = (n for cause in causes(error) for n in re.findall(r"\d[\d,]{2,8}", str(cause)))
+    tokens = [int(number.replace(",", "")) for number in said]
+    share = 0.85 * min(tokens) / max(tokens) if tokens else 0.0
+    return share if 0.1 < share < 0.85 else 0.5
+
+
+def _refusal(error: BaseException) -> str:
+    """What to do about an error that every call will meet; empty for another one."""
+    if not isinstance(error, lm_errors.LMError) or too_long(error):
+        return ""
+    if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
+        return _REFUSALS[0][2]
+    found = (what for kind, _, what in _REFUSALS if isinstance(error, kind))
+    by_status = (what for _, codes, what in _REFUSALS if error.status in codes)
+    return next(found, "") or next(by_status, "")
+
+
+# --- Endpoints, and whether they are up
+
+
+def endpoint_digest(lm: Any) -> str | None:
+    """Twelve hex digits that tell servers apart; None for a provider's own address, or no server.
+
+    Made of scheme, host, port and path; credentials in the address do not count.
+    """
+    if not isinstance(getattr(lm, "engine", None), str):
+        return None
+    names, prefix = ("api_base", "base_url"), lm.model.partition("/")[0]
+    found = [*map(lm.kwargs.get, names), *(os.getenv(f"{prefix}_{n}".upper()) for n in names)]
+    if not (address := next(filter(None, found), "")):
+        return None
+    url = urlsplit(address if "//" in address else f"//{address}")
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    text = f"{url.scheme}://{url.hostname}:{port}{url.path.rstrip('/')}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_OPENS_AT, _POLL, _LONGEST_PAUSE = 6, 0.5, 30.0
+
+
+class Breaker:
+    """Whether an endpoint is up, as all calls to it see; may be shared by threads and tasks.
+
+    It opens when calls fail in a row, and closes when one is answered.
+
+    Args:
+        name: The endpoint's, in messages.
+        probes: Whether it is tried with a request of no consequence, for it may be one of ours that
+            a server chokes on. Else a call that waits is the trial, and one call that fails is none
+            to open for.
+    """
+
+    def __init__(self, name: str, probes: bool) -> None:
+        self.name, self.probes = name, probes
+        self._lock = threading.Lock()
+        self.has_asked_too_much = False
+        self._since, self._said = 0.0, False
+        self.answered()
+
+    def answered(self) -> None:
+        """Note an answer: the endpoint is up."""
+        with self._lock:
+            if self._said:
+                down = spell(time.monotonic() - self._since)
+                _log.warning("%s answers again after %s: going on", self.name, down)
+            self._failures, self._callers = 0, set[int]()
+            self._since = self._next = 0.0
+            self._pause = _POLL
+            self._open = self._said = False
+            self._prober: int | None = None
+
+    def failed(self, caller: int, error: BaseException, patience: Patience, hint: float) -> bool:
+        """Note a failure that may pass; whether the endpoint is taken to be down."""
+        with self._lock:
+            now = time.monotonic()
+            self._since = self._since or now
+            self._error, self._failures = error, self._failures + 1
+            self._callers.add(caller)
+            if not self._open:
+                several = self.probes or len(self._callers) > 1
+                self._open = several and self._failures >= _OPENS_AT
+                self._next = now + max(_POLL, hint)
+            elif self._prober == caller:
+                self._prober, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
+                self._next = now + max(_jittered(self._pause), hint)
+                if not self._said and now - self._since < patience.outage:
+                    self._said = True
+                    down, most = spell(now - self._since), spell(patience.outage)
+                    text = "%s has been down for %s: all calls wait for it, %s at most (%s)"
+                    _log.warning(text, self.name, down, most, _told(error))
+            return self._open
+
+    def leave(self, caller: int) -> None:
+        """Let another call try the endpoint, where this one was about to."""
+        with self._lock:
+            self._prober = None if self._prober == caller else self._prober
+
+    def pause(self, caller: int, patience: Patience) -> float:
+        """Seconds until the next look; 0 for an endpoint that is up, or that this call is to try.
+
+        Raises:
+            EndpointDown: It was down for too long.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if not self._open:
+                return 0.0
+            if self._prober is None and now >= self._next:
+                self._prober = caller
+                return 0.0
+            if now - self._since < patience.outage:
+                return _jittered(_POLL)
+            self._next = min(self._next, now)  # whoever asks next may try at once
+            raise EndpointDown(
+                f"{self.name} has been down for {spell(now - self._since)} ({_told(self._error)})",
+                expected=f"an answer within {spell(patience.outage)}",
+                remedy="see that it is up, then start the same again: what was finished is kept "
+                "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",
+            ) from self._error
+
+    def probed_by(self, caller: int) -> bool:
+        """Whether this call is to send a probe first."""
+        return self.probes and self._prober == caller
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * random.uniform(0.5, 1.0)
+
+
+def _told(error: BaseException) -> str:
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first}"[:200]
+
+
+_BREAKERS: dict[tuple[str, str | None], Breaker] = {}
+_OWN_BREAKERS: WeakKeyDictionary[Any, Breaker] = WeakKeyDictionary()
+
+
+def _breaker(lm: dspy.BaseLM) -> Breaker:
+    """The breaker of an LM's endpoint; an LM in this process has its own."""
+    digest, name = endpoint_digest(lm), f"the endpoint of {lm.model}"
+    engine = getattr(lm, "engine", None)
+    if digest or isinstance(engine, str):
+        return _BREAKERS.setdefault((lm.model, digest), Breaker(name, probes=True))
+    is_key = isinstance(engine, Hashable) and hasattr(engine, "__weakref__")
+    return _OWN_BREAKERS.setdefault(engine if is_key else lm, Breaker(name, probes=False))
+
+
+# --- LMs before an LM
+
+
+def _of_the_lm(name: str) -> Any:
+    return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
+
+
+class FrontLM(dspy.BaseLM):
+    """An LM before an LM: whatever is no call is asked of the one behind it, and so are copies."""
+
+    supports_function_calling = _of_the_lm("supports_function_calling")
+    supports_reasoning = _of_the_lm("supports_reasoning")
+    supports_response_schema = _of_the_lm("supports_response_schema")
+    supported_params = _of_the_lm("supported_params")
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        self.lm = lm
+        super().__init__(lm.model, lm.model_type, cache=lm.cache, callbacks=lm.callbacks)
+        self.kwargs = lm.kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "lm":
+            raise AttributeError(name)
+        return getattr(self.lm, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def before(self, lm: dspy.BaseLM) -> Self:
+        """The same before another LM."""
+        return type(self)(lm)
+
+    def copy(self, **kwargs: Any) -> Self:
+        """The same before a copy with other settings."""
+        return self.before(self.lm.copy(**kwargs))
+
+    def replay(self, kept: dict[str, Any], prompt: Any, messages: Any, kwargs: Any) -> Any:
+        """Answer from a record of `result_of`; trackers and history hear of it as of a call."""
+        result, usage = CallResult.load(kept), kept["usage"]
+        if usage and dspy.settings.usage_tracker:
+            dspy.settings.usage_tracker.add_usage(self.model, usage)
+        self.update_history(
+            {
+                "prompt": prompt,
+                "messages": messages,
+                "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("api_")},
+                "response": result.responses if result.raw is None else result.raw,
+                "outputs": result.outputs,
+                "usage": usage,
+                "cost": result.cost,
+                "timestamp": datetime.datetime.now().isoformat(),
+                "uuid": str(uuid.uuid4()),
+                "model": self.model,
+                "response_model": result.response_model,
+                "model_type": self.model_type,
+            }
+        )
+        typed = isinstance(kwargs.get("request", prompt), Request)
+        return result.responses[0] if typed else result.outputs
+
+
+def result_of(answer: Any, entries: Sequence[dict[str, Any]]) -> CallResult:
+    """What a call brought and cost: its answer, with the last entry that it made in a history."""
+    entry = entries[-1] if entries else {"outputs": answer}
+    raw = answer if isinstance(answer, Response) else entry.get("response")
+    responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
+    return CallResult(
+        responses,
+        entry["outputs"],
+        entry.get("usage", {}),
+        entry.get("cost"),
+        raw=None if responses else raw,
+        response_model=entry.get("response_model"),
+        cost_details=entry.get("cost_details", {}),
+    )
+
+
+_PROBE: dict[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
+
+
+class PatientLM(FrontLM):
+    """Asks the LM behind it for as long as the `Patience` in force allows.
+
+    Its callbacks, trackers and history hear of each attempt, as the LM's own. Replies of another
+    server are not taken from DSPy's cache. While a reply is streamed DSPy's own retries count.
+
+    Raises:
+        EndpointRefused: No call will be answered.
+        EndpointDown: The endpoint was down for too long.
+    """
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Answer as the LM itself would."""
+        lm, settings = self._prepared(kwargs)
+        request, answer = {"prompt": prompt, "messages": messages, **settings}, None
+        with suppress(StopIteration), closing(self._attempts(request)) as attempts:
+            wanted = next(attempts)
+            while True:
+                try:
+                    if isinstance(wanted, float):
+                        time.sleep(wanted)
+                    else:
+                        with _heard(wanted):
+                            answer = lm(**wanted)
+                except Exception as error:  # noqa: BLE001 - raised again where it is no outage
+                    wanted = attempts.throw(error)
+                else:
+                    wanted = next(attempts)
+        return answer
+
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """The same from a coroutine."""
+        lm, settings = self._prepared(kwargs)
+        request, answer = {"prompt": prompt, "messages": messages, **settings}, None
+        with suppress(StopIteration), closing(self._attempts(request)) as attempts:
+            wanted = next(attempts)
+            while True:
+                try:
+                    if isinstance(wanted, float):
+                        await asyncio.sleep(wanted)
+                    else:
+                        with _heard(wanted):
+                            answer = await lm.acall(**wanted)
+                except Exception as error:  # noqa: BLE001 - raised again where it is no outage
+                    wanted = attempts.throw(error)
+                else:
+                    wanted = next(attempts)
+        return answer
+
+    def _prepared(self, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The LM without retries of its own, and a call's settings with the server's name in them.
+
+        DSPy's cache knows a reply by its rollout id, too, and not by the server.
+        """
+        lm: Any = self.lm
+        if isinstance(lm, dspy.LM) and (digest := endpoint_digest(lm)):
+            rollout = kwargs.get("rollout_id", lm.kwargs.get("rollout_id"))
+            kwargs = {**kwargs, "rollout_id": digest if rollout is None else f"{digest}-{rollout}"}
+        if type(lm) is dspy.LM and dspy.settings.send_stream is None:
+            lm = connect(lm, kwargs)
+        return lm, kwargs
+
+    def _attempts(self, request: dict[str, Any]) -> Generator[float | dict[str, Any], None, None]:
+        """What a call does: pause for so many seconds, or send a probe or the request.
+
+        It is thrown the error that comes of it, and ends with the answer.
+        """
+        patience, breaker, caller = Patience.current(), _breaker(self.lm), random.getrandbits(64)
+        retries = patience.retries if dspy.settings.send_stream is None else 0
+        meter, begun, waited, tries = dspy.settings.get(_METER), time.monotonic(), 0.0, 0
+        try:
+            while True:
+                while retries and (pause := breaker.pause(caller, patience)):
+                    yield pause
+                    waited += pause
+                    if meter is not None:
+                        meter.waited += pause
+                is_probe = breaker.probed_by(caller)
+                try:
+                    yield _PROBE if is_probe else request
+                except Exception as error:
+                    if remedy := next(filter(None, map(_refusal, causes(error))), ""):
+                        raise EndpointRefused(
+                            f"{breaker.name} refuses: {_told(error)}",
+                            expected="answers",
+                            remedy=f"{remedy}; then start the same again: what was done is kept",
+                        ) from error
+                    if may_pass(error):
+                        hint = self._hint(error, patience, breaker)
+                        if retries and breaker.failed(caller, error, patience, hint):
+                            continue
+                        pause = max(_jittered(min(2.0**tries / 2, _LONGEST_PAUSE)), hint)
+                        tries, spent = tries + 1, time.monotonic() - begun - waited
+                        if tries > retries or spent + pause > patience.call:
+                            raise
+                        yield pause
+                        continue
+                    breaker.answered()
+                    if not is_probe:
+                        raise
+                breaker.answered()
+                if not is_probe:
+                    return
+        finally:
+            breaker.leave(caller)
+
+    def _hint(self, error: BaseException, patience: Patience, breaker: Breaker) -> float:
+        """The pause that a server asks for, up to the longest that is granted."""
+        asked = (getattr(cause, "retry_after", None) for cause in causes(error))
+        hint = next((n for n in asked if isinstance(n, int | float) and n > 0), 0.0)
+        if hint > patience.retry_after and not breaker.has_asked_too_much:
+            breaker.has_asked_too_much = True
+            limit = spell(patience.retry_after)
+            _log.warning("the server of %s asks for a pause of %s; it gets %s", self.model,
+                         spell(hint) if math.isfinite(hint) else "no end", limit)  # fmt: skip
+        return min(float(hint), patience.retry_after)
+
+
+def _heard(request: dict[str, Any]) -> Any:
+    """The context of an attempt; no callback, tracker or history hears of a probe."""
+    quiet: Any = {
+        "callbacks": [],
+        "caller_modules": [],
+        "usage_tracker": None,
+        "disable_history": True,
+    }
+    return dspy.context(**quiet) if request is _PROBE else nullcontext()
+
+
+# --- Calls of work that is not done yet, so that a kill does not have them paid again
+
+
+class KeptCalls(Journal):
+    """The finished LM calls of pieces of work that are under way, until each is done.
+
+    A piece that a kill interrupted is begun again, and is answered as before as far as it got.
+    """
+
+    def __init__(self, path: Path) -> None:
+        create = "CREATE TABLE call (work TEXT, key TEXT, json TEXT, PRIMARY KEY (work, key))"
+        super().__init__(path, "run", {"call": create})
+
+    def front(self, lm: Any, work: object) -> Any:
+        """An LM for a piece of work that begins now; as it is where it keeps its calls itself."""
+        foreign = isinstance(lm, FrontLM) and type(lm) is not PatientLM
+        return KeptLM(lm, self, str(work)) if isinstance(lm, dspy.BaseLM) and not foreign else lm
+
+    def forget(self, work: object) -> None:
+        """Note that a piece of work is done, and recorded elsewhere."""
+        self.write("DELETE FROM call WHERE work = ?", str(work))
+
+    def close(self) -> None:
+        """Give the file back; one without calls is removed."""
+        empty = not self.rows("SELECT 1 FROM call LIMIT 1")
+        super().close()
+        if empty:
+            self.path.unlink()
+
+
+class KeptLM(PatientLM):
+    """Answers from the calls of its piece of work; asks what is not there, and keeps it."""
+
+    def __init__(self, lm: Any, calls: KeptCalls, work: str) -> None:
+        super().__init__(lm.lm if isinstance(lm, PatientLM) else lm)
+        self.calls, self.work, self.counts = calls, work, Counter[str]()
+
+    def before(self, lm: dspy.BaseLM) -> Self:
+        """The same piece of work, before another LM."""
+        other = type(self)(lm, self.calls, self.work)
+        other.counts = self.counts
+        return other
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Answer as the LM itself would, or did."""
+        text = json.dumps([prompt, messages, kwargs], sort_keys=True, default=repr)
+        self.counts[text] += 1
+        # The same request a second time is for another reply.
+        key = hashlib.sha256(f"{text} {self.counts[text]}".encode()).hexdigest()
+        sql = "SELECT key, json FROM call WHERE work = ? AND key = ?"
+        found = dict(self.calls.readable(self.calls.rows(sql, [self.work, key]), json.loads))
+        if key in found:
+            return _Replayed(self.lm, found[key])(prompt, messages=messages, **kwargs)
+        entries = _Entries()
+        with dspy.context(caller_modules=[entries, *(dspy.settings.caller_modules or [])]):
+            answer = super().__call__(prompt, messages=messages, **kwargs)
+        record = json.dumps(result_of(answer, entries.history).dump(), default=vars)
+        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, record)
+        return answer
+
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """The same from a coroutine, in a worker thread."""
+        return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
+
+
+class _Entries:
+    """What DSPy takes for a module that calls: it leaves its record of each call here."""
+
+    def __init__(self) -> None:
+        self.history: list[dict[str, Any]] = []
+
+
+class _Replayed(FrontLM):
+    def __init__(self, lm: dspy.BaseLM, kept: dict[str, Any]) -> None:
+        super().__init__(lm)
+        self.kept = kept
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        return self.replay(self.kept, prompt, messages, kwargs)
+
+
+def front(lm: Any) -> Any:
+    """The patient front of an LM; itself where it has one, or is no LM."""
+    return PatientLM(lm) if isinstance(lm, dspy.BaseLM) and not isinstance(lm, FrontLM) else lm

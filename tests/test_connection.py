@@ -1,0 +1,77 @@
+"""Connections: as many calls in flight as are made, at the price that DSPy knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.connection import connect
+from ga_dspy.eval.endpoint import Behaviour, Endpoint
+from ga_dspy.storage import parallel
+
+
+@pytest.fixture
+def slow() -> Iterator[Endpoint]:
+    with Endpoint(Behaviour(reply="Montana", latency=1.5)) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def quick() -> Iterator[Endpoint]:
+    with Endpoint(Behaviour(reply="Montana")) as endpoint:
+        yield endpoint
+
+
+def test_more_threads_than_dspy_has_connections_are_all_in_flight(slow: Endpoint) -> None:
+    lm = connect(slow.lm(), {})
+    said = list(parallel(lambda n: lm(f"Where is county {n}?"), range(130), 130))
+    assert said == 130 * [["Montana"]]
+    assert slow.counts()["peak"] > 110, slow.counts()
+
+
+def test_more_tasks_than_dspy_has_connections_are_all_in_flight(slow: Endpoint) -> None:
+    async def ask_all() -> Any:
+        lm = connect(slow.lm(), {})
+        return await asyncio.gather(*(lm.acall(f"Where is county {n}?") for n in range(130)))
+
+    assert asyncio.run(ask_all()) == 130 * [["Montana"]]
+    assert slow.counts()["peak"] > 110, slow.counts()
+
+
+def test_one_lm_serves_one_event_loop_after_another(quick: Endpoint) -> None:
+    lm = connect(quick.lm(), {})
+    for n in range(3):
+        assert asyncio.run(lm.acall(f"Where is county {n}?")) == ["Montana"]
+
+
+def test_a_call_costs_what_dspy_says_and_is_in_the_history_of_its_lm(quick: Endpoint) -> None:
+    settings = {"api_base": quick.url, "api_key": "none", "cache": False}
+    plain = dspy.LM("openai/gpt-4o-mini", **settings)
+    known = dspy.LM("openai/gpt-4o-mini", **settings)
+    plain("Where?")
+    connect(known, {})("Where?")
+    assert plain.history[0]["cost"] > 0
+    assert known.history[0]["cost"] == plain.history[0]["cost"]
+    assert known.history[0]["usage"] == plain.history[0]["usage"]
+    unknown = quick.lm()
+    connect(unknown, {})("Where?")
+    assert unknown.history[0]["cost"] is None
+
+
+def test_a_setting_for_which_dspy_needs_another_client_keeps_its_way(quick: Endpoint) -> None:
+    lm = dspy.LM("openai/m", api_base=quick.url, api_key="none", extra_headers={"X-Team": "a"})
+    assert connect(lm, {}).engine == "auto"
+    assert connect(quick.lm(), {"logit_bias": {"1": 2}}).engine == "auto"
+    assert connect(quick.lm(), {"temperature": 0.5}).engine != "auto"
+
+
+def test_another_timeout_finds_the_replies_in_the_cache(quick: Endpoint, tmp_path: Path) -> None:
+    dspy.configure_cache(disk_cache_dir=str(tmp_path))
+    connect(quick.lm(cache=True, timeout=60), {})("Where is it?")
+    connect(quick.lm(cache=True, timeout=120), {})("Where is it?")
+    assert quick.counts()["ok"] == 1

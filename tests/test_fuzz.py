@@ -1,0 +1,116 @@
+"""Fuzzing: no reader lets anything but a named error out, whatever it is given."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy.demo import corpus
+from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.eval.datasets import read
+from ga_dspy.eval.fuzz import Target, fuzz
+from ga_dspy.graph import from_json
+from ga_dspy.replies import read_reply
+from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.signatures import AnswerQuestion, GraphProposal
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+def test_every_target_reads_or_refuses_what_was_tampered_with(command: Run, tmp_path: Path) -> None:
+    ended = command("bench", "fuzz", "--inputs", 40, "--json", cwd=tmp_path)
+    found = json.loads(ended.stdout)
+    assert [fault for one in found for fault in one["faults"]] == []
+    assert ended.returncode == 0
+    assert all(one["read"] + one["refused"] == one["inputs"] == 40 for one in found)
+    assert len(found) == 13
+
+
+def test_an_error_of_no_name_has_escaped_and_names_the_input_that_brought_it() -> None:
+    def read_badly(at: Path, name: str) -> None:
+        json.loads((at / name).read_bytes())
+
+    found = fuzz(Target("bad", {"a.json": b'{"a": 1}'}, read_badly), 50)
+    assert not found.holds
+    assert found.escaped + found.read == 50
+    assert found.faults[0].startswith("bad: ")
+    assert "(a.json)" in found.faults[0]
+
+
+def test_the_inputs_of_a_seed_are_the_same_and_those_of_another_are_not() -> None:
+    def inputs(seed: int) -> list[bytes]:
+        seen: list[bytes] = []
+        target = Target("t", {"a": b"some text"}, lambda at, n: seen.append((at / n).read_bytes()))
+        fuzz(target, 20, seed)
+        return seen
+
+    assert inputs(1) == inputs(1)
+    assert inputs(1) != inputs(2)
+
+
+def test_a_target_that_is_none_is_refused(command: Run, tmp_path: Path) -> None:
+    ended = command("bench", "fuzz", "graphs", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "no target 'graphs'" in ended.stderr
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANYTHING)
+def test_any_json_row_is_a_passage_or_refused(value: object) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "row.jsonl"
+        path.write_text(json.dumps(value))
+        with suppress(InputError):
+            assert read_passages(path)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_proposal_and_a_reply_or_none(text: str) -> None:
+    assert isinstance(GraphProposal.model_validate(text).format(), str)
+    values = read_reply(AnswerQuestion, text, ())
+    assert values is not None
+    assert values.keys() == AnswerQuestion.output_fields.keys()
+
+
+@given(st.text(max_size=200) | ANYTHING.map(json.dumps))
+def test_any_text_is_a_graph_or_a_damaged_file(text: str) -> None:
+    with suppress(DamagedFile):
+        assert isinstance(from_json(text).entities, tuple)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '[{"a":' * 10_000])
+def test_what_json_cannot_read_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    for name in ("a.json", "a.jsonl"):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError):
+            read_passages(tmp_path / name)
+        with pytest.raises(InputError):
+            read("hotpotqa", tmp_path / name)
+
+
+def test_an_index_whose_forged_manifest_fits_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    Index.build(corpus()[:3], tmp_path / "index", kind="sparse")
+    (table,) = tmp_path.rglob("passages.arrow")
+    manifest = tmp_path / "index" / "manifest.json"
+    about = json.loads(manifest.read_text())
+    data = b"x" * table.stat().st_size
+    table.write_bytes(data)
+    name = table.relative_to(tmp_path / "index").as_posix()
+    about["files"][name]["sha256"] = hashlib.sha256(data).hexdigest()
+    manifest.write_text(json.dumps(about))
+    with pytest.raises(DamagedFile, match="cannot be read"):
+        Index.open(tmp_path / "index")

@@ -1,0 +1,107 @@
+"""Long commands killed with kill -9 and started again: the short form of `ga-dspy bench kills`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy.demo import corpus, questions
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Protocol, run
+from ga_dspy.eval.endpoint import Endpoint
+from ga_dspy.eval.kills import Endurance, contents, endure
+from ga_dspy.retrieval import Index
+from ga_dspy.testing import scripted_lm
+
+
+@pytest.mark.parametrize("name", ["eval", "arena", "graph build", "compile bootstrap-rs"])
+def test_a_command_that_is_killed_ends_as_if_it_had_not_been_and_pays_for_no_call_twice(
+    name: str, tmp_path: Path
+) -> None:
+    (found,) = endure([name], tmp_path, kills=1, seed=3)
+    assert found.calls > 20
+    assert (found.identical, found.differences) == (1, ())
+    assert found.held, found
+
+
+def test_what_differs_after_a_kill_is_named_and_what_varies_is_not(tmp_path: Path) -> None:
+    for folder, f1, seconds in (("a", 50.0, 3), ("b", 50.0, 4), ("c", 60.0, 3)):
+        (tmp_path / folder).mkdir()
+        summary = {"f1": f1, "usage": {"seconds": seconds}}
+        (tmp_path / folder / "summary.json").write_text(json.dumps(summary))
+    a, b, c = (contents(tmp_path / folder) for folder in "abc")
+    assert a == b != c
+
+
+def test_a_command_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no command 'ask' to kill"):
+        next(endure(["ask"], tmp_path))
+
+
+@pytest.mark.parametrize(("paid", "code"), [(0, 0), (1, 1)])
+def test_the_bench_prints_json_and_its_exit_code_says_whether_all_held(
+    paid: int, code: int, command: Callable[..., Any], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    one = Endurance("eval", 1, 1, 29, 30, 1, paid, 3.0, ())
+    monkeypatch.setattr("ga_dspy.cli.bench.endure", lambda *_, **settings: iter([one]))
+    done = command("bench", "kills", "eval", "--json", cwd=tmp_path)
+    assert done.returncode == code
+    assert json.loads(done.stdout)[0]["paid_twice"] == paid
+    done = command("bench", "kills", "eval", cwd=tmp_path)
+    assert "twice" in done.stdout and done.returncode == code
+
+
+def two_calls(*, stop: bool = False) -> Callable[..., dspy.Prediction]:
+    """A program that asks the same twice, then something else; or stops before that."""
+
+    def program(question: str) -> dspy.Prediction:
+        said = [dspy.settings.lm(f"{question} first"), dspy.settings.lm(f"{question} first")]
+        if stop:
+            raise KeyboardInterrupt
+        said.append(dspy.settings.lm(f"{question} then"))
+        return dspy.Prediction(answer=" ".join(text for (text,) in said))
+
+    return program
+
+
+def test_a_question_that_is_interrupted_is_answered_as_before_as_far_as_it_got(
+    tmp_path: Path,
+) -> None:
+    prompts: list[str] = []
+
+    def reply(prompt: str) -> str:
+        prompts.append(prompt)
+        return f"reply {len(prompts)}"
+
+    lm, example = scripted_lm(reply), dspy.Example(id="q", question="Where?", answer="there")
+    protocol = Protocol.of([example], dataset="d", source="s", program="p", lm="lm")
+    with dspy.context(lm=lm):
+        with pytest.raises(KeyboardInterrupt):
+            run(two_calls(stop=True), [example], out=tmp_path, protocol=protocol)
+        assert (tmp_path / "calls.sqlite").exists() and len(prompts) == 2
+        report = run(two_calls(), [example], out=tmp_path, protocol=protocol)
+    assert report.results[0].answer == "reply 1 reply 2 reply 3"
+    assert [prompt.split()[-1] for prompt in prompts] == ["first", "first", "then"]
+    assert not (tmp_path / "calls.sqlite").exists()
+
+
+def test_another_timeout_and_other_threads_pay_for_no_question_again(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    Index.build(corpus(), tmp_path / "index", kind="sparse")
+    with Endpoint() as endpoint:
+        asking = (
+            "eval", "--dataset", "hotpotqa", "--data", questions("dev"), "--index", "index",
+            "--out", "run", "--limit", "3", "--lm", "openai/local", "--api-base", endpoint.url,
+        )  # fmt: skip
+        command(*asking, cwd=tmp_path)
+        before = len(endpoint.requests)
+        assert before >= 6
+        done = command(*asking, "--timeout", "60", "--threads", "2", cwd=tmp_path)
+    assert (done.returncode, len(endpoint.requests)) == (0, before), done.stderr

@@ -1,0 +1,242 @@
+"""A key in every place that may hold one: what is written, tracked or printed has none of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Passage, VanillaRAG
+from ga_dspy.artifact import SecretFound, save
+from ga_dspy.cli import main
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Result, protocol_of, run
+from ga_dspy.optimize import compile, recipe
+from ga_dspy.secrets import secrets_of, withheld
+from ga_dspy.testing import scripted_lm
+
+OF_THE_LM = "lmkey-7f3q9zPLANTED"
+IN_A_HEADER = "header-55xPLANTED"
+IN_THE_ENVIRONMENT = "envkey-81ymPLANTED"
+OF_AZURE = "azure-19qvPLANTED"
+IN_A_PROXY = "proxy-46pwPLANTED"
+OF_THE_TRACKER = "tracker-20jkPLANTED"
+PLANTED = (
+    OF_THE_LM, IN_A_HEADER, IN_THE_ENVIRONMENT, OF_AZURE, IN_A_PROXY, OF_THE_TRACKER,
+)  # fmt: skip
+
+ODD = 'quote"back\\slash-é'
+PASSAGE = Passage(id="1", title="Carbon County", text="Carbon County lies in Montana.")
+QUESTIONS = [
+    {"id": str(n), "question": f"Where does county {n} lie?", "answer": "Montana"}
+    for n in range(20)
+]
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Repeats all that it was sent, in every answer, and in an error to some questions."""
+
+    asked = failed = 0
+
+    def do_POST(self) -> None:
+        prompt = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        failing = "county 3 " in prompt or "county 13 " in prompt
+        Echo.asked, Echo.failed = Echo.asked + 1, Echo.failed + failing
+        said = f"You sent {dict(self.headers.items())}, I know {' '.join(PLANTED[2:5])}"
+        fields = {
+            "additions": "none", "reasoning": said, "judgement": "sufficient",
+            "candidate": "Montana", "next_query": "", "links": said, "verdict": "answered",
+            "cited": "1", "answer": "Montana", "guess": "Montana",
+        }  # fmt: skip
+        text = "".join(f"[[ ## {name} ## ]]\n{value}\n" for name, value in fields.items())
+        choice = {"index": 0, "finish_reason": "stop"}
+        body: dict[str, Any] = {
+            "id": "x", "object": "chat.completion", "created": 0, "model": "m",
+            "choices": [{**choice, "message": {"role": "assistant", "content": text}}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18},
+        }  # fmt: skip
+        if failing:
+            body = {"error": {"message": said, "type": "invalid_request_error"}}
+        sent = json.dumps(body).encode()
+        self.send_response(400 if failing else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that echoes; the environment is full of keys."""
+    monkeypatch.setattr(Echo, "asked", 0)
+    monkeypatch.setattr(Echo, "failed", 0)
+    monkeypatch.setenv("OPENAI_API_KEY", IN_THE_ENVIRONMENT)
+    monkeypatch.setenv("AZURE_OPENAI_KEY", OF_AZURE)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    monkeypatch.setenv("STORE", f"postgresql://ann:{IN_A_PROXY}@10.0.0.1/x")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """Run the command line as a shell would; errors that it knows end it, and are printed."""
+    monkeypatch.setattr(sys, "argv", ["ga-dspy", *arguments])
+    with pytest.raises(SystemExit):
+        main()
+
+
+def held(folder: Path, printed: str) -> set[tuple[str, str]]:
+    """Which planted keys stand where: in files, in cells of databases, in what was printed."""
+    texts = {"the terminal": printed.encode()}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            texts[str(path.relative_to(folder))] = path.read_bytes()
+        if path.suffix in (".sqlite", ".db"):
+            with sqlite3.connect(path) as database:
+                texts[f"{path.name}, dumped"] = "\n".join(database.iterdump()).encode()
+            database.close()
+    return {(key, name) for key in PLANTED for name, text in texts.items() if key.encode() in text}
+
+
+def test_no_planted_key_is_written_tracked_or_printed(
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.jsonl").write_text(PASSAGE.model_dump_json())
+    for name, rows in (("train", QUESTIONS[:8]), ("test", QUESTIONS[8:])):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{**row, "_id": row["id"], "context": [],
+            "supporting_facts": [], "type": "x", "level": "easy"} for row in rows]))  # fmt: skip
+    command(monkeypatch, "index", "build", "corpus.jsonl", "--out", "index", "--kind", "sparse")
+    lm = ("--index", "index", "--lm", "openai/m", "--api-base", address)
+    for question in ("Where does Carbon County lie?", "Where does county 3 lie?"):
+        for form in ((), ("--json",)):
+            command(monkeypatch, "ask", question, *lm, *form)
+    store = f"http://ann:{OF_THE_TRACKER}@127.0.0.1:9"
+    command(monkeypatch, "eval", "--dataset", "hotpotqa", "--data", "test.json", *lm,
+            "--out", "run", "--track", store)  # fmt: skip
+    command(monkeypatch, "compile", "--dataset", "hotpotqa", "--train", "train.json",
+            "--validation", "4", "--test", "test.json", *lm, "--out", "artifact",
+            "--recipe", "bootstrap-rs", "--set", "candidates=2", "--yes")  # fmt: skip
+
+    examples = [dspy.Example(**row).with_inputs("question") for row in QUESTIONS]
+    model = dspy.LM(
+        "openai/m", api_base=address, api_key=OF_THE_LM, cache=False, num_retries=0, timeout=10,
+        extra_headers={"X-Api-Key": IN_A_HEADER},
+    )  # fmt: skip
+    program = VanillaRAG(lambda query, k: [PASSAGE])
+    with dspy.context(lm=model):
+        protocol = protocol_of(
+            program, examples, name="x", dataset="x", source="x", lm=model,
+        )  # fmt: skip
+        report = run(program, examples, out=tmp_path / "library", protocol=protocol)
+    sys.stdout.write(str(report.failed))
+    printed = "".join(capfd.readouterr())
+    assert Echo.asked > 60
+    assert Echo.failed > 6
+    assert len(report.failed) == 2
+    assert "You sent" in printed
+    assert (tmp_path / "artifact" / "program.json").is_file()
+    assert (tmp_path / "artifact" / "run" / "ledger.sqlite").is_file()
+    assert (tmp_path / "mlflow.db").is_file()
+    assert held(tmp_path, printed) == set()
+
+
+def test_the_keys_of_the_environment_and_of_the_jobs_lms_are_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOGETHER_API_KEY", IN_THE_ENVIRONMENT)
+    reflection = dspy.LM("openai/m", api_key=OF_THE_LM)
+    for secret in (IN_THE_ENVIRONMENT, OF_THE_LM):
+        program = VanillaRAG(lambda query, k: [])
+        program.answer.demos = [dspy.Example(question=f"Is it {secret}?", answer="yes")]
+        with pytest.raises(SecretFound) as caught:
+            save(program, tmp_path / "artifact", lms={"reflection": reflection})
+        assert secret not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://ann:hunter2xyz@127.0.0.1:9/v1", "http://hunter2xyz@127.0.0.1:9", "http://x/v1?k=hunter2xyz"],
+    ids=["user and password", "a token as user", "a query"],
+)  # fmt: skip
+def test_an_address_with_a_password_is_refused_before_anything_is_written(
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lm = dspy.LM("openai/m", api_base=address, api_key="none")
+    program = VanillaRAG(lambda query, k: [PASSAGE])
+    examples = [dspy.Example(**row).with_inputs("question") for row in QUESTIONS]
+    with pytest.raises(InputError, match="has a user, a password or a query") as caught:
+        protocol_of(program, examples, name="x", dataset="x", source="x", lm=lm)
+    with pytest.raises(InputError, match="has a user, a password or a query"):
+        compile(program, recipe("labeled"), examples[:5], examples[5:], out="a", lm=lm)
+    command(monkeypatch, "ask", "Who?", "--index", "i", "--lm", "openai/m", "--api-base", address)
+    command(monkeypatch, "ask", "Who?", "--index", "i", "--api-base", address)
+    assert "hunter2xyz" not in str(caught.value) + "".join(capsys.readouterr())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "DB_PASSWORD": "password",
+        "MY_TOKEN": "none",
+        "X_KEY": "Placeholder",
+    }.items():
+        monkeypatch.setenv(name, value)  # fmt: skip
+    lm = dspy.LM("openai/m", api_key="none", extra_headers={"X-Title": "Wikipedia, 2025"})
+    assert not secrets_of([lm]) & {"password", "none", "Placeholder", "Wikipedia, 2025"}
+    text = "Set OPENAI_API_KEY=… or pass api_base=…: the password was none (mailto:ann@x.org)."
+    assert withheld(text, [lm]) == text
+
+
+def test_a_key_is_taken_out_of_json_and_leaves_it_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_API_KEY", ODD)
+    text = json.dumps({"error": f"it was {ODD}!"})
+    assert json.loads(withheld(text, shapes=False)) == {"error": "it was (withheld)!"}
+
+
+def test_a_failure_of_a_question_names_no_key_though_nobody_knows_it() -> None:
+    refused = dspy.LMError(f"{'x' * 470} key sk-abcdefghijklmnopqrst was refused")
+    failed = Result.from_failure(dspy.Example(id="1", question="Who?", answer="Ann"), refused)
+    assert failed.error is not None
+    assert "sk-" not in failed.error
+
+
+def test_a_step_that_failed_names_no_key_to_the_app() -> None:
+    def search(query: str, k: int) -> list[Passage]:
+        if query != QUESTIONS[0]["question"]:
+            raise ConnectionError("401 for key sk-abcdefghijklmnopqrst")
+        return [PASSAGE]
+
+    replies = [
+        {"additions": "none", "reasoning": "r", "judgement": "insufficient", "candidate": "",
+         "next_query": "Carbon County"},
+        {"verdict": "answered", "cited": "1", "answer": "Montana", "guess": "", "links": ""},
+    ]  # fmt: skip
+    with dspy.context(lm=scripted_lm(replies)):
+        prediction = GraphAnchor(search)(question=QUESTIONS[0]["question"])
+    assert prediction.answer == "Montana"
+    assert "401 for key (withheld)" in prediction.failures[0]
