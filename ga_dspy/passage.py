@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from collections.abc import Iterable, Mapping
+from datetime import date, time
+from math import isfinite
+from typing import Any, NoReturn, Self, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
+from pydantic_core import core_schema
+
+Scalar: TypeAlias = str | int | float | bool | None
+Value: TypeAlias = Scalar | tuple[Scalar, ...]
+
+_LONGEST, _MOST_KEYS, _MOST_ITEMS, _DEEPEST = 1000, 64, 64, 3
 
 
 def sound(text: str) -> str:
@@ -15,7 +32,101 @@ def sound(text: str) -> str:
     return text if whole == text else whole
 
 
-class Passage(BaseModel):
+class Metadata(dict[str, Value]):
+    """What is known of a passage beside its text, by name; it cannot be changed, and is hashable.
+
+    Values are JSON scalars and flat lists of them. Of anything else that a source brings, a date
+    is kept as ISO text, a mapping inside as names with dots, a NaN or an empty value not at all;
+    texts are cut at 1,000 characters.
+
+    >>> Metadata({"page": 3, "loc": {"line": 7}, "tags": ["a", "b"], "note": None})
+    {'page': 3, 'loc.line': 7, 'tags': ('a', 'b')}
+    """
+
+    def __init__(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()) -> None:
+        super().__init__(list(_flat(dict(items)))[:_MOST_KEYS])
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("metadata cannot be changed: make another passage with model_copy")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Value]]]:
+        return type(self), (dict(self),)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda found: found if isinstance(found, cls) else cls(found), core_schema.dict_schema()
+        )
+
+
+def _flat(items: Mapping[Any, Any], above: str = "", depth: int = 1) -> Iterable[tuple[str, Value]]:
+    for name, value in items.items():
+        name = sound(f"{above}{name}")
+        if isinstance(value, Mapping):
+            if depth < _DEEPEST:
+                yield from _flat(value, f"{name}.", depth + 1)
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            parts = [_scalar(v) for v in value if not isinstance(v, (list, tuple, set, Mapping))]
+            if kept := tuple(part for part in parts if part not in ("", None))[:_MOST_ITEMS]:
+                yield name, kept
+        elif (kept_one := _scalar(value)) not in ("", None):
+            yield name, kept_one
+
+
+def _scalar(value: Any) -> Scalar:
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if callable(item := getattr(value, "item", None)):  # NumPy's scalars
+        value = item()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return sound(str(value)).strip()[:_LONGEST]
+
+
+_SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")
+_PLACES = ((("page_label", "page"), "p. "), (("slide",), "slide "), (("sheet",), "sheet "))
+
+
+class Sourced(BaseModel):
+    """What has metadata; a value without any is written as before there was metadata."""
+
+    model_config = ConfigDict(frozen=True)
+
+    metadata: Metadata = Metadata()
+
+    @property
+    def source(self) -> str:
+        """Where it stands, for a person: file or address and page; empty where that is unknown.
+
+        >>> Sourced(metadata={"source": "company/bridge.pdf", "page": 3}).source
+        'company/bridge.pdf, p. 3'
+        """
+        parts = []
+        for keys, word in ((_SOURCES, ""), *_PLACES):
+            known = (self.metadata[key] for key in keys if key in self.metadata)
+            parts += [f"{word}{value}" for value in list(known)[:1]]
+        return ", ".join(parts)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        shown = list(super().__repr_args__())
+        return shown[1:] + [(name, value) for name, value in shown[:1] if value]
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        metadata = written.pop("metadata", None)
+        return {**written, "metadata": metadata} if metadata else written
+
+
+class Passage(Sourced):
     r"""A titled piece of text with an id that is unique in its corpus.
 
     Character spans anywhere in this library count in `content`, never in `text` alone. Lone
@@ -23,11 +134,12 @@ class Passage(BaseModel):
     could pass for a part of the prompt is broken where prompts are written
     (`ga_dspy.signatures.prompt.safe`), so that quotes come from this text.
 
+    `metadata` says where the text is from and what else is known of it: file, page, author, date.
+    It stands in evidence and citations and in a stored index; an LM never sees it.
+
     >>> Passage(id="7", title="Red Lodge", text="Red Lodge is a city in Montana.").content
     'Red Lodge\nRed Lodge is a city in Montana.'
     """
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     text: str

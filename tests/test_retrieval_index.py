@@ -444,3 +444,67 @@ class Counting:
 
     def encode_query(self, text: str) -> Any:
         return self._hash.encode_query(text)
+
+
+# --- Sync
+
+NAMES = ("Nile", "Aswan", "Rhine", "Basel", "Oslo", "Skien")
+versions = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), min_size=1)
+
+
+def written(state: dict[str, int]) -> list[Passage]:
+    texts = ("{0} lies near Basel and has a granite quarry.", "{0} is a city by the Rhine, {0}.",
+             "An opera house stands in {0}, which the Nile flows past.")  # fmt: skip
+    return [Passage(id=n.lower(), title=n, text=texts[v].format(n)) for n, v in state.items()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(versions, versions)
+def test_a_synced_index_finds_what_one_built_from_scratch_finds(
+    before: dict[str, int], after: dict[str, int]
+) -> None:
+    index, scratch = make(written(before)), make(written(after))
+    changes = index.sync(written(after))
+    assert {p.id: p for p in index} == {p.id: p for p in scratch}
+    assert set(changes.added) == {n.lower() for n in after.keys() - before.keys()}
+    assert set(changes.removed) == {n.lower() for n in before.keys() - after.keys()}
+    both = {n: before[n] == after[n] for n in before.keys() & after.keys()}
+    assert set(changes.changed) == {n.lower() for n, same in both.items() if not same}
+    assert set(changes.unchanged) == {n.lower() for n, same in both.items() if same}
+    for query in ("granite quarry near Basel", "Which city has an opera house on the Nile?"):
+        found, expected = ({h.passage.id: h.score for h in i.search(query, 9)}
+                           for i in (index, scratch))  # fmt: skip
+        assert found == pytest.approx(expected)
+
+
+def test_a_text_that_moved_to_another_id_is_not_encoded_again() -> None:
+    encoded: list[str] = []
+
+    def encode(texts: list[str]) -> list[list[float]]:
+        encoded.extend(texts)
+        return [[len(text), 1.0] for text in texts]
+
+    index = Index.from_passages(RIVERS, kind="dense", encoder=encode)
+    encoded.clear()
+    renamed = [p.model_copy(update={"id": f"new/{p.id}"}) for p in RIVERS]
+    changes = index.sync([*renamed, Passage(id="lund", text="Lund is new.")])
+    assert encoded == ["Lund is new."]
+    assert (len(changes.added), len(changes.removed)) == (6, 5)
+
+
+def test_upsert_puts_a_passage_in_place_of_the_one_with_its_id(tmp_path: Path) -> None:
+    index = Index.build(RIVERS, tmp_path / "i", encoder="hash-64")
+    new = [Passage(id="oslo", title="Oslo", text="Oslo has a ski jump."), RIVERS[0]]
+    changes = index.upsert([*new, Passage(id="lund", text="Lund has a cathedral.")])
+    assert changes == (("lund",), ("oslo",), (), ("nile",))
+    assert index.manifest.generation == 1
+    assert ids(Index.open(tmp_path / "i"), "ski jump", 1) == ["oslo"]
+    assert index.upsert(new).unchanged == ("oslo", "nile")
+    assert index.manifest.generation == 1
+
+
+def test_a_sync_to_nothing_is_an_error_and_changes_nothing() -> None:
+    index = make()
+    with pytest.raises(InputError, match="the corpus holds no passages"):
+        index.sync([])
+    assert len(index) == 5

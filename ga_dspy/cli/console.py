@@ -123,7 +123,8 @@ def _answer(prediction: dspy.Prediction) -> RenderableType:
 
 def _link(number: int, link: EvidenceLink) -> RenderableType:
     triple = f"{link.head} → {link.relation} → {link.tail}" if link.head else link.title
-    quote = Text.assemble(f"“{link.quote}”", ("  " + link.title, "dim"))
+    place = "; ".join(dict.fromkeys(filter(None, (link.title, link.source))))
+    quote = Text.assemble(f"“{link.quote}”", ("  " + place, "dim"))
     return Group(Text(f"{number}. {triple}"), Padding(quote, (0, 0, 0, 3)))
 
 

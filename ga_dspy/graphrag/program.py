@@ -364,10 +364,7 @@ class GraphRAG(MultiHopProgram):
         passages = passages_behind(answer, inquiry.topics, index, access, self.k)
         inquiry.reading.add(inquiry.question, passages)
         inquiry.graph = stated_in(passages, inquiry.topics, index, access)
-        inquiry.links = tuple(
-            EvidenceLink(passage_id=p.id, title=p.title, quote=nearest_sentence(answer, p))
-            for p in passages
-        )
+        inquiry.links = tuple(EvidenceLink.to(p, nearest_sentence(answer, p)) for p in passages)
         cited = inquiry.reading.tried[-1].labels
         quoted = bool(answer and cited) and not is_judgement(answer)
         verdict = str(reply.get("verdict") or "")

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import dspy
-from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.graph import Relation
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Passage, Sourced
 from ga_dspy.programs.reading import Labelled
 from ga_dspy.signatures import Style, Verdict
 from ga_dspy.signatures.prompt import cited_labels, free_text
@@ -24,13 +23,12 @@ question.
 """
 
 
-class EvidenceLink(BaseModel):
+class EvidenceLink(Sourced):
     """One link of the evidence chain: a triple with the passage and the words that state it.
 
     The triple is empty where a program without a graph quotes the passage that holds the answer.
+    `metadata` is the passage's, `source` its file or address and page.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     head: str = ""
     relation: str = ""
@@ -42,7 +40,14 @@ class EvidenceLink(BaseModel):
     def __str__(self) -> str:
         """The link on one line."""
         triple = f"{self.head} -> {self.relation} -> {self.tail}: " if self.head else ""
-        return f'{triple}"{self.quote}" ({self.title or self.passage_id})'
+        where = "; ".join(filter(None, (self.title or self.passage_id, self.source)))
+        return f'{triple}"{self.quote}" ({where})'
+
+    @classmethod
+    def to(cls, passage: Passage, quote: str, **triple: str) -> Self:
+        """The link to a passage."""
+        about = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
+        return cls.model_validate({**triple, **about, "quote": quote})
 
 
 def chain_links(
@@ -61,9 +66,7 @@ def chain_links(
             first = spans[0][0]
             quote = _quote(first, [span for passage, span in spans if passage.id == first.id])
             triple = {name: getattr(relation, name) for name in ("head", "relation", "tail")}
-            links.append(
-                EvidenceLink(**triple, passage_id=first.id, title=first.title, quote=quote)
-            )
+            links.append(EvidenceLink.to(first, quote, **triple))
     return tuple(links)
 
 
@@ -77,7 +80,7 @@ def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[E
         spans = [] if is_judgement(answer) else _mentions(answer, passage)[:1]
         nearest = nearest_sentence(f"{question} {answer}", passage)
         quote = _quote(passage, spans) if spans else nearest
-        links.append(EvidenceLink(passage_id=passage.id, title=passage.title, quote=quote))
+        links.append(EvidenceLink.to(passage, quote))
     return tuple(links)
 
 
@@ -110,8 +113,8 @@ _JUDGEMENT = re.compile(
 _CITATION = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 
 
-class Citation(BaseModel):
-    """One statement of a written answer and a passage it cites.
+class Citation(Sourced):
+    """One statement of a written answer and a passage it cites, with that passage's metadata.
 
     Attributes:
         claim: The sentence, without its numbers.
@@ -120,8 +123,6 @@ class Citation(BaseModel):
         holds: Whether the passage carries the sentence: its names, its numbers, most of its words.
         quote: The passage's sentence that is nearest to it.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     claim: str
     passage_id: str = ""
@@ -198,7 +199,8 @@ class Conclusion(NamedTuple):
         """The sentences of the cited passages that hold the answer, or its statements."""
         stated = (c for c in self.citations if c.holds)
         links = (
-            EvidenceLink(passage_id=c.passage_id, title=c.title, quote=c.quote) for c in stated
+            EvidenceLink(**c.model_dump(include={"passage_id", "title", "quote", "metadata"}))
+            for c in stated
         )
         return tuple(dict.fromkeys(links)) or quotes(self.answer, cited, question)
 
@@ -242,6 +244,7 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
                 claim=claim,
                 passage_id=passage.id,
                 title=passage.title,
+                metadata=passage.metadata,
                 holds=supports_phrase(claim, passage.content),
                 quote=nearest_sentence(claim, passage),
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ga_dspy.retrieval.encoders import Encoder as Encoder
     from ga_dspy.retrieval.encoders import load_encoder as load_encoder
+    from ga_dspy.retrieval.index import Changes as Changes
     from ga_dspy.retrieval.index import Hit as Hit
     from ga_dspy.retrieval.index import Index as Index
     from ga_dspy.retrieval.protocol import Retriever as Retriever
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval.read import read_passages as read_passages
 
 _HOME = {
+    "Changes": "ga_dspy.retrieval.index",
     "Encoder": "ga_dspy.retrieval.encoders",
     "Hit": "ga_dspy.retrieval.index",
     "Index": "ga_dspy.retrieval.index",

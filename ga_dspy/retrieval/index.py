@@ -189,6 +189,15 @@ class Hit(NamedTuple):
     score: float
 
 
+class Changes(NamedTuple):
+    """What a change did to an index, by the ids of passages."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
 class _State(NamedTuple):
     """What a search reads, swapped as a whole by a change."""
 
@@ -355,20 +364,12 @@ class Index(PassageRetriever):
         """Add passages; return how many were new (identical ones already here are not).
 
         Raises:
-            InputError: An id is already here with another text; delete it first.
+            InputError: An id is already here with another text; delete it first, or `upsert`.
             IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            contents = self._state.contents
-            old = list(contents.passages)
-            new = distinct(as_passages(passages), known=old)
-            if new:
-                vectors = None
-                if contents.dense and self.encoder:
-                    texts = [dense_text(passage) for passage in new]
-                    more = encode_texts(texts, self.encoder, progress=progress)
-                    vectors = np.concatenate([contents.dense.vectors, more])
-                self._change(old + new, vectors, progress)
+            new = distinct(as_passages(passages), known=self)
+            self._replace(frozenset(), new, progress)
         return len(new)
 
     def delete(self, ids: Iterable[str], *, progress: Progress | None = None) -> int:
@@ -380,16 +381,37 @@ class Index(PassageRetriever):
             IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            contents = self._state.contents
-            gone = {self._row(id) for id in ids}
-            kept = [row for row in range(len(contents.passages)) if row not in gone]
-            if not kept:
-                raise _empty_corpus()
-            if gone:
-                vectors = contents.dense.vectors[kept] if contents.dense else None
-                left = [contents.passages[row] for row in kept]
-                self._change(left, vectors, progress)
+            gone = frozenset(ids)
+            for id in gone:
+                self._row(id)
+            self._replace(gone, [], progress)
         return len(gone)
+
+    def upsert(self, passages: Iterable[Any], *, progress: Progress | None = None) -> Changes:
+        """Add passages, in place of those that have their ids; all in one change.
+
+        Raises:
+            InputError: An id stands for two texts among them.
+            IndexChanged, InUse: Another writer was or is at work on the folder.
+        """
+        with self._changing, self._only_writer():
+            return self._put(distinct(as_passages(passages)), frozenset(), progress)
+
+    def sync(self, passages: Iterable[Any], *, progress: Progress | None = None) -> Changes:
+        """Make the index hold these passages and no other; all in one change.
+
+        What is here already is not encoded again, under another id neither. A search then finds
+        what it would in an index built from scratch.
+
+        Raises:
+            InputError: There are no passages, or an id stands for two texts.
+            IndexChanged, InUse: Another writer was or is at work on the folder.
+        """
+        with self._changing, self._only_writer():
+            wanted = distinct(as_passages(passages))
+            kept = {passage.id for passage in wanted}
+            rows = self._state.contents.passages.rows
+            return self._put(wanted, frozenset(id for id in rows if id not in kept), progress)
 
     def verify(self) -> None:
         """Read the whole stored index and compare it with the hashes in its manifest.
@@ -481,6 +503,43 @@ class Index(PassageRetriever):
                 remedy="look up ids with search",
             )
         return row
+
+    def _put(
+        self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress | None
+    ) -> Changes:
+        """Put these passages in place of those of their ids, and remove others."""
+        state = {p.id: None if p.id not in self else self.get(p.id) == p for p in passages}
+        added, changed, unchanged = (
+            tuple(id for id, same in state.items() if same is wanted)
+            for wanted in (None, False, True)
+        )
+        new = [passage for passage in passages if not state[passage.id]]
+        self._replace(removed.union(changed), new, progress)
+        return Changes(added, changed, tuple(sorted(removed)), unchanged)
+
+    def _replace(
+        self, gone: frozenset[str], new: Sequence[Passage], progress: Progress | None
+    ) -> None:
+        """Delete and add in one change; a text that was here already is not encoded again."""
+        if not gone and not new:
+            return
+        contents = self._state.contents
+        old = list(contents.passages)
+        kept = [row for row, passage in enumerate(old) if passage.id not in gone]
+        if not kept and not new:
+            raise _empty_corpus()
+        vectors = None
+        if contents.dense and self.encoder:
+            known = {dense_text(old[row]): row for row in range(len(old)) if old[row].id in gone}
+            texts = [dense_text(passage) for passage in new]
+            fresh = [text for text in dict.fromkeys(texts) if text not in known]
+            vectors = contents.dense.vectors
+            if fresh:
+                more = encode_texts(fresh, self.encoder, progress=progress)
+                known |= {text: len(old) + i for i, text in enumerate(fresh)}
+                vectors = np.concatenate([vectors, more])
+            vectors = vectors[[*kept, *(known[text] for text in texts)]]
+        self._change([*(old[row] for row in kept), *new], vectors, progress)
 
     def _change(
         self,

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from inspect import Parameter
 from numbers import Real
 from os import getpid
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from ga_dspy.errors import InputError
-from ga_dspy.passage import Passage, sound
+from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.storage import in_thread
 
 # --- Passages, whatever they come as
 
-_TEXT_KEYS = ("text", "long_text", "page_content", "content", "contents", "passage")
+_TEXT_KEYS = (
+    "text", "long_text", "page_content", "content", "contents", "passage", "paragraph_text",
+)  # fmt: skip
 _ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
+_OF_A_SEARCH = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")
+_KNOWN = frozenset((*_TEXT_KEYS, *_ID_KEYS, *_OF_A_SEARCH, "title", "metadata"))
 _LONGEST_TITLE = 150
 
 
@@ -115,20 +119,46 @@ def _attributes(item: Any) -> dict[str, Any] | None:
     return found
 
 
-def _from_fields(fields: Mapping[str, Any]) -> Passage | None:
+class Fields(NamedTuple):
+    """What a mapping says of a passage; empty where it says nothing."""
+
+    title: str
+    text: str
+    id: str
+    metadata: Metadata
+
+
+def fields_of(fields: Mapping[Any, Any]) -> Fields:
+    """The title, text and id of a mapping, under whichever key, and all else as metadata.
+
+    >>> fields_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})
+    Fields(title='Red Lodge', text='A city.', id='7', metadata={'url': 'red.example'})
+    """
     texts = (fields.get(key) for key in _TEXT_KEYS)
-    text = next((text for text in texts if isinstance(text, str) and text.strip()), None)
-    if text is None:
-        return None
+    text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
     metadata = fields.get("metadata")
     more = metadata if isinstance(metadata, Mapping) else {}
     title = fields.get("title") or more.get("title") or ""
-    if not title:
-        title, text = _split_title(text)
-    title, text = sound(str(title)).strip(), sound(text).strip()
     ids = (source.get(key) for source in (fields, more) for key in _ID_KEYS)
-    id = next((sound(str(v)) for v in ids if v is not None and str(v) != ""), "")
-    return Passage(id=id or content_hash(title, text), title=title, text=text)
+    id = next((str(v) for v in ids if v is not None and str(v) != ""), "")
+    rest = {key: value for key, value in fields.items() if key not in _KNOWN}
+    kept = {
+        key: value
+        for key, value in {**rest, **more}.items()
+        if key and not str(key).startswith("_") and (key, value) != ("title", title)
+    }
+    title, text, id = (sound(str(part)).strip() for part in (title, text, id))
+    return Fields(title, text, id, Metadata(kept))
+
+
+def _from_fields(given: Mapping[str, Any]) -> Passage | None:
+    title, text, id, metadata = fields_of(given)
+    if not text:
+        return None
+    if not title:
+        title, text = (part.strip() for part in _split_title(text))
+    id = id or content_hash(title, text)
+    return Passage(id=id, title=title, text=text, metadata=metadata)
 
 
 def _split_title(text: str) -> tuple[str, str]:
@@ -178,9 +208,10 @@ def as_retriever(obj: Any) -> PassageRetriever:
 
     Results may be strings (`"Title | text"` is split), mappings (`title` with `text`, `long_text`,
     `page_content`, `content` or `passage`), documents, nodes, `Passage`s, (document, score)
-    pairs, or a prediction with `.passages`. A passage without an id gets a hash of its content,
-    and so does the second of two texts under one id; the same passage returned twice counts once;
-    more than `k` are cut, fewer are kept.
+    pairs, or a prediction with `.passages`. Their metadata is kept, and so are a mapping's other
+    keys, scores and vectors apart. A passage without an id gets a hash of its content, and so
+    does the second of two texts under one id; the same passage returned twice counts once; more
+    than `k` are cut, fewer are kept.
 
     A retriever may be asynchronous. A program that is called with `acall` awaits it; any other
     call runs it to its end.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +106,7 @@ def read_manifest(folder: Path) -> Manifest:
 # --- Passages
 
 _BATCH = 8192
-_COLUMNS = ("id", "title", "text")
+_COLUMNS = ("id", "title", "text", "metadata")
 
 
 class PassageTable:
@@ -113,13 +114,17 @@ class PassageTable:
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._columns = [table.column(name) for name in _COLUMNS]
+        # A table of a time without metadata has no column for it.
+        self._columns = {
+            name: table.column(name) for name in _COLUMNS if name in table.column_names
+        }
 
     @classmethod
     def of(cls, passages: Sequence[Passage]) -> PassageTable:
         """Put passages into a table, in their order."""
         pyarrow = require("pyarrow", "retrieval")
-        texts = {name: [getattr(passage, name) for passage in passages] for name in _COLUMNS}
+        texts = {name: [getattr(passage, name) for passage in passages] for name in _COLUMNS[:3]}
+        texts["metadata"] = [metadata_json(passage) for passage in passages]
         schema = pyarrow.schema([(name, pyarrow.large_string()) for name in _COLUMNS])
         return cls(pyarrow.table(texts, schema))
 
@@ -142,18 +147,27 @@ class PassageTable:
         return int(self._table.num_rows)
 
     def __getitem__(self, row: int) -> Passage:
-        id, title, text = (column[row].as_py() for column in self._columns)
-        return Passage(id=id, title=title, text=text)
+        return _passage({name: column[row].as_py() for name, column in self._columns.items()})
 
     def __iter__(self) -> Iterator[Passage]:
         for batch in self._table.to_batches(max_chunksize=_BATCH):
             for row in batch.to_pylist():
-                yield Passage(**row)
+                yield _passage(row)
 
     @cached_property
     def rows(self) -> dict[str, int]:
         """The row of each id."""
-        return {id: row for row, id in enumerate(self._columns[0].to_pylist())}
+        return {id: row for row, id in enumerate(self._columns["id"].to_pylist())}
+
+
+def metadata_json(passage: Passage) -> str:
+    """The metadata as JSON with sorted keys; empty for none."""
+    metadata = passage.metadata
+    return json.dumps(metadata, ensure_ascii=False, sort_keys=True) if metadata else ""
+
+
+def _passage(row: Mapping[str, str]) -> Passage:
+    return Passage.model_validate({**row, "metadata": json.loads(row.get("metadata") or "{}")})
 
 
 def distinct(passages: Iterable[Passage], known: Iterable[Passage] = ()) -> list[Passage]:
@@ -415,10 +429,11 @@ def check_unchanged(folder: Path, opened: Manifest) -> None:
 
 
 def source_hash(passages: Iterable[Passage]) -> str:
-    """SHA-256 over ids, titles and texts, in order."""
+    """SHA-256 over ids, titles, texts and what metadata there is, in order."""
     digest = hashlib.sha256()
     for passage in passages:
-        for field in (passage.id, passage.title, passage.text):
+        metadata = [metadata_json(passage)] if passage.metadata else []
+        for field in (passage.id, passage.title, passage.text, *metadata):
             data = field.encode()
             digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()
