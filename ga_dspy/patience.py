@@ -21,9 +21,10 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -83,10 +84,11 @@ class Patience:
     @classmethod
     def current(cls) -> Patience:
         """The one in force here."""
-        return dspy.settings.get(_PATIENCE) or cls()
+        return dspy.settings.get(PATIENCE) or cls()
 
 
-_PATIENCE, _METER = "ga_dspy_patience", "ga_dspy_meter"
+PATIENCE, METER = "ga_dspy_patience", "ga_dspy_meter"
+"""Where `dspy.settings` holds the `Patience` in force, and what counts a program's calls."""
 
 
 @contextmanager
@@ -98,7 +100,7 @@ def patient(**changes: Any) -> Iterator[Patience]:
     (3600, 10)
     """
     patience = replace(Patience.current(), **changes)
-    with dspy.context(**{_PATIENCE: patience}):
+    with dspy.context(**{PATIENCE: patience}):
         yield patience
 
 
@@ -476,7 +478,7 @@ class PatientLM(FrontLM):
         """
         patience, breaker, caller = Patience.current(), _breaker(self.lm), random.getrandbits(64)
         retries = patience.retries if dspy.settings.send_stream is None else 0
-        meter, begun, waited, tries = dspy.settings.get(_METER), time.monotonic(), 0.0, 0
+        meter, begun, waited, tries = dspy.settings.get(METER), time.monotonic(), 0.0, 0
         try:
             while True:
                 while retries and (pause := breaker.pause(caller, patience)):
@@ -588,17 +590,25 @@ class KeptLM(PatientLM):
         sql = "SELECT key, json FROM call WHERE work = ? AND key = ?"
         found = dict(self.calls.readable(self.calls.rows(sql, [self.work, key]), json.loads))
         if key in found:
-            return _Replayed(self.lm, found[key])(prompt, messages=messages, **kwargs)
-        entries = _Entries()
-        with dspy.context(caller_modules=[entries, *(dspy.settings.caller_modules or [])]):
-            answer = super().__call__(prompt, messages=messages, **kwargs)
-        record = json.dumps(result_of(answer, entries.history).dump(), default=vars)
-        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, record)
+            return Replayed(self.lm, found[key])(prompt, messages=messages, **kwargs)
+        ask = partial(super().__call__, prompt, messages=messages, **kwargs)
+        answer, record = record_of(ask)
+        values = self.work, key, json.dumps(record)
+        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", *values)
         return answer
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """The same from a coroutine, in a worker thread."""
         return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
+
+
+def record_of(call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+    """Make an LM call: its answer, and the record, fit for JSON, from which it can be replayed."""
+    entries = _Entries()
+    with dspy.context(caller_modules=[entries, *(dspy.settings.caller_modules or [])]):
+        answer = call()
+    record = json.dumps(result_of(answer, entries.history).dump(), default=vars)
+    return answer, json.loads(record)
 
 
 class _Entries:
@@ -608,13 +618,16 @@ class _Entries:
         self.history: list[dict[str, Any]] = []
 
 
-class _Replayed(FrontLM):
+class Replayed(FrontLM):
+    """Answers a call from its record."""
+
     def __init__(self, lm: dspy.BaseLM, kept: dict[str, Any]) -> None:
         super().__init__(lm)
         self.kept = kept
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Answer as was answered."""
         return self.replay(self.kept, prompt, messages, kwargs)
 
 

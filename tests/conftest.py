@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,12 +60,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def _own_address() -> str:
+    """This machine's address; to connect a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("8.8.8.8", 53))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+LOCAL = {"127.0.0.1", "::1", "localhost", _own_address()}
+
+
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = socket.socket.connect
 
     def local_only(self: socket.socket, address: Any) -> None:
-        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        if self.family != socket.AF_UNIX and address[0] not in LOCAL:
             raise AssertionError(f"a test tried to reach {address}")
         connect(self, address)
 

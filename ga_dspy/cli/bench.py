@@ -248,13 +248,18 @@ def faults(
     own = read_passages(data) if data else corpus()
     searched = Index.open(index) if index else Index.from_passages(own, kind="sparse")
     chosen = choose_program(program, None, searched)
-    names = [name.replace("_", " ") for name in Night._fields]
-    table, nights = columns("endpoint", *names[1:], right=names[1:]), []
+    shown = ("failed", "degraded", "asked_twice", "f1", "same", "calls", "failures", "seconds")
+    short = {"asked_twice": "again", "f1": "F1", "failures": "faults", "seconds": "s"}
+    headings = [short.get(name, name) for name in shown]
+    table, nights = columns("endpoint", *headings, right=headings), list[Night]()
+    table.columns[0].no_wrap = True
+    table.title = f"{len(examples):,} questions"
     with TemporaryDirectory() as out, Console(stderr=True).status("asking"):
         for night in bad_nights(chosen, examples, Path(out), rate=rate, outage=outage,
                                 threads=threads, timeout=timeout, seed=seed):  # fmt: skip
             nights.append(night)
-            cells = (f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in night[1:])
+            values = (getattr(night, name) for name in shown)
+            cells = (f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values)
             table.add_row(night.name, *cells)
     if json_output:
         print(json.dumps([night._asdict() for night in nights], indent=2))  # noqa: T201

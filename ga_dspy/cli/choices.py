@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer
 import ga_dspy
 from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.artifact import load
+from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
 from ga_dspy.eval.protocol import EMBEDDED
@@ -68,21 +70,27 @@ MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
 
 
-def with_patience(command: Callable[..., None], outage: str = "1h") -> Callable[..., None]:
+def with_patience(
+    command: Callable[..., None], outage: str = "1h", *, spreads: bool = True
+) -> Callable[..., None]:
     """A command with the options of how LM calls are made; what they wait for goes to stderr.
 
     Args:
         command: The command.
         outage: How long it waits for an endpoint that is down if nothing else is asked.
+        spreads: Whether its work can be spread over a cluster.
     """
 
-    def run(patience: str, retries: int, no_cache: bool, **arguments: Any) -> None:
+    def run(
+        patience: str, retries: int, no_cache: bool, ray: str | None = None, **arguments: Any
+    ) -> None:
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
         try:
-            with ga_dspy.patient(outage=_seconds(patience), retries=retries):
+            spread = on_ray(ray) if ray else nullcontext()
+            with ga_dspy.patient(outage=_seconds(patience), retries=retries), spread:
                 command(**arguments)
         finally:
             log.removeHandler(handler)
@@ -90,7 +98,8 @@ def with_patience(command: Callable[..., None], outage: str = "1h") -> Callable[
     given = signature(command, eval_str=True)
     options = (
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for (name, kind), default in zip(_CALLS.items(), (outage, 10, False), strict=True)
+        for (name, kind), default in zip(_CALLS.items(), (outage, 10, False, None), strict=True)
+        if spreads or name != "ray"
     )
     vars(update_wrapper(run, command))["__signature__"] = given.replace(
         parameters=[*given.parameters.values(), *options]
@@ -106,6 +115,10 @@ _CALLS: dict[str, Any] = {
         int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
     ],
     "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
+    "ray": Annotated[
+        str | None,
+        typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
+    ],
 }
 
 

@@ -361,7 +361,7 @@ app = typer.Typer(
     **_TYPER,
 )
 app.command()(demo)
-app.command()(with_patience(ask, "30s"))
+app.command()(with_patience(ask, "30s", spreads=False))
 app.command("eval")(with_patience(runs.evaluate))
 app.command()(with_patience(runs.arena))
 app.command()(runs.report)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
 
+from ga_dspy.cluster import spread
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
 from ga_dspy.eval.renaming import provenance
@@ -20,7 +22,6 @@ from ga_dspy.patience import KeptCalls, causes, endpoint_digest
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
 from ga_dspy.secrets import check_addresses
-from ga_dspy.storage import parallel
 
 # --- The protocol of a program's run, read off the program, its retriever and its LM.
 
@@ -154,25 +155,12 @@ def run(
             than the protocol's, or fewer than one thread.
     """
     _check(examples, protocol, threads)
-    total = len(examples)
-
-    def ask(position: int) -> tuple[int, Result, float]:
-        begun = time.perf_counter()
-        example = examples[position]
-        try:
-            # A trace of its own: threads would mix theirs, and a long run would pile it up.
-            lm = calls.front(dspy.settings.lm, position)
-            with dspy.context(lm=lm, trace=None if dspy.settings.trace is None else []):
-                result = Result.from_prediction(example, program(question=example.question))
-        except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
-            for cause in causes(error):
-                if isinstance(cause, RunAborted):
-                    raise cause from cause.__cause__
-            result = Result.from_failure(example, error)
-        return position, result, time.perf_counter() - begun
-
+    total, ask = len(examples), partial(_ask, program)
     with RunJournal(out / JOURNAL, protocol) as journal, KeptCalls(out / CALLS) as calls:
         done = {position: entry.result for position, entry in journal.entries().items()}
+
+        def lm_for(asked: tuple[int, dspy.Example]) -> Any:
+            return calls.front(dspy.settings.lm, asked[0])
 
         def report_progress(last: Result | None) -> None:
             if progress:
@@ -180,9 +168,11 @@ def run(
                 progress(RunProgress(len(done), total, failures, last))
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
-            failed = 0
+            failed, asked = 0, [(position, examples[position]) for position in positions]
             # Closed at once when anything below raises, so that the threads ask no more.
-            with closing(parallel(ask, positions, threads, "ga-dspy-eval")) as answers:
+            with closing(
+                spread(ask, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
+            ) as answers:
                 for position, result, seconds in answers:
                     # A second try that fails takes no answer away.
                     if not result.error or position not in done or done[position].error:
@@ -206,6 +196,21 @@ def run(
         report = Report.from_entries(protocol, journal.entries().values())
     report.write(out)
     return report
+
+
+def _ask(
+    program: Callable[..., object], asked: tuple[int, dspy.Example]
+) -> tuple[int, Result, float]:
+    """A question's position, its result, and the seconds that it took."""
+    begun, (position, example) = time.perf_counter(), asked
+    try:
+        result = Result.from_prediction(example, program(question=example.question))
+    except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
+        for cause in causes(error):
+            if isinstance(cause, RunAborted):
+                raise cause from cause.__cause__
+        result = Result.from_failure(example, error)
+    return position, result, time.perf_counter() - begun
 
 
 def _check(examples: Sequence[dspy.Example], protocol: Protocol, threads: int) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import dspy
 
+from ga_dspy.cluster import spread
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graphrag.communities import Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
@@ -46,7 +48,7 @@ from ga_dspy.programs.program import check_whole
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.store import not_empty, writing
 from ga_dspy.signatures.prompt import render_passage
-from ga_dspy.storage import MANIFEST, parallel
+from ga_dspy.storage import MANIFEST
 from ga_dspy.text import estimate_tokens
 
 Progress = Callable[[str, int, int], None]
@@ -215,12 +217,10 @@ def _read(
 ) -> tuple[dict[str, Extraction], list[FailedPassage]]:
     """What every passage states, read now or before, and the passages that cannot be read."""
 
-    def read(passage: Passage) -> tuple[Passage, Extraction | str]:
-        # A trace of its own: threads would mix theirs, and a long build would pile it up.
-        lm = calls.front(dspy.settings.lm, keys[passage.id])
-        with dspy.context(lm=lm, trace=None if dspy.settings.trace is None else []):
-            return passage, outcome_of(lambda: extractor(passage=passage).extraction)
+    def lm_for(passage: Passage) -> Any:
+        return calls.front(dspy.settings.lm, keys[passage.id])
 
+    read = partial(_outcome, extractor)
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
     with FinishedSteps(folder / JOURNAL) as journal, KeptCalls(folder / CALLS) as calls:
@@ -228,7 +228,8 @@ def _read(
         pending = [passage for passage in passages if keys[passage.id] not in known]
         done, in_a_row = len(passages) - len(pending), 0
         progress("reading", done, len(passages))
-        with closing(parallel(read, pending, check_whole("threads", threads))) as outcomes:
+        check_whole("threads", threads)
+        with closing(spread(read, pending, threads, lm_for=lm_for)) as outcomes:
             for passage, outcome in outcomes:
                 if isinstance(outcome, str):
                     failed.append(FailedPassage(passage=passage.id, error=outcome))
@@ -251,6 +252,10 @@ def _read(
         journal.keep_only(keys.values())
     extractions = {id: known[key] for id, key in keys.items() if key in known}
     return extractions, sorted(failed, key=lambda one: one.passage)
+
+
+def _outcome(extractor: Extractor, passage: Passage) -> tuple[Passage, Extraction | str]:
+    return passage, outcome_of(lambda: extractor(passage=passage).extraction)
 
 
 # --- What a build will cost, before it is begun.

@@ -616,6 +616,12 @@ class Meter(BaseCallback):
         last = Usage(calls=-1, cached=-int(self.cached), failed=1)
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
 
+    def add_failed(self, attempts: int, waited: float) -> None:
+        """Note attempts that failed, and seconds of waiting, of a call made on another machine."""
+        self.waited += waited
+        total = [self.usage.get(self._step, Usage()), Usage(failed=attempts)]
+        self.usage[self._step] = Usage.total(total)
+
     @contextmanager
     def counting(self, step: str) -> Iterator[None]:
         """Count the calls made inside this block by the current thread or task.

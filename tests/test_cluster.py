@@ -1,0 +1,109 @@
+"""Work spread over a Ray cluster of several nodes, on one machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, demo
+from ga_dspy.cluster import on_ray
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Report, load, protocol_of, run
+from ga_dspy.eval.endpoint import Behaviour, Endpoint
+from ga_dspy.retrieval import Index
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+QUESTIONS = 12
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without cores and two nodes, each with processes of their own."""
+    from ray.cluster_utils import Cluster
+
+    node: Any = {"object_store_memory": 100 * 2**20}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
+    for _ in range(2):
+        made.add_node(num_cpus=1, **node)
+    yield made
+    made.shutdown()  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return Index.build(demo.corpus(), tmp_path_factory.mktemp("cluster") / "index", kind="sparse")
+
+
+def asked(index: Index, endpoint: Endpoint, out: Path) -> Report:
+    examples = load("hotpotqa", demo.questions("dev"), limit=QUESTIONS)
+    program, lm = GraphAnchor(index), endpoint.lm()
+    protocol = protocol_of(
+        program, examples, name="graph-anchor", dataset="hotpotqa", source="demo", lm=lm
+    )
+    with dspy.context(lm=lm):
+        return run(program, examples, out=out, protocol=protocol, threads=4)
+
+
+def test_a_node_that_is_killed_costs_no_question_and_no_finished_call(
+    cluster: Any, index: Index, tmp_path: Path
+) -> None:
+    replies: dict[str, str] = {}
+    with Endpoint(Behaviour(latency=0.3), replies=replies) as endpoint:
+        here = asked(index, endpoint, tmp_path / "here")
+        calls = Counter(str(body["messages"]) for body in endpoint.requests)
+    with Endpoint(Behaviour(latency=0.3), replies=replies) as endpoint:
+
+        def kill() -> None:
+            while len(endpoint.requests) < len(calls) // 2:
+                time.sleep(0.01)
+            cluster.remove_node(list(cluster.worker_nodes)[-1], allow_graceful=False)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        with on_ray(cluster.address):
+            there = asked(index, endpoint, tmp_path / "there")
+        killer.join()
+        answered = Counter(str(body["messages"]) for _, body in endpoint.answered)
+    assert [r.answer for r in there.results] == [r.answer for r in here.results]
+    assert not there.failed and there.f1 == here.f1
+    # Each call is made once: the replies of a dead node's questions were kept.
+    assert answered == calls
+    assert [r.usage for r in there.results] == [r.usage for r in here.results]
+
+
+def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def search(query: str, k: int) -> list[str]:
+        with lock:
+            return ["Red Lodge | A city in Montana."]
+
+    with Endpoint(Behaviour(reply="Montana")) as endpoint, on_ray(cluster.address):  # noqa: SIM117
+        with pytest.raises(InputError, match="cannot be sent to other machines"):
+            asked(search, endpoint, tmp_path)  # type: ignore[arg-type]
+
+
+def test_an_address_without_a_cluster_is_one_clear_error() -> None:
+    with pytest.raises(InputError, match="no Ray cluster"), on_ray("127.0.0.1:1"):
+        pass
+
+
+def test_a_command_spreads_its_questions(
+    cluster: Any, index: Index, command: Any, tmp_path: Path
+) -> None:
+    few = ("--dataset", "hotpotqa", "--limit", "4", "--threads", "2", "--index", str(index.path))
+    data = str(demo.questions("dev"))
+    for name, more in (("here", ()), ("there", ("--ray", cluster.address))):
+        done = command("eval", *few, "--data", data, "--out", name, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    here, there = (tmp_path / name / "predictions.jsonl" for name in ("here", "there"))
+    assert here.read_bytes() == there.read_bytes()
