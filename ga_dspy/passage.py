@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
@@ -19,7 +20,7 @@ from pydantic_core import core_schema
 Scalar: TypeAlias = str | int | float | bool | None
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
-_LONGEST, _MOST_KEYS, _MOST_ITEMS, _DEEPEST = 1000, 64, 64, 3
+_LONGEST, _MOST = 1000, 64
 
 
 def sound(text: str) -> str:
@@ -36,15 +37,16 @@ class Metadata(dict[str, Value]):
     """What is known of a passage beside its text, by name; it cannot be changed, and is hashable.
 
     Values are JSON scalars and flat lists of them. Of anything else that a source brings, a date
-    is kept as ISO text, a mapping inside as names with dots, a NaN or an empty value not at all;
-    texts are cut at 1,000 characters.
+    is kept as ISO text, a mapping, a NaN or an empty value not at all, other things as text; texts
+    are cut at 1,000 characters, lists at 64.
 
-    >>> Metadata({"page": 3, "loc": {"line": 7}, "tags": ["a", "b"], "note": None})
-    {'page': 3, 'loc.line': 7, 'tags': ('a', 'b')}
+    >>> Metadata({"page": 3, "tags": ["a", "b"], "note": None})
+    {'page': 3, 'tags': ('a', 'b')}
     """
 
     def __init__(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()) -> None:
-        super().__init__(list(_flat(dict(items)))[:_MOST_KEYS])
+        found = ((sound(str(name)), _value(value)) for name, value in dict(items).items())
+        super().__init__([pair for pair in found if pair[1] not in _NOTHING][:_MOST])
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -65,30 +67,27 @@ class Metadata(dict[str, Value]):
         )
 
 
-def _flat(items: Mapping[Any, Any], above: str = "", depth: int = 1) -> Iterable[tuple[str, Value]]:
-    for name, value in items.items():
-        name = sound(f"{above}{name}")
-        if isinstance(value, Mapping):
-            if depth < _DEEPEST:
-                yield from _flat(value, f"{name}.", depth + 1)
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            parts = [_scalar(v) for v in value if not isinstance(v, (list, tuple, set, Mapping))]
-            if kept := tuple(part for part in parts if part not in ("", None))[:_MOST_ITEMS]:
-                yield name, kept
-        elif (kept_one := _scalar(value)) not in ("", None):
-            yield name, kept_one
+_NOTHING = ("", None, ())
+
+
+def _value(value: Any) -> Value:
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        return _scalar(value)
+    kept = map(_scalar, list(value)[:_MOST])
+    return tuple(item for item in kept if item not in _NOTHING)
 
 
 def _scalar(value: Any) -> Scalar:
-    if isinstance(value, (date, time)):
-        return value.isoformat()
     if callable(item := getattr(value, "item", None)):  # NumPy's scalars
         value = item()
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, int)):
         return value
-    return sound(str(value)).strip()[:_LONGEST]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, (Mapping, list, tuple, set)):
+        return None
+    text = value.isoformat() if isinstance(value, (date, time)) else str(value)
+    return sound(text).strip()[:_LONGEST]
 
 
 _SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")
@@ -100,7 +99,7 @@ class Sourced(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    metadata: Metadata = Metadata()
+    metadata: Metadata = Field(default=Metadata(), repr=False)
 
     @property
     def source(self) -> str:
@@ -114,10 +113,6 @@ class Sourced(BaseModel):
             known = (self.metadata[key] for key in keys if key in self.metadata)
             parts += [f"{word}{value}" for value in list(known)[:1]]
         return ", ".join(parts)
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        shown = list(super().__repr_args__())
-        return shown[1:] + [(name, value) for name, value in shown[:1] if value]
 
     @model_serializer(mode="wrap")
     def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

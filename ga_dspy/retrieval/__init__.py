@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval.index import Index as Index
     from ga_dspy.retrieval.protocol import Retriever as Retriever
     from ga_dspy.retrieval.protocol import as_retriever as as_retriever
+    from ga_dspy.retrieval.read import Documents as Documents
+    from ga_dspy.retrieval.read import FileRead as FileRead
+    from ga_dspy.retrieval.read import read_files as read_files
     from ga_dspy.retrieval.read import read_passages as read_passages
 
 _HOME = {
+    "Documents": "ga_dspy.retrieval.read",
+    "FileRead": "ga_dspy.retrieval.read",
     "Changes": "ga_dspy.retrieval.index",
     "Encoder": "ga_dspy.retrieval.encoders",
     "Hit": "ga_dspy.retrieval.index",
@@ -26,6 +31,7 @@ _HOME = {
     "Retriever": "ga_dspy.retrieval.protocol",
     "as_retriever": "ga_dspy.retrieval.protocol",
     "load_encoder": "ga_dspy.retrieval.encoders",
+    "read_files": "ga_dspy.retrieval.read",
     "read_passages": "ga_dspy.retrieval.read",
 }
 

@@ -22,12 +22,12 @@ from ga_dspy.storage import in_thread
 
 # --- Passages, whatever they come as
 
-_TEXT_KEYS = (
+TEXT_KEYS = (
     "text", "long_text", "page_content", "content", "contents", "passage", "paragraph_text",
 )  # fmt: skip
 _ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
 _OF_A_SEARCH = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")
-_KNOWN = frozenset((*_TEXT_KEYS, *_ID_KEYS, *_OF_A_SEARCH, "title", "metadata"))
+_KNOWN = frozenset((*TEXT_KEYS, *_ID_KEYS, *_OF_A_SEARCH, "title", "metadata"))
 _LONGEST_TITLE = 150
 
 
@@ -110,11 +110,11 @@ def _passage(item: Any, where: str) -> Passage | None:
 def _attributes(item: Any) -> dict[str, Any] | None:
     """What a document of LangChain, LlamaIndex or DSPy holds; None for anything else."""
     node = getattr(item, "node", item)
-    keys = (*_TEXT_KEYS, *_ID_KEYS, "title", "metadata")
+    keys = (*TEXT_KEYS, *_ID_KEYS, "title", "metadata")
     found = {key: getattr(node, key, None) for key in keys}
     if callable(content := getattr(node, "get_content", None)):
         found["text"] = content()
-    if not any(isinstance(found[key], str) for key in _TEXT_KEYS):
+    if not any(isinstance(found[key], str) for key in TEXT_KEYS):
         return None
     return found
 
@@ -134,7 +134,7 @@ def fields_of(fields: Mapping[Any, Any]) -> Fields:
     >>> fields_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})
     Fields(title='Red Lodge', text='A city.', id='7', metadata={'url': 'red.example'})
     """
-    texts = (fields.get(key) for key in _TEXT_KEYS)
+    texts = (fields.get(key) for key in TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
     metadata = fields.get("metadata")
     more = metadata if isinstance(metadata, Mapping) else {}

@@ -1,222 +1,109 @@
-"""Reading passages from files: datasets, tables of titled texts, folders of documents."""
+"""Files and folders into passages: what is read, how it is cut, and what was not read and why."""
 
 from __future__ import annotations
 
-import csv
-import json
+import hashlib
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from html.parser import HTMLParser
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from markdown_it import MarkdownIt
+from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import InputError, require
-from ga_dspy.passage import Passage, sound
+from ga_dspy.errors import InputError, MissingExtra, require
+from ga_dspy.passage import Metadata, Passage, sound
+from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_document
+from ga_dspy.retrieval.encoders import Progress
 from ga_dspy.retrieval.protocol import content_hash
+from ga_dspy.retrieval.rows import ENDINGS, Row, Table, read_table
 from ga_dspy.text import TokenCounter, estimate_tokens
 
-# --- Rows of data files
+# --- Cutting: at headings first, then at sentences, tables at lines.
 
-ENDINGS = (".json", ".jsonl", ".csv", ".parquet")
-
-_TEXT_KEYS = ("text", "paragraph_text", "contents", "content", "passage", "long_text")
-
-
-class Row(NamedTuple):
-    """A titled text; `id` is empty where the file gives none."""
-
-    title: str
-    text: str
-    id: str = ""
+CHUNK_TOKENS = 400
+PARAGRAPH_TOKENS = 800
+"""A dataset's own paragraph is cut above so many tokens: it is the unit that gold labels count."""
 
 
-def _unreadable(path: Path, cause: str) -> InputError:
-    return InputError(
-        f"{path} does not read as {path.suffix[1:]} ({cause})",
-        expected=f"a whole file of {', '.join(ENDINGS)}",
-        remedy="check the file, or fetch it again",
-    )
+class Cutting(NamedTuple):
+    """How texts are cut.
 
-
-def read_rows(path: Path, flaws: Counter[str]) -> Iterator[Row]:
-    """Yield the titled texts of a data file; what cannot be used is counted in `flaws`.
-
-    HotpotQA and 2WikiMultiHopQA rows give the paragraphs of their `context`, MuSiQue rows their
-    `paragraphs`; any other row needs `text`, and may have `title` and `id`.
-
-    Raises:
-        InputError: The file does not parse.
+    Attributes:
+        chunk_tokens: The most tokens of a passage, its title among them.
+        overlap: Tokens that a piece shares with the one before.
+        count_tokens: Measures a text in tokens.
     """
-    for record in _records(path, flaws):
-        if not isinstance(record, Mapping):
-            flaws["row is no object"] += 1
-            continue
-        for row in _row_texts(record, flaws):
-            if row.text:
-                yield row
-            else:
-                flaws["no text"] += 1
+
+    chunk_tokens: int = CHUNK_TOKENS
+    overlap: int = 0
+    count_tokens: TokenCounter = estimate_tokens
+
+    def checked(self) -> Cutting:
+        """Itself, or `InputError` where the numbers make no pieces."""
+        if self.chunk_tokens >= 20 and 0 <= self.overlap <= self.chunk_tokens // 2:
+            return self
+        raise InputError(
+            f"chunk_tokens is {self.chunk_tokens}, overlap {self.overlap}",
+            expected="chunk_tokens from 20, an overlap of at most half of it",
+            remedy=f"pass chunk_tokens={CHUNK_TOKENS}, overlap=0",
+        )
 
 
-def _row_texts(record: Mapping[str, Any], flaws: Counter[str]) -> Iterator[Row]:
-    if "context" in record:
-        yield from _contexts(record["context"], flaws)
-    elif "paragraphs" in record:
-        yield from _paragraphs(record["paragraphs"], flaws)
-    else:
-        text = next((record[key] for key in _TEXT_KEYS if record.get(key)), "")
-        yield Row(_clean(record.get("title")), _clean(text), _clean(record.get("id")))
+_DEFAULT = Cutting()
 
 
-def _contexts(context: Any, flaws: Counter[str]) -> Iterator[Row]:
-    """Read `[[title, [sentence, …]], …]`, or the hub's columns `title` and `sentences`."""
-    if isinstance(context, Mapping):
-        pairs = zip(context.get("title") or (), context.get("sentences") or (), strict=False)
-        context = [list(pair) for pair in pairs]
-    for entry in context if isinstance(context, Sequence) else ():
-        if isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[1], Sequence):
-            yield Row(_clean(entry[0]), join_sentences(entry[1]))
-        else:
-            flaws["paragraph is not [title, sentences]"] += 1
-    if not context:
-        flaws["no paragraphs"] += 1
-
-
-def _paragraphs(paragraphs: Any, flaws: Counter[str]) -> Iterator[Row]:
-    for entry in paragraphs or ():
-        if isinstance(entry, Mapping):
-            yield Row(_clean(entry.get("title")), _clean(entry.get("paragraph_text")))
-        else:
-            flaws["paragraph is no object"] += 1
-    if not paragraphs:
-        flaws["no paragraphs"] += 1
-
-
-def join_sentences(sentences: Sequence[Any] | str) -> str:
-    """Join sentences with one space, unless they bring their own.
-
-    >>> join_sentences(["One.", " Two.", "Three."])
-    'One. Two. Three.'
-    """
-    joined = ""
-    for sentence in [sentences] if isinstance(sentences, str) else sentences:
-        apart = not joined or joined[-1].isspace() or str(sentence)[:1].isspace()
-        joined += str(sentence) if apart else f" {sentence}"
-    return sound(joined).strip()
-
-
-def _clean(value: Any) -> str:
-    return "" if value is None else sound(str(value)).strip()
-
-
-def _records(path: Path, flaws: Counter[str]) -> Iterator[Any]:
-    ending = path.suffix.lower()
-    if ending == ".parquet":
-        return _parquet(path)
-    if ending == ".csv":
-        return _csv(path)
-    return _lines(path, flaws) if ending == ".jsonl" else _json(path)
-
-
-def _json(path: Path) -> Iterator[Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(path, str(error)) from error
-    if isinstance(content, Mapping):
-        content = content.get("data")
-    if not isinstance(content, list):
-        raise _unreadable(path, "it holds no list of rows")
-    yield from content
-
-
-def _lines(path: Path, flaws: Counter[str]) -> Iterator[Any]:
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError):
-                flaws["line is no JSON"] += 1
-
-
-def _csv(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            yield from csv.DictReader(file)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise _unreadable(path, str(error)) from error
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    pyarrow = require("pyarrow", "retrieval")
-    try:
-        for batch in require("pyarrow.parquet", "retrieval").ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
-    except pyarrow.ArrowInvalid as error:
-        raise _unreadable(path, str(error)) from error
-
-
-# --- Cutting documents: at headings first, then at sentences.
-
-FEWEST_TOKENS, MOST_TOKENS = 400, 800
-
-
-class Section(NamedTuple):
-    """The text under a heading, and the headings above it, outermost first."""
-
-    path: tuple[str, ...]
-    text: str
-
-    @property
-    def title(self) -> str:
-        """The headings joined as `Guide > Install`."""
-        return " > ".join(self.path)
-
-
-def chunk_text(text: str, count_tokens: TokenCounter = estimate_tokens) -> list[str]:
-    """Cut a text at sentences into pieces of about equal size, each at most 800 tokens.
-
-    A text of up to 800 tokens is one piece; longer ones give pieces from about 400 up.
-    """
-    text = text.strip()
-    tokens = count_tokens(text)
-    if tokens <= MOST_TOKENS:
-        return [text] if text else []
+def chunk_text(text: str, cutting: Cutting = _DEFAULT) -> list[str]:
+    """Cut a text at sentences into pieces of about equal size, none above `chunk_tokens`."""
+    most, overlap, count = cutting
+    tokens = count(text)
+    if tokens <= most:
+        return [text.strip("\n").rstrip()] if text.strip() else []
     # A fifth above equal shares, because sentences do not end where the share does.
-    share = math.ceil(1.2 * tokens / math.ceil(1.2 * tokens / MOST_TOKENS))
-    return [piece.strip() for piece in _chunker(count_tokens, min(share, MOST_TOKENS))(text)]
+    share = min(math.ceil(1.2 * tokens / math.ceil(1.2 * tokens / most)), most)
+    pieces = _chunker(count, share)(text, overlap=min(overlap, share // 2) or None)
+    return [piece.strip("\n").rstrip() for piece in pieces if piece.strip()]
 
 
-def gather(
-    sections: Sequence[Section], count_tokens: TokenCounter = estimate_tokens
-) -> list[Section]:
-    r"""Join neighbouring short sections, up to 400 tokens, under the headings they share.
+@lru_cache(maxsize=64)
+def _chunker(count_tokens: TokenCounter, size: int) -> Any:
+    return require("semchunk", "retrieval").chunkerify(count_tokens, size, memoize=False)
 
-    The headings of joined sections stand in the text, above theirs.
+
+def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Section]:
+    r"""Join neighbouring short sections, up to `chunk_tokens`, under the headings they share.
+
+    The headings of joined sections stand in the text, above theirs. Pages, slides and sheets stay
+    apart, so that each passage has its own.
 
     >>> parts = [Section(("Guide", "Install"), "Run pip."), Section(("Guide", "Use"), "Call it.")]
-    >>> gather(parts)
-    [Section(path=('Guide',), text='Install\nRun pip.\n\nUse\nCall it.')]
+    >>> [(joined.title, joined.text) for joined in gather(parts)]
+    [('Guide', 'Install\nRun pip.\n\nUse\nCall it.')]
     """
     groups: list[list[Section]] = []
     size = 0
     for section in sections:
-        tokens = count_tokens(section.text)
-        if groups and size + tokens <= FEWEST_TOKENS and _shared([*groups[-1], section]):
+        tokens = cutting.count_tokens(section.text)
+        if (
+            groups
+            and size + tokens <= cutting.chunk_tokens
+            and _apart(groups[-1][-1]) == _apart(section)
+            and _shared([*groups[-1], section])
+        ):
             groups[-1].append(section)
             size += tokens
         else:
             groups.append([section])
             size = tokens
     return [_joined(group) for group in groups]
+
+
+def _apart(section: Section) -> object:
+    """What keeps sections apart, whatever their headings."""
+    return section.header, {k: v for k, v in section.metadata.items() if k != "heading"}
 
 
 def _shared(group: Sequence[Section]) -> tuple[str, ...]:
@@ -232,209 +119,386 @@ def _joined(group: Sequence[Section]) -> Section:
     for section in group:
         heading = " > ".join(section.path[len(path) :])
         parts.append(f"{heading}\n{section.text}" if heading else section.text)
-    return Section(path, "\n\n".join(parts))
+    joined = group[0]._replace(path=path, text="\n\n".join(parts))
+    named = {"heading": joined.title} if "heading" in joined.metadata else {}
+    return joined._replace(metadata=Metadata({**joined.metadata, **named}))
 
 
-@lru_cache(maxsize=32)
-def _chunker(count_tokens: TokenCounter, size: int) -> Any:
-    return require("semchunk", "retrieval").chunkerify(count_tokens, size, memoize=False)
+def _pieces(section: Section, cutting: Cutting) -> list[str]:
+    most, overlap, count = cutting
+    room = max(most - count(section.title), most // 2)
+    head, body = f"{section.header}\n", section.text
+    is_cut = bool(section.header) and count(body) > room > 2 * count(head)
+    if is_cut:  # the names of the columns stand above each piece of a table
+        body, room = body.removeprefix(head), room - count(head)
+    pieces = chunk_text(body, Cutting(room, min(overlap, room // 2), count))
+    return [head + piece for piece in pieces] if is_cut else pieces
 
 
-# --- Text, Markdown and HTML as sections
+# --- Which files
 
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_UNSEEN = frozenset({"script", "style", "template", "noscript", "head", "nav"})
-_BLOCKS = frozenset(
-    {"p", "div", "li", "ul", "ol", "br", "tr", "table", "section", "article", "pre", "blockquote"}
-)
+_SKIPPED = {"node_modules": "packages of others", "__pycache__": "compiled code",
+            "site-packages": "packages of others"}  # fmt: skip
 
 
-def read_sections(path: Path, text: str) -> list[Section]:
-    """Return the sections of a document, by the ending of its name; sections without text go.
+class _Found(NamedTuple):
+    """A file: its path, its name in ids, whether it was named itself, why it is left out."""
 
-    The name of the file stands in for a missing top heading.
-    """
-    parse = PARSERS[path.suffix.lower()]
-    sections = [
-        Section(section.path or (path.stem,), section.text.strip()) for section in parse(text)
-    ]
-    return [section for section in sections if section.text]
+    path: Path
+    name: str
+    is_given: bool = False
+    left_out: str = ""
 
 
-def _markdown(text: str) -> list[Section]:
-    lines = text.splitlines()
-    outline = _Outline()
-    done = 0
-    tokens = MarkdownIt().parse(text)
-    for opening, inline in pairwise(tokens):
-        # Headings inside lists and quotes are no divisions of the document.
-        if opening.type != "heading_open" or opening.level or opening.map is None:
-            continue
-        outline.add("\n".join(lines[done : opening.map[0]]))
-        outline.enter(int(opening.tag[1]), inline.content)
-        done = opening.map[1]
-    outline.add("\n".join(lines[done:]))
-    return outline.sections
-
-
-def _html(text: str) -> list[Section]:
-    parser = _HtmlSections()
-    parser.feed(text)
-    parser.close()
-    parser.flush()
-    return parser.outline.sections
-
-
-class _Outline:
-    """Collects sections while keeping the path of headings that are open."""
-
-    def __init__(self) -> None:
-        self.sections: list[Section] = []
-        self._open: list[tuple[int, str]] = []
-
-    def enter(self, level: int, heading: str) -> None:
-        self._open = [(above, name) for above, name in self._open if above < level]
-        if heading.strip():
-            self._open.append((level, " ".join(heading.split())))
-
-    def add(self, text: str) -> None:
-        self.sections.append(Section(tuple(name for _, name in self._open), text))
-
-
-class _HtmlSections(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.outline = _Outline()
-        self._text: list[str] = []
-        self._unseen: list[str] = []
-        self._heading = 0
-
-    def handle_starttag(self, tag: str, _attrs: object) -> None:
-        if tag in _UNSEEN:
-            self._unseen.append(tag)
-        elif tag in _HEADINGS:
-            self.flush()
-            self._heading = _HEADINGS[tag]
-        elif tag in _BLOCKS:
-            self._text.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._unseen:
-            # An unclosed tag inside closes with the one around it.
-            del self._unseen[self._unseen.index(tag) :]
-        elif tag in _HEADINGS and self._heading:
-            self.outline.enter(self._heading, "".join(self._text))
-            self._text, self._heading = [], 0
-        elif tag in _BLOCKS:
-            self._text.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._unseen:
-            self._text.append(data)
-
-    def flush(self) -> None:
-        lines = (" ".join(line.split()) for line in "".join(self._text).split("\n"))
-        self.outline.add("\n".join(line for line in lines if line))
-        self._text = []
-
-
-PARSERS: dict[str, Callable[[str], list[Section]]] = {
-    ".txt": lambda text: [Section((), text)],
-    ".md": _markdown,
-    ".markdown": _markdown,
-    ".html": _html,
-    ".htm": _html,
-}
-"""What reads a document, by the ending of its name."""
-
-
-# --- Files and folders
-
-_log = logging.getLogger(__name__)
-
-
-def read_passages(
-    paths: Path | str | Iterable[Path | str], *, count_tokens: TokenCounter = estimate_tokens
-) -> list[Passage]:
-    """Read passages from files and folders, in order, equal title and text once.
-
-    How often a row or file could not be used is logged, by reason.
-
-    A passage's id is its row's id; else its title, with a short hash where the title has several
-    texts; else a hash of the text. For documents it is the path below the folder. Texts over 800
-    tokens are cut at sentences and numbered: `Title#1`, `Title#2`.
-
-    Args:
-        paths: A dataset file in its official format (HotpotQA, 2WikiMultiHopQA, MuSiQue), a
-            .json, .jsonl, .csv or .parquet file with `title` and `text`, a .txt, .md or .html
-            document, a folder that is searched for documents, or several of these.
-        count_tokens: Measures a text in tokens.
+def _find(paths: Iterable[Path | str]) -> list[_Found]:
+    """The files of paths and folders, each with a name of its own.
 
     Raises:
-        InputError: Nothing could be used, a path is missing or of no known kind, or a data file
-            does not parse.
+        InputError: A path is missing, or is a file of no kind that is read.
     """
-    listed = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    flaws: Counter[str] = Counter()
-    rows: dict[tuple[str, str], Row] = {}
-    for path in listed:
-        for row in _rows(path, flaws, count_tokens):
-            rows.setdefault((row.title, row.text), row)
-    reasons = ", ".join(f"{reason}: {count}" for reason, count in flaws.most_common())
-    if not rows:
-        seen = f" ({reasons})" if flaws else ""
-        raise InputError(
-            f"no passages in {', '.join(map(str, listed[:5]))}{seen}",
-            expected="dataset rows, rows with 'title' and 'text', or documents",
-            remedy=f"point at files of {', '.join((*ENDINGS, *PARSERS))}, or a folder of documents",
-        )
-    if flaws:
-        _log.warning("left out while reading passages: %s", reasons)
-    return list(_passages(list(rows.values()), count_tokens))
+    found: dict[str, _Found] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            files = sorted(_walk(path), key=lambda file: file.path.parts)
+        elif path.is_file() and path.suffix.lower() in (*PARSERS, *ENDINGS):
+            files = [_Found(path, path.name, is_given=True)]
+        else:
+            there = path.exists()
+            raise InputError(
+                f"{path} is a {path.suffix or 'nameless'} file" if there else f"no {path}",
+                expected="a folder of documents, or a file of " + _kinds(),
+                remedy="check the path, or convert the file",
+            )
+        for file in files:
+            options = (file.name, f"{path.name}/{file.name}", file.path.as_posix())
+            name = next((name for name in map(sound, options) if name not in found), file.name)
+            found[name] = file._replace(name=name)
+    return list(found.values())
 
 
-def _rows(path: Path, flaws: Counter[str], count_tokens: TokenCounter) -> Iterator[Row]:
-    if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file() and file.suffix.lower() in PARSERS:
-                yield from _document(file, file.relative_to(path).as_posix(), flaws, count_tokens)
-    elif path.is_file() and path.suffix.lower() in PARSERS:
-        yield from _document(path, path.name, flaws, count_tokens)
-    elif path.is_file() and path.suffix.lower() in ENDINGS:
-        yield from read_rows(path, flaws)
-    else:
-        found = f"{path} is a {path.suffix or 'nameless'} file" if path.exists() else f"no {path}"
-        raise InputError(
-            found,
-            expected=f"a folder of documents, or a file of {', '.join((*ENDINGS, *PARSERS))}",
-            remedy="check the path, or convert the file",
-        )
+def _kinds() -> str:
+    return ", ".join(ending for ending in (*ENDINGS, *PARSERS) if ending)
 
 
-def _document(
-    file: Path, name: str, flaws: Counter[str], count_tokens: TokenCounter
-) -> Iterator[Row]:
-    text = file.read_text(encoding="utf-8-sig", errors="replace")
-    if "\ufffd" in text:
-        flaws["document not wholly UTF-8, read with replacements"] += 1
-    sections = gather(read_sections(file, text), count_tokens)
-    if not sections:
-        flaws["document without text"] += 1
-    pieces = [(s.title, piece) for s in sections for piece in chunk_text(s.text, count_tokens)]
-    for number, (title, piece) in enumerate(pieces, start=1):
-        yield Row(title, piece, name if len(pieces) == 1 else f"{name}#{number}")
+def _walk(root: Path) -> Iterator[_Found]:
+    rules: dict[Path, Any] = {}
+    for top, folders, files in os.walk(root, onerror=_refused):
+        at = Path(top)
+        if ".gitignore" in files:
+            lines = (at / ".gitignore").read_text("utf-8", "replace").splitlines()
+            rules[at] = require("pathspec", "retrieval").GitIgnoreSpec.from_lines(lines)
+        below = {name: _left_out(at / name, rules, "/") for name in folders}
+        folders[:] = [name for name in folders if not below[name]]
+        left = {f"{name}/": why for name, why in below.items() if why}
+        left |= {name: _left_out(at / name, rules, "") for name in files}
+        above = "" if at == root else f"{at.relative_to(root).as_posix()}/"
+        yield from (_Found(at / name, above + name, left_out=why) for name, why in left.items())
 
 
-def _passages(rows: list[Row], count_tokens: TokenCounter) -> Iterator[Passage]:
+def _refused(error: OSError) -> None:
+    raise InputError(
+        f"{error.filename}: {error.strerror}",
+        expected="a folder that can be read",
+        remedy="mend its permissions, or leave it out",
+    ) from error
+
+
+def _left_out(path: Path, rules: dict[Path, Any], slash: str) -> str:
+    """Why a file or a folder is not to be read; empty where it is."""
+    if path.name.startswith("."):
+        return "hidden"
+    named = False
+    for above, spec in rules.items():  # the rules of a folder below come later, and win
+        if path.is_relative_to(above):
+            found = spec.check_file(path.relative_to(above).as_posix() + slash).include
+            named = named if found is None else found
+    if named or not slash:
+        return "named in .gitignore" if named else ""
+    if path.is_symlink():
+        return "a link to a folder"
+    if (path / "pyvenv.cfg").is_file():
+        return "a virtual environment"
+    is_index = (path / "manifest.json").is_file() and any(path.glob("contents-*"))
+    return "a stored index" if is_index else _SKIPPED.get(path.name, "")
+
+
+# --- Files as passages
+
+Status = Literal["read", "in part", "unread", "left out"]
+
+
+class FileRead(BaseModel):
+    """What became of a file.
+
+    Attributes:
+        name: Its path below the folder that was read; of a folder that was left out, with a slash.
+        status: "read" whole, "in part", "unread", or "left out" on purpose (hidden, ignored).
+        notes: Why not, and how it was read where that is no matter of course.
+        ids: Its passages.
+        repeated: How many more of its passages stand in a file before it.
+        sha256: Of its bytes; empty where they were not read.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    status: Status = "read"
+    notes: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    repeated: int = 0
+    sha256: str = ""
+
+    def __str__(self) -> str:
+        """The file on one line."""
+        read = f"{len(self.ids):,} passages" if self.ids else ""
+        read = "1 passage" if len(self.ids) == 1 else read
+        more = f"{self.repeated:,} stand in another file" if self.repeated else ""
+        said = "; ".join(filter(None, (read, more, *self.notes)))
+        name = self.name.replace("\n", "\\n")
+        return f"{name}: {self.status}{f' ({said})' if said else ''}"
+
+
+class Documents(NamedTuple):
+    """The passages of files and folders, and what became of each file."""
+
+    passages: list[Passage]
+    files: tuple[FileRead, ...]
+
+
+Known = Callable[[str, str], tuple[FileRead, list[Passage]] | None]
+"""What is known of a file by its name and the SHA-256 of its bytes: it need not be read again."""
+
+
+def read_files(
+    paths: Path | str | Iterable[Path | str],
+    *,
+    chunk_tokens: int | None = None,
+    overlap: int = 0,
+    strict: bool = False,
+    count_tokens: TokenCounter = estimate_tokens,
+    progress: Progress | None = None,
+    known: Known | None = None,
+) -> Documents:
+    """Read passages from files and folders, and say what became of each file.
+
+    Equal title and text count once. Of a folder, hidden files, those that a `.gitignore` in it
+    names, virtual environments and stored indexes are left out; a file that cannot be read is
+    named, and the others are read.
+
+    Metadata of a passage: `source` (the file), `page`, `slide` or `sheet`, `heading`, what a
+    document says of itself (title, author, date, tags), and the other columns of a row.
+
+    Args:
+        paths: As `read_passages`.
+        chunk_tokens: The most tokens of a passage with its title; 400 where left out. A dataset's
+            own paragraphs stay whole up to 800.
+        overlap: Tokens that a piece of a text shares with the one before.
+        strict: Stop at the first file that cannot be read whole.
+        count_tokens: Measures a text in tokens.
+        progress: Called with the stage ("reading", "chunking"), files done, files in all.
+        known: Gives what is known of a file that was read before.
+
+    Raises:
+        InputError: A path is missing or of no known kind, a file that was named itself cannot be
+            read, `strict` and some file cannot be read whole, or a number is out of range.
+        MissingExtra: What reads a file that was named itself is not installed.
+    """
+    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap, count_tokens).checked()
+    files = _find([paths] if isinstance(paths, (str, Path)) else paths)
+    units = []
+    for number, file in enumerate(files):
+        if progress:
+            progress("reading", number, len(files))
+        units.append(unit := _read(file, known))
+        if strict and unit.status in ("in part", "unread"):
+            raise InputError(
+                f"{file.name} was not read whole ({'; '.join(unit.notes)})",
+                expected="files that can be read whole",
+                remedy="mend it, name it in a .gitignore, or read without strict",
+            )
+    return _cut(units, cutting, progress)
+
+
+class _Unit(NamedTuple):
+    """What was read of a file: rows or a document, or passages that are known."""
+
+    file: _Found
+    status: Status
+    notes: tuple[str, ...] = ()
+    sha256: str = ""
+    rows: Sequence[Row] = ()
+    document: Document | None = None
+    passages: Sequence[Passage] = ()
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether its rows are named among those of the other data files."""
+        return self.file.is_given and self.document is None
+
+
+def _read(file: _Found, known: Known | None) -> _Unit:
+    """Read a file; what it cannot be read for is its note, or raised where it was named itself."""
+    if file.left_out:
+        return _Unit(file, "left out", (file.left_out,))
+    sha256 = ""
+    try:
+        if not file.path.is_file():
+            raise InputError("no regular file" if file.path.exists() else "a link to nothing")
+        ending = file.path.suffix.lower()
+        if ending not in PARSERS and ending not in ENDINGS:
+            raise InputError(f"{ending} is no kind of file that is read")
+        data = file.path.read_bytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        is_data = ending in ENDINGS
+        if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
+            read, passages = before
+            return _Unit(file, read.status, read.notes, sha256, passages=passages)
+        if is_data:
+            table = read_table(file.name, data)
+        else:
+            document = read_document(file.name, data)
+            table = Table([], document, document.notes, document.whole)
+    except Exception as error:  # whatever a library makes of a damaged file, the file is named
+        if file.is_given:
+            raise _named(file.path, error) from error
+        return _Unit(file, "unread", (_why(error),), sha256)
+    is_empty = not table.rows and not (table.document and table.document.sections)
+    status: Status = "unread" if is_empty else "read" if table.whole else "in part"
+    notes = table.notes or ("no text",) if is_empty else table.notes
+    return _Unit(file, status, notes, sha256, table.rows, table.document)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, MissingExtra):
+        return error.remedy
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())[:100]
+    return error.found if isinstance(error, InputError) else f"{type(error).__name__}: {said}"
+
+
+def _named(path: Path, error: Exception) -> Exception:
+    return error if isinstance(error, MissingExtra) else InputError(
+        f"{path} does not read as {path.suffix[1:] or 'text'} ({_why(error)})",
+        expected=getattr(error, "expected", "") or "a whole file",
+        remedy=getattr(error, "remedy", "") or "check the file, or fetch it again",
+    )  # fmt: skip
+
+
+def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress | None) -> Documents:
+    """Cut what was read into passages, name them, and drop what stands in two files."""
+    pooled = _titles(row for unit in units if unit.is_pooled for row in unit.rows)
+    owners: dict[tuple[str, str], str] = {}
+    passages: list[Passage] = []
+    files = []
+    for number, unit in enumerate(units):
+        if progress:
+            progress("chunking", number, len(units))
+        name, found = unit.file.name, list(unit.passages)
+        titles = pooled if unit.is_pooled else _titles(unit.rows)
+        prefix = "" if unit.is_pooled else f"{name}#"
+        once: dict[tuple[str, str], Row] = {}
+        for row in unit.rows:
+            if once.setdefault((row.title, row.text), row) is row:
+                found += _of_row(row, titles, cutting, name, prefix)
+        if unit.document:
+            found += _of_document(unit.document, name, cutting)
+        kept = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
+        passages += kept
+        files.append(
+            FileRead(name=name, status=unit.status, notes=unit.notes, sha256=unit.sha256,
+                     ids=tuple(p.id for p in kept), repeated=len(found) - len(kept))
+        )  # fmt: skip
+    return Documents(passages, tuple(files))
+
+
+def _of_document(document: Document, name: str, cutting: Cutting) -> Iterator[Passage]:
+    sections = gather(document.sections, cutting)
+    pieces = [(section, piece) for section in sections for piece in _pieces(section, cutting)]
+    for number, (section, piece) in enumerate(pieces, start=1):
+        about = Metadata({"source": name, **section.metadata, **document.metadata})
+        id = name if len(pieces) == 1 else f"{name}#{number}"
+        yield Passage(id=id, title=section.title, text=piece, metadata=about)
+
+
+def _titles(rows: Iterable[Row]) -> dict[str, set[str]]:
     texts: dict[str, set[str]] = {}
     for row in rows:
         texts.setdefault(row.title, set()).add(row.text)
-    for row in rows:
-        pieces = chunk_text(row.text, count_tokens)
-        digest = content_hash(row.title, row.text)
-        id = row.id or row.title or digest
-        if row.title and not row.id and len(texts[row.title]) > 1:
-            id = f"{row.title} [{digest[:8]}]"
-        for number, piece in enumerate(pieces, start=1):
-            numbered = id if len(pieces) == 1 else f"{id}#{number}"
-            yield Passage(id=numbered, title=row.title, text=piece)
+    return texts
+
+
+def _of_row(
+    row: Row, texts: dict[str, set[str]], cutting: Cutting, name: str, prefix: str
+) -> Iterator[Passage]:
+    digest = content_hash(row.title, row.text)
+    id = row.id or row.title or digest
+    if row.title and not row.id and len(texts[row.title]) > 1:
+        id = f"{row.title} [{digest[:8]}]"
+    id = prefix + id
+    if row.is_paragraph:
+        pieces = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS, 0, cutting.count_tokens))
+    else:
+        pieces = _pieces(Section((row.title,), row.text), cutting)
+    about = row.metadata if row.is_paragraph else Metadata({"source": name, **row.metadata})
+    for number, piece in enumerate(pieces, start=1):
+        numbered = id if len(pieces) == 1 else f"{id}#{number}"
+        yield Passage(id=numbered, title=row.title, text=piece, metadata=about)
+
+
+# --- The door in Python
+
+_LOG = logging.getLogger("ga_dspy")
+_NAMED = 10
+
+
+def read_passages(
+    paths: Path | str | Iterable[Path | str],
+    *,
+    chunk_tokens: int | None = None,
+    overlap: int = 0,
+    strict: bool = False,
+    count_tokens: TokenCounter = estimate_tokens,
+) -> list[Passage]:
+    """Read passages from files and folders, in order, equal title and text once.
+
+    Files that could not be read whole are logged; `read_files` says what became of each.
+
+    A passage's id is its row's id; else its title, with a short hash where the title has several
+    texts; else a hash of the text. For documents it is the path below the folder, which also stands
+    before the ids of rows of a data file in a folder. Long texts are cut at headings, then at
+    sentences, and numbered: `Title#1`, `Title#2`.
+
+    Args:
+        paths: A dataset file in its official format (HotpotQA, 2WikiMultiHopQA, MuSiQue), a
+            .json, .jsonl, .csv, .tsv or .parquet file with a text and maybe `title` and `id`, a
+            document (.txt, .md, .html, .rst, .eml, .epub and more; .pdf, .docx, .pptx and .xlsx
+            with the extra `files`), a folder of all these, or several.
+        chunk_tokens: The most tokens of a passage with its title; 400 where left out.
+        overlap: Tokens that a piece of a text shares with the one before.
+        strict: Stop at the first file that cannot be read whole.
+        count_tokens: Measures a text in tokens.
+
+    Raises:
+        InputError: Nothing could be used, a path is missing or of no known kind, a file that was
+            named itself does not parse, or `strict` and some file cannot be read whole.
+    """
+    found = read_files(
+        paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict, count_tokens=count_tokens
+    )
+    partly = [str(file) for file in found.files if file.status in ("in part", "unread")]
+    more = f" and {len(partly) - _NAMED} more" if len(partly) > _NAMED else ""
+    said = "; ".join(partly[:_NAMED]) + more
+    if not found.passages:
+        raise nothing_read(paths, said)
+    if partly:
+        _LOG.warning("%d of %d files were not read whole: %s", len(partly), len(found.files), said)
+    return found.passages
+
+
+def nothing_read(paths: Path | str | Iterable[Path | str], said: str) -> InputError:
+    """The error where files hold no passage."""
+    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    return InputError(
+        f"no passages in {', '.join(map(str, listed[:5]))}{f' ({said})' if said else ''}",
+        expected="dataset rows, rows with 'title' and 'text', or documents",
+        remedy=f"point at files of {_kinds()}, or a folder of documents",
+    )
