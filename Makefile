@@ -14,17 +14,24 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 
 .PHONY: demo test setup lint types contracts wheel unit constraints clean
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
 
 test: lint types contracts unit wheel
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	@echo "setting up $(VENV) (once; a few minutes)"
+# What the demo needs: search, the embedded LM, no PyTorch.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -c 'import sys; sys.exit("ga_dspy needs Python 3.11 or later, this is " + sys.version) if sys.version_info < (3, 11) else 0'
 	@$(PYTHON) -m venv $(VENV) && $(BIN)/pip install -q uv
+	@$(UV) install -q -c constraints.txt -e '.[offline]'
+	@touch $@
+
+# The rest: every extra, PyTorch, what checks the code.
+$(VENV)/.ready: $(VENV)/.demo
+	@echo "adding PyTorch and every extra to $(VENV) (once; a few minutes)"
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q '$(TORCH)' 2>/dev/null || \
 	  $(UV) install -q --torch-backend cpu '$(TORCH_PLAIN)'
 	@$(UV) install -q -c constraints.txt -e '.[all,dev]'

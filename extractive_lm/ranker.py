@@ -39,7 +39,7 @@ class Ranker(NamedTuple):
             import lightgbm
         except ImportError as error:
             raise ExtractiveError(
-                "lightgbm is not installed; run: pip install 'ga-dspy[offline]'"
+                "lightgbm is not installed; run: pip install -e '.[offline]' (in a clone)"
             ) from error
         boosters = tuple(lightgbm.Booster(model_str=files[name]) for name in MODEL_FILES)
         fitted = {b.num_feature() for b in boosters}

@@ -114,7 +114,7 @@ def _stemmer() -> Any:
         import Stemmer
     except ImportError as error:
         raise ExtractiveError(
-            "PyStemmer is not installed; run: pip install 'ga-dspy[offline]'"
+            "PyStemmer is not installed; run: pip install -e '.[offline]' (in a clone)"
         ) from error
     return Stemmer.Stemmer("english")
 

@@ -30,13 +30,20 @@ class InputError(GaDspyError):
     """An argument, a setting, a file or a row is not what was expected: pass another."""
 
 
+def install(extra: str) -> str:
+    """The command that installs an extra.
+
+    >>> install("report")
+    "pip install -e '.[report]' (in a clone; else pip install 'ga-dspy[report]')"
+    """
+    return f"pip install -e '.[{extra}]' (in a clone; else pip install 'ga-dspy[{extra}]')"
+
+
 class MissingExtra(GaDspyError):
     """An optional package is needed and is not installed: install the extra."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed", remedy=f"run: pip install 'ga-dspy[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed", remedy=f"run: {install(extra)}")
         self.package, self.extra = package, extra
 
 

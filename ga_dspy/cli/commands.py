@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -56,6 +55,7 @@ from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
 from ga_dspy.text import visible
 
+ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
 ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
 
@@ -105,11 +105,8 @@ def _own_command() -> str:
 
 
 def _compile(console: Console, keep: Path) -> None:
-    """Tune demos on the shipped train questions, where the extra for it is installed."""
+    """Tune demos on the shipped train questions."""
     console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
-    if find_spec("optuna") is None or find_spec("mlflow") is None:
-        console.print("skipped: pip install 'ga-dspy[optimize]'", markup=False)
-        return
     shutil.rmtree(keep / "artifacts", ignore_errors=True)
     compile_program(
         "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
@@ -154,7 +151,7 @@ def build_index(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")],
     kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
-    encoder: Annotated[str, typer.Option(help="A sentence-transformers model.")] = "auto",
+    encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
     factory: Annotated[str, typer.Option(help="FAISS index factory string.")] = "Flat",
 ) -> None:
     """Build an index; run again to go on where it stopped."""

@@ -30,7 +30,7 @@ from ga_dspy.cli.choices import (
     choose_program,
 )
 from ga_dspy.cli.console import Console, say_embedded, warn
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.optimize import (
@@ -242,7 +242,8 @@ class Lines:
 
 def _tracker(console: Console, uri: str | None, out: Path, index: Path | None) -> Tracker | None:
     if find_spec("mlflow") is None and uri is None:
-        console.print("not tracked: mlflow is not installed (pip install 'ga-dspy[optimize]')")
+        how = f"not tracked: mlflow is not installed; run: {install('optimize')}"
+        console.print(how, markup=False)
         return None
     from ga_dspy.optimize.tracking import MLflowTracker
 

@@ -639,7 +639,7 @@ def paired_permutation(first: Sequence[float], second: Sequence[float]) -> Paire
         )
     if len(first) == 1:  # scipy wants two; of one pair, swapped or not, all ways are as extreme
         return Paired(1, 100.0 * (first[0] - second[0]), 1.0)
-    scipy = require("scipy", "retrieval")
+    scipy = require("scipy", "search")
     import numpy as np
 
     test = scipy.stats.permutation_test(

@@ -57,7 +57,7 @@ def _key(word: str) -> str:
     if any(c.isdigit() for c in word):
         return word
     # A stemmer is cheap to make and not safe in several threads: one for each word.
-    stemmer = require("Stemmer", "retrieval").Stemmer("english")
+    stemmer = require("Stemmer", "search").Stemmer("english")
     return str(stemmer.stemWord(_IRREGULAR.get(word, word)))[:KEY_LENGTH]
 
 

@@ -189,7 +189,7 @@ class _Compilation:
             )
         check_addresses(*self.lms.values())
         check_sets(self.sets)
-        need_package("scipy", "retrieval")
+        need_package("scipy", "search")
         reflection = "reflection" in self.lms
         self.recipe.check(self.lms["task"], len(self.sets["train"]), reflection=reflection)
         check_prices(self.lms, self.caps)

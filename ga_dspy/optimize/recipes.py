@@ -246,7 +246,7 @@ class KNNFewShot(Recipe):
     neighbours: int = 3
     encoder: str = "auto"
     name: ClassVar[str] = "knn"
-    package: ClassVar[tuple[str, ...]] = ("sentence_transformers", "retrieval")
+    package: ClassVar[tuple[str, ...]] = ("tokenizers", "search")
 
     def least(self) -> int:
         """As many as demos and neighbours."""

@@ -64,7 +64,9 @@ def log_program(
     model = client.create_logged_model(
         store.experiment_id, name="program", source_run_id=run, model_type="ga-dspy"
     ).model_id
-    ours = f"ga-dspy[offline,optimize]=={version('ga-dspy')}"
+    # A packed index may want the model that made its vectors.
+    extras = "minilm,offline,optimize" if index else "offline,optimize"
+    ours = f"ga-dspy[{extras}]=={version('ga-dspy')}"
     with tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
         # Under its own name whatever the folder is called, and without what else lies in it.
         path, packed = Path(folder, "model"), Path(folder, ARTIFACT)

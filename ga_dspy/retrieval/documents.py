@@ -72,7 +72,7 @@ def decode(data: bytes) -> Decoded:
     if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in broken) - lost:
         notes = (f"not wholly UTF-8, characters lost: {lost}",) if lost else ()
         return Decoded(_one_break(broken), notes, not lost)
-    best = require("charset_normalizer", "retrieval").from_bytes(data).best()
+    best = require("charset_normalizer", "search").from_bytes(data).best()
     if best is None:
         raise InputError("no text, but binary data", expected="text", remedy="convert it")
     return Decoded(_one_break(str(best)), (f"read as {best.encoding}",))
@@ -99,7 +99,7 @@ def _markdown(data: bytes) -> Document:
     metadata: Any = None
     if found := _FRONT.match(text):
         try:
-            metadata = require("yaml", "retrieval").safe_load(found[1])
+            metadata = require("yaml", "search").safe_load(found[1])
         except Exception as error:  # noqa: BLE001 - whatever a parser makes of it, it is named
             cause = " ".join(str(error).split())[:80]
             notes, whole = (*notes, f"front matter that does not parse ({cause})"), False
@@ -113,7 +113,7 @@ def _sections(markdown: str) -> list[Section]:
     lines = markdown.splitlines()
     outline = _Outline()
     done = 0
-    tokens = require("markdown_it", "retrieval").MarkdownIt().parse(markdown)
+    tokens = require("markdown_it", "search").MarkdownIt().parse(markdown)
     for opening, inline in pairwise(tokens):
         # Headings inside lists and quotes are no divisions of the document.
         if opening.type != "heading_open" or opening.level or opening.map is None:
@@ -165,14 +165,14 @@ def _html(data: bytes) -> Document:
 
 def _page(html: str) -> Document:
     """A page as Markdown: headings, lists and the bars of tables stay, links and looks go."""
-    soup = require("bs4", "retrieval").BeautifulSoup(html, "html.parser")
+    soup = require("bs4", "search").BeautifulSoup(html, "html.parser")
     about = {tag.get("name", "").lower(): tag.get("content") for tag in soup("meta")}
     metadata = {name: about[name] for name in ("author", "date", "keywords") if name in about}
     if soup.title:
         metadata["title"] = " ".join(soup.title.get_text().split())
     for tag in soup(_UNSEEN):
         tag.decompose()
-    markdown = require("markdownify", "retrieval").MarkdownConverter(**_PLAIN).convert_soup(soup)
+    markdown = require("markdownify", "search").MarkdownConverter(**_PLAIN).convert_soup(soup)
     return Document(_sections("\n".join(map(str.rstrip, markdown.splitlines()))), metadata)
 
 

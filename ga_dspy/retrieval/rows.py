@@ -217,9 +217,9 @@ def _dicts(lines: list[tuple[int, list[str]]], flaws: _Flaws) -> _Records:
 
 
 def _parquet(data: bytes) -> _Records:
-    pyarrow = require("pyarrow", "retrieval")
+    pyarrow = require("pyarrow", "search")
     try:
-        file = require("pyarrow.parquet", "retrieval").ParquetFile(pyarrow.BufferReader(data))
+        file = require("pyarrow.parquet", "search").ParquetFile(pyarrow.BufferReader(data))
         rows = [row for batch in file.iter_batches() for row in batch.to_pylist()]
     except (pyarrow.ArrowException, OSError) as error:
         raise _unreadable(str(error)) from error

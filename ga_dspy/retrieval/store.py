@@ -122,7 +122,7 @@ class PassageTable:
     @classmethod
     def of(cls, passages: Sequence[Passage]) -> PassageTable:
         """Put passages into a table, in their order."""
-        pyarrow = require("pyarrow", "retrieval")
+        pyarrow = require("pyarrow", "search")
         texts = {name: [getattr(passage, name) for passage in passages] for name in _COLUMNS[:3]}
         texts["metadata"] = [metadata_json(passage) for passage in passages]
         schema = pyarrow.schema([(name, pyarrow.large_string()) for name in _COLUMNS])
@@ -131,12 +131,12 @@ class PassageTable:
     @classmethod
     def open(cls, path: Path) -> PassageTable:
         """Map a saved table into memory."""
-        pyarrow = require("pyarrow", "retrieval")
+        pyarrow = require("pyarrow", "search")
         return cls(pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all())
 
     def save(self, path: Path) -> None:
         """Write the table as an Arrow IPC file."""
-        pyarrow = require("pyarrow", "retrieval")
+        pyarrow = require("pyarrow", "search")
         with (
             pyarrow.OSFile(str(path), "wb") as sink,
             pyarrow.ipc.new_file(sink, self._table.schema) as writer,
