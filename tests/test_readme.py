@@ -16,7 +16,6 @@ README, SECURITY = ROOT / "README.md", ROOT / "SECURITY.md"
 
 
 def test_the_first_lines_print_what_the_readme_says(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
     pytest.importorskip("lightgbm")
     first = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README.read_text(), re.DOTALL)
     assert first is not None
