@@ -196,7 +196,7 @@ def test_queries_that_threads_ask_for_meanwhile_are_encoded_together() -> None:
         batches.append(len(texts))
         return encode(texts, **settings)
 
-    model.encode = encode_slowly  # type: ignore[method-assign]
+    model.encode = encode_slowly  # type: ignore[assignment, method-assign]
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(encoder.encode_query, "first")
         asked = [pool.submit(lambda n: (all_wait.wait(10), encoder.encode_query(n * "x"))[1], n)

@@ -59,7 +59,7 @@ class HashEncoder:
     (2, 64)
     """
 
-    max_tokens = None
+    max_tokens: int | None = None
 
     def __init__(self, dimension: int = 256) -> None:
         if dimension < 1:
@@ -351,7 +351,7 @@ class FunctionEncoder:
     'lengths'
     """
 
-    max_tokens = None
+    max_tokens: int | None = None
 
     def __init__(self, function: Callable[[list[str]], Any]) -> None:
         self.function = function
