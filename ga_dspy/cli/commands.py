@@ -28,6 +28,7 @@ from extractive_lm.fit import Row, fit, save
 from ga_dspy.artifact import Manifest, PredictorState, diff, show, verify
 from ga_dspy.cli import bench, look, runs
 from ga_dspy.cli import graph as graphs
+from ga_dspy.cli import index as indexes
 from ga_dspy.cli.choices import (
     ApiBase,
     Artifact,
@@ -50,12 +51,11 @@ from ga_dspy.eval.renaming import rename_file
 from ga_dspy.graphrag import Access, called_by
 from ga_dspy.passage import sound
 from ga_dspy.programs.program import as_json
-from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.retrieval import Index
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
 from ga_dspy.text import visible
 
-ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
 ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
 
@@ -140,28 +140,6 @@ def ask(
     console = Console()
     show_prediction(console, question, prediction)
     say_embedded(console, model)
-
-
-def build_index(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Dataset files, .jsonl/.json/.csv/.parquet with title and text, or folders."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the index.")],
-    kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
-    encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
-    factory: Annotated[str, typer.Option(help="FAISS index factory string.")] = "Flat",
-) -> None:
-    """Build an index; run again to go on where it stopped."""
-    console = Console()
-    passages = list(read_passages(files))
-    with building(console) as progress:
-        index = Index.build(
-            passages, out, kind=kind, encoder=encoder, factory=factory, progress=progress
-        )
-    console.print(f"{out}: {index.description}", markup=False)
 
 
 def show_artifact(path: ArtifactDir) -> None:
@@ -369,8 +347,10 @@ data_app = typer.Typer(help="Prepare data.", **_TYPER)
 data_app.command("rename")(rename_data)
 app.add_typer(data_app, name="data")
 
-index_app = typer.Typer(help="Build and inspect retrieval indexes.", **_TYPER)
-index_app.command("build")(build_index)
+index_app = typer.Typer(help="Indexes over your documents.", **_TYPER)
+for of_index in (indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info,
+                 indexes.search, indexes.verify):  # fmt: skip
+    index_app.command()(of_index)
 app.add_typer(index_app, name="index")
 
 artifact_app = typer.Typer(help="Look at compiled programs.", **_TYPER)
@@ -424,4 +404,4 @@ def main() -> None:
 
 
 _INTERRUPTED = 130
-_RESUMABLE = (["eval"], ["arena"], ["compile"], ["graph"])
+_RESUMABLE = (["eval"], ["arena"], ["compile"], ["graph"], ["index"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import dspy
@@ -140,7 +141,7 @@ def warn(console: Console, message: str) -> None:
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar with how many are done and how long the rest will take."""
+    """A bar with how many are done and how long the rest will take; nothing in a pipe."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -148,19 +149,41 @@ def progress_bar(console: Console) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        speed_estimate_period=120,
+        disable=not console.is_terminal,
     )
 
 
 @contextmanager
-def building(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar, as the callback that a build takes: a stage's name, units done and in all."""
+def building(
+    console: Console, clock: Callable[[], float] = monotonic
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar, as the callback that a build takes: a stage's name, units done and in all.
+
+    The time left counts what is done from the first call of a stage on, so not what was kept from
+    an earlier run. In a pipe it is a line every half minute.
+    """
     with progress_bar(console) as bar:
         task = bar.add_task("reading", total=None)
+        began, told = ("", 0, 0.0), clock()
 
         def advance(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
+            nonlocal began, told
+            now = clock()
+            if stage != began[0]:
+                began = stage, done, now
+                bar.reset(task, description=stage, completed=done, total=total)
+            bar.update(task, completed=done, total=total)
+            if not console.is_terminal and now - told >= _EVERY:
+                told, fresh = now, done - began[1]
+                left = (now - began[2]) / fresh * (total - done) if fresh else 0
+                more = f", about {left / 60:.0f} min left" if left else ""
+                console.print(f"{stage} {done:,} of {total:,}{more}", markup=False)
 
         yield advance
+
+
+_EVERY = 30.0  # seconds
 
 
 def plain() -> Console:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -516,6 +516,8 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a stage's name, the units done and the units in all."""
 
 SHARD = 256
+_REPORTED = 64
+"""Texts that a model encodes between two reports."""
 
 
 def encode_texts(
@@ -528,22 +530,43 @@ def encode_texts(
 ) -> NDArray[np.float32]:
     """Encode texts, shape (texts, dimension), keeping each finished shard in `work`.
 
+    What is kept from an earlier run is not reported as progress: the first report is of fresh work.
+
     Raises:
         InputError: The encoder's output has another shape, is not finite or not of length 1.
     """
     blocks = []
     for start in range(0, len(texts), shard_size):
-        if progress:
-            progress("encoding", start, len(texts))
-        blocks.append(_shard(texts[start : start + shard_size], encoder, work))
+        report = partial(progress, "encoding") if progress else None
+        blocks.append(_shard(texts, start, shard_size, encoder, work, report))
     if progress:
         progress("encoding", len(texts), len(texts))
     return np.concatenate(blocks)
 
 
-def _shard(texts: Sequence[str], encoder: Encoder, work: Path | None) -> NDArray[np.float32]:
+def _shard(
+    whole: Sequence[str],
+    start: int,
+    size: int,
+    encoder: Encoder,
+    work: Path | None,
+    report: Callable[[int, int], None] | None,
+) -> NDArray[np.float32]:
+    texts = whole[start : start + size]
+
+    def encode() -> NDArray[np.float32]:
+        # A function may be an API, which is better asked for many at once.
+        step = _REPORTED if isinstance(encoder, SentenceEncoder) else size
+        parts = []
+        for at in range(0, len(texts), step):
+            if report:
+                report(start + at, len(whole))
+            batch = texts[at : at + step]
+            parts.append(_checked(encoder.encode(batch), len(batch), encoder))
+        return np.concatenate(parts)
+
     if work is None:
-        return _checked(encoder.encode(texts), len(texts), encoder)
+        return encode()
     digest = hashlib.sha256(encoder.fingerprint.encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
@@ -554,7 +577,7 @@ def _shard(texts: Sequence[str], encoder: Encoder, work: Path | None) -> NDArray
         pass  # a shard that a power failure left unreadable counts as unfinished
     else:
         return _checked(kept, len(texts), encoder)
-    vectors = _checked(encoder.encode(texts), len(texts), encoder)
+    vectors = encode()
     # Written under another name first: a file with the right name is always whole.
     draft = path.with_suffix(".new.npy")
     with on_disk(draft):

@@ -376,7 +376,8 @@ def not_empty(folder: Path, found: str) -> InputError:
     return InputError(
         f"{folder} already holds {found}",
         expected="an empty folder, an unfinished build or the same index",
-        remedy="choose another folder, or delete this one",
+        remedy="choose another folder, delete this one, or bring an index up to date with "
+        "`ga-dspy index sync`",
     )
 
 

@@ -1,0 +1,222 @@
+"""Commands on an index: build it of files, keep it in step with them, look into it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ga_dspy.cli.choices import IndexDir, Yes
+from ga_dspy.cli.console import Console, building, columns, facts, number
+from ga_dspy.errors import InputError
+from ga_dspy.retrieval import Changes, FileRead, Index, load_encoder
+from ga_dspy.retrieval.read import CHUNK_TOKENS
+from ga_dspy.retrieval.sources import Sources, seen_from
+from ga_dspy.storage import MANIFEST
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Folders of documents, documents, datasets, .jsonl/.json/.csv/.parquet with a text."
+    ),
+]
+ChunkTokens = Annotated[
+    int | None,
+    typer.Option(help="Most tokens of a passage; as many as the encoder reads, 400 at most."),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Stop at the first file that cannot be read whole.")
+]
+
+ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
+_MOST_LINES, _NAMED = 60, 3
+_WORDPIECES = 0.8
+"""Our tokens for each that an encoder reads: so that 95 of 100 texts fit."""
+
+
+def build(
+    files: Files,
+    out: Annotated[Path, typer.Option(help="Folder of the index.")],
+    kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
+    encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
+    encoder_batch: Annotated[int, typer.Option(help="Texts that it encodes at once.")] = 32,
+    factory: Annotated[str, typer.Option(help="FAISS index factory string.")] = "Flat",
+    chunk_tokens: ChunkTokens = None,
+    overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
+    strict: Strict = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Build anew where another index stands.")
+    ] = False,
+) -> None:
+    """Build an index; run again to go on where it stopped."""
+    console = Console()
+    model = None if kind == "sparse" else load_encoder(encoder, batch_size=encoder_batch)
+    if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
+        chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
+    sources = Sources(paths=seen_from(out, files), chunk_tokens=chunk_tokens, overlap=overlap)
+    with building(console) as progress:
+        found = sources.read(out, strict=strict, progress=progress)
+    show_files(console, found.files)
+    if overwrite and (out / MANIFEST).is_file():
+        shutil.rmtree(out)
+    with building(console) as progress:
+        index = Index.build(
+            found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress
+        )
+    sources.save(out, found.files)
+    console.print(f"{out}: {index.description}", markup=False)
+
+
+def sync(
+    index: IndexDir,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files and folders; those it was built from.")
+    ] = None,
+    chunk_tokens: ChunkTokens = None,
+    overlap: Annotated[int | None, typer.Option(help="As build; as before if left out.")] = None,
+    strict: Strict = False,
+    yes: Yes = False,
+) -> None:
+    """Make an index hold what these files hold now, and nothing else; changed files alone are read.
+
+    Passages of files that are gone go too; before more than half of the index goes, it asks.
+    """
+    console, opened = Console(), Index.open(index)
+    sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
+    if files:
+        sources = sources.model_copy(update={"paths": seen_from(index, files)})
+    with building(console) as progress:
+        found = sources.read(index, opened, strict=strict, progress=progress)
+        wanted = {passage.id for passage in found.passages}
+    going = sum(passage.id not in wanted for passage in opened)
+    if 2 * going > len(opened) and not yes:
+        if not sys.stdin.isatty():
+            raise InputError(
+                f"{going} of {len(opened)} passages would go from {index}",
+                expected="files that hold most of what the index holds",
+                remedy="check the files, or pass --yes",
+            )
+        typer.confirm(f"{going} of {len(opened)} passages go. Go on?", abort=True)
+    with building(console) as progress:
+        changes = opened.sync(found.passages, progress=progress)
+    sources.save(index, found.files)
+    _show_changes(console, sources.files, found.files, changes)
+    console.print(f"{index}: {opened.description}", markup=False)
+
+
+def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
+    """Add files to an index; passages that have the ids of old ones take their places."""
+    console, opened = Console(), Index.open(index)
+    sources = Sources.of(index)
+    paths = dict.fromkeys((*sources.paths, *seen_from(index, files)))
+    sources = sources.model_copy(update={"paths": tuple(paths)})
+    with building(console) as progress:
+        found = sources.read(index, opened, strict=strict, progress=progress)
+        changes = opened.upsert(found.passages, progress=progress)
+    sources.save(index, found.files)
+    _show_changes(console, sources.files, found.files, changes)
+    console.print(f"{index}: {opened.description}", markup=False)
+
+
+def delete(
+    ids: Annotated[list[str], typer.Argument(help="Ids of passages, or names of files.")],
+    index: IndexDir,
+) -> None:
+    """Delete passages by id, or all of a file; a sync brings back what the files still hold."""
+    opened = Index.open(index)
+    named = {file.name: file.ids for file in Sources.of(index).files}
+    gone = [each for id in ids for each in (named.get(id) or (id,))]
+    Console().print(f"{index}: deleted {number(opened.delete(gone), 'passage')}")
+
+
+def info(index: IndexDir) -> None:
+    """What an index holds, and of which files."""
+    console, opened, sources = Console(), Index.open(index), Sources.of(index)
+    about, size = opened.manifest, sum(f.stat().st_size for f in index.rglob("*") if f.is_file())
+    rows = [
+        ("passages", f"{len(opened):,}"),
+        ("kind", about.kind),
+        ("encoder", f"{about.encoder.name}, {about.factory}" if about.encoder else ""),
+        ("on disk", f"{size / 1e6:,.1f} MB"),
+        ("changes", f"{about.generation} since it was built"),
+        ("from", ", ".join(sources.paths)),
+        (
+            "passage size",
+            f"{sources.chunk_tokens or CHUNK_TOKENS} tokens, overlap {sources.overlap}",
+        ),
+    ]
+    console.print(facts(rows))
+    show_files(console, sources.files)
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What is sought.")],
+    index: IndexDir,
+    k: Annotated[int, typer.Option(help="Passages.")] = 5,
+    json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+) -> None:
+    """The passages that an index finds, with their scores and where they are from."""
+    hits = Index.open(index).search(query, k)
+    if json_only:
+        found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
+        print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself
+        return
+    table = columns("score", "passage", "from", right=("score",))
+    for passage, score in hits:
+        text = " ".join(passage.text.split())
+        shown = f"{passage.title}\n{text[:200]}{'…' * (len(text) > 200)}"
+        table.add_row(f"{score:.3f}", shown, passage.source or passage.id)
+    Console().print(table)
+
+
+def verify(index: IndexDir) -> None:
+    """Whether an index is what was written, byte for byte."""
+    Index.open(index).verify()
+    Console().print(f"{index} is intact", markup=False)
+
+
+def show_files(console: Console, files: Sequence[FileRead]) -> None:
+    """What became of files: how many, then a line each, those that are alike on one."""
+    if not files:
+        return
+    states = ("read", "in part", "unread", "left out")
+    counts = {state: sum(file.status == state for file in files) for state in states}
+    console.print(", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+                  .join(("files: ", "")), style="bold")  # fmt: skip
+    lines: list[str] = []
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for file in sorted(files, key=lambda file: -states.index(file.status)):
+        if file.ids:
+            lines.append(str(file))
+        else:
+            alike.setdefault((file.status, *file.notes), []).append(file.name)
+    for (state, *notes), names in alike.items():
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        lines.append(f"{', '.join(names[:_NAMED])}{more}: {state} ({'; '.join(notes)})")
+    for line in sorted(lines)[:_MOST_LINES]:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+    if len(lines) > _MOST_LINES:
+        console.print(f"  … and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)")
+
+
+def _show_changes(
+    console: Console, before: Sequence[FileRead], after: Sequence[FileRead], changes: Changes
+) -> None:
+    old, new = ({file.name: file.sha256 for file in files} for files in (before, after))
+    touched = [file for file in after if old.get(file.name) != file.sha256]
+    show_files(console, touched)
+    table = Table.grid(padding=(0, 2))
+    for what, names, ids in (
+        ("added", [name for name in new if name not in old], changes.added),
+        ("changed", [file.name for file in touched if file.name in old], changes.changed),
+        ("removed", [name for name in old if name not in new], changes.removed),
+        ("unchanged", [name for name in new if old.get(name) == new[name]], changes.unchanged),
+    ):
+        table.add_row(what, number(len(names), "file"), number(len(ids), "passage"))
+    console.print(table)

@@ -1,0 +1,252 @@
+"""`ga-dspy index`: an index is built of files, follows them as they change, and is looked into."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ga_dspy import Index
+from ga_dspy.cli.console import Console, building
+from ga_dspy.retrieval import read_passages
+from ga_dspy.retrieval.sources import Sources, seen_from
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def built(command: Command, tmp_path: Path) -> Path:
+    """A folder `docs` of three files, and its index `ix`."""
+    docs = tmp_path / "docs"
+    (docs / "company").mkdir(parents=True)
+    (docs / "company" / "bridge.md").write_text(
+        "---\nauthor: Ida Lund\n---\n# Halden Bridge\n\nNils Haug designed the Halden Bridge.\n"
+    )
+    (docs / "nile.txt").write_text("The Nile flows past Aswan.")
+    (docs / "rows.csv").write_text("id,text\n1,Oslo has an opera house.\n")
+    (docs / "scan.png").write_bytes(b"\x89PNG\0")
+    done = command("index", "build", "docs", "--out", "ix", "--encoder", "hash-64", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "files: 3 read, 1 unread\n"
+        "  company/bridge.md: read (1 passage)\n"
+        "  nile.txt: read (1 passage)\n"
+        "  rows.csv: read (1 passage)\n"
+        "  scan.png: unread (.png is no kind of file that is read)\n"
+        "ix: 3 passages, linked, hash-64 (Flat)\n"
+    )
+    return tmp_path
+
+
+def run(command: Command, at: Path, *args: str, code: int = 0) -> str:
+    done = command("index", *args, "--index", "ix", cwd=at)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stdout + done.stderr
+
+
+def table(text: str) -> dict[str, tuple[int, int]]:
+    found = re.findall(r"^(\w+) +(\d+) files? +(\d+) passages? *$", text, re.MULTILINE)
+    return {what: (int(files), int(passages)) for what, files, passages in found}
+
+
+def test_a_sync_reads_what_changed_and_says_what_it_did(command: Command, built: Path) -> None:
+    docs = built / "docs"
+    (docs / "nile.txt").write_text("The Nile flows past Luxor.")
+    (docs / "rows.csv").unlink()
+    (docs / "new.txt").write_text("Skien is a town.")
+    said = run(command, built, "sync")
+    assert table(said) == {
+        "added": (1, 1), "changed": (1, 1), "removed": (1, 1), "unchanged": (2, 1),
+    }  # fmt: skip
+    assert {p.text for p in Index.open(built / "ix")} == {
+        "Nils Haug designed the Halden Bridge.", "The Nile flows past Luxor.", "Skien is a town.",
+    }  # fmt: skip
+    again = run(command, built, "sync")
+    assert table(again)["unchanged"] == (4, 3)
+    assert Index.open(built / "ix").manifest.generation == 1
+
+
+def test_a_file_that_has_not_changed_is_not_read_again(
+    command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def spy(name: str, data: bytes) -> Any:
+        read.append(name)
+        return original(name, data)
+
+    from ga_dspy.retrieval import documents
+
+    original = documents.read_document
+    monkeypatch.setattr("ga_dspy.retrieval.read.read_document", spy)
+    (built / "docs" / "nile.txt").write_text("The Nile is long.")
+    run(command, built, "sync")
+    assert read == ["nile.txt"]
+    run(command, built, "sync", "--chunk-tokens", "100")
+    assert read == ["nile.txt", "company/bridge.md", "nile.txt"]
+
+
+def test_the_index_and_its_files_may_be_moved_together(command: Command, built: Path) -> None:
+    (built / "moved").mkdir()
+    shutil.move(built / "docs", built / "moved" / "docs")
+    shutil.move(built / "ix", built / "moved" / "ix")
+    assert table(run(command, built / "moved", "sync"))["unchanged"] == (4, 3)
+
+
+def test_a_sync_that_would_empty_the_index_needs_a_yes(command: Command, built: Path) -> None:
+    for name in ("nile.txt", "rows.csv"):
+        (built / "docs" / name).unlink()
+    assert "2 of 3 passages would go" in run(command, built, "sync", code=2)
+    assert len(Index.open(built / "ix")) == 3
+    assert table(run(command, built, "sync", "--yes"))["removed"] == (2, 2)
+
+
+def test_an_index_without_a_record_of_its_files_asks_for_them(
+    command: Command, built: Path
+) -> None:
+    (built / "ix" / "files.json").write_text("{damaged")
+    assert "name the files" in run(command, built, "sync", code=2)
+    assert table(run(command, built, "sync", "docs"))["unchanged"] == (0, 3)
+
+
+def test_files_are_added_and_passages_deleted_by_id_or_file(command: Command, built: Path) -> None:
+    (built / "more.jsonl").write_text(json.dumps({"id": "x", "text": "Skien is a town."}))
+    assert table(run(command, built, "add", "more.jsonl"))["added"] == (1, 1)
+    assert "deleted 1 passage" in run(command, built, "delete", "x")
+    assert "deleted 1 passage" in run(command, built, "delete", "rows.csv")
+    assert "no passage with id 'nothing'" in run(command, built, "delete", "nothing", code=2)
+    assert {p.id for p in Index.open(built / "ix")} == {"company/bridge.md", "nile.txt"}
+    assert table(run(command, built, "sync"))["added"] == (0, 2)
+
+
+def test_a_search_shows_file_and_score_or_json(command: Command, built: Path) -> None:
+    said = run(command, built, "search", "Who designed the bridge?", "--k", "1")
+    assert "company/bridge.md" in said and "Nils Haug" in said
+    (hit,) = json.loads(run(command, built, "search", "the bridge", "--k", "1", "--json"))
+    assert hit["metadata"] == {
+        "source": "company/bridge.md", "author": "Ida Lund", "heading": "Halden Bridge",
+    }  # fmt: skip
+    assert hit["score"] > 0
+
+
+def test_info_names_the_files_and_verify_finds_a_changed_byte(
+    command: Command, built: Path
+) -> None:
+    said = run(command, built, "info")
+    for part in ("hash-64, Flat", "../docs", "400 tokens", "scan.png: unread"):
+        assert part in said
+    assert "ix is intact" in run(command, built, "verify")
+    (path,) = (built / "ix").glob("contents-*/passages.arrow")
+    data = path.read_bytes()
+    path.write_bytes(data[:-40] + b"x" + data[-39:])
+    assert "passages.arrow" in run(command, built, "verify", code=2)
+
+
+def test_a_strict_build_stops_at_a_file_that_is_not_read(command: Command, built: Path) -> None:
+    done = command("index", "build", "docs", "--out", "other", "--strict", cwd=built)
+    assert done.returncode == 2
+    assert "scan.png was not read whole" in done.stderr
+    assert not (built / "other").exists()
+
+
+def test_another_index_is_overwritten_only_where_asked(command: Command, built: Path) -> None:
+    args = ("index", "build", "docs/nile.txt", "--out", "ix", "--kind", "sparse")
+    refused = command(*args, cwd=built)
+    assert refused.returncode == 2 and "already holds another index" in refused.stderr
+    assert "ga-dspy index sync" in refused.stderr
+    assert command(*args, "--overwrite", cwd=built).returncode == 0
+    assert len(Index.open(built / "ix")) == 1
+
+
+def test_the_size_of_passages_follows_what_the_encoder_reads(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ga_dspy.retrieval.encoders import HashEncoder
+
+    monkeypatch.setattr(HashEncoder, "max_tokens", 100, raising=False)
+    (tmp_path / "a.txt").write_text("The Nile flows on and on. " * 100)
+    args = ("index", "build", "a.txt", "--encoder", "hash-64", "--out")
+    assert command(*args, "ix", cwd=tmp_path).returncode == 0
+    assert Sources.of(tmp_path / "ix").chunk_tokens == 80
+    assert command(*args, "iy", "--chunk-tokens", "300", cwd=tmp_path).returncode == 0
+    assert len(Index.open(tmp_path / "iy")) < len(Index.open(tmp_path / "ix"))
+
+
+# --- Whatever happens to the files, a synced index equals one built from scratch.
+
+names = st.sampled_from(["a.md", "b.txt", "c/d.md", "e.csv"])
+OSLO = "# Oslo\n\nOslo has an opera house.\n\n## Port\n\nShips come to the port."
+ROW = "id,text\n1,A.\n"
+texts = st.sampled_from(
+    [
+        OSLO,
+        "The Nile flows past Aswan and its granite quarry.",
+        "id,text\n1,Basel has a carnival.\n2,The Rhine flows past Basel.",
+        "Basel has a carnival.",
+    ]
+)
+states = st.dictionaries(names, texts, min_size=1)
+
+
+def write(docs: Path, files: dict[str, str]) -> None:
+    shutil.rmtree(docs, ignore_errors=True)
+    for name, text in files.items():
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(text)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(history=st.lists(states, min_size=2, max_size=4))
+@example(history=[{"e.csv": ROW, "f.csv": f"{ROW}2,B.\n"}, {"f.csv": f"{ROW}2,B.\n"}])
+@example(history=[{"c/d.md": OSLO}, {"a.md": OSLO, "c/d.md": OSLO}, {"c/d.md": OSLO}])
+def test_whatever_happens_to_files_a_sync_equals_a_build_from_scratch(
+    history: list[dict[str, str]], tmp_path: Path
+) -> None:
+    docs, folder = tmp_path / "docs", tmp_path / "ix"
+    shutil.rmtree(folder, ignore_errors=True)
+    write(docs, history[0])
+    sources = Sources(paths=seen_from(folder, [docs]))
+    found = sources.read(folder)
+    index = Index.build(found.passages, folder, encoder="hash-64")
+    sources.save(folder, found.files)
+    for files in history[1:]:
+        write(docs, files)
+        sources = Sources.of(folder)
+        found = sources.read(folder, index)
+        index.sync(found.passages)
+        sources.save(folder, found.files)
+    expected = read_passages(docs)
+    assert {p.id: p for p in index} == {p.id: p for p in expected}
+    scratch = Index.from_passages(expected, encoder="hash-64")
+    for query in ("Which city has a carnival?", "granite opera on the Nile"):
+        scores = [{h.passage.id: h.score for h in i.search(query, 9)} for i in (index, scratch)]
+        assert scores[0] == pytest.approx(scores[1])
+
+
+# --- Progress
+
+
+def test_in_a_pipe_a_line_every_half_minute_counts_fresh_work_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    console = Console(force_terminal=False, width=80)
+    with building(console, clock=lambda: now[0]) as progress:
+        for done in range(900, 1001, 10):  # 900 were kept from a run before
+            progress("encoding", done, 1000)
+            now[0] += 12
+    assert capsys.readouterr().out.splitlines() == [
+        "encoding 930 of 1,000, about 1 min left",
+        "encoding 960 of 1,000, about 1 min left",
+        "encoding 990 of 1,000, about 0 min left",
+    ]
