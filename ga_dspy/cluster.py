@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 import dspy
-from dspy.utils.callback import BaseCallback, with_callbacks
+from dspy.utils.callback import BaseCallback
 
 from ga_dspy.errors import InputError, RunAborted, require
 from ga_dspy.patience import METER, PATIENCE, FrontLM, Replayed, record_of
@@ -226,13 +226,12 @@ class _Spread:
     def _answer(self, number: int, token: int, prompt: Any, messages: Any, settings: Any) -> None:
         answer: Any = None
         tally = _Tally()
-        callbacks = [*(dspy.settings.callbacks or []), tally]
         try:
             lm = self.fronts[token]
-            with dspy.context(**{METER: tally}, callbacks=callbacks):
+            with dspy.context(**{METER: tally}):
                 _, answer = record_of(lambda: lm(prompt, messages=messages, **settings))
         except Exception as error:  # noqa: BLE001 - raised where the call was asked for
-            answer, tally.failed = _sendable(error), tally.failed - 1
+            answer = _sendable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))
 
 
@@ -336,21 +335,9 @@ class _RelayedLM(FrontLM):
         if (meter := dspy.settings.get(METER)) is not None:
             meter.add_failed(failed, waited)
         if isinstance(answer, BaseException):
-            return _Failing(self.lm, answer)(prompt, messages=messages, **kwargs)
+            raise answer
         return Replayed(self.lm, answer)(prompt, messages=messages, **kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """The same from a coroutine, in a worker thread."""
         return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
-
-
-class _Failing(FrontLM):
-    """Raises what a call brought, as a call of its own that trackers hear of."""
-
-    def __init__(self, lm: dspy.BaseLM, error: BaseException) -> None:
-        super().__init__(lm)
-        self.error = error
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        raise self.error

@@ -420,6 +420,9 @@ class PatientLM(FrontLM):
         EndpointDown: The endpoint was down for too long.
     """
 
+    tells_meter = True
+    """Whether a program's meter hears of the attempts; no, where an LM before this one tells it."""
+
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Answer as the LM itself would."""
         lm, settings = self._prepared(kwargs)
@@ -431,7 +434,7 @@ class PatientLM(FrontLM):
                     if isinstance(wanted, float):
                         time.sleep(wanted)
                     else:
-                        with _heard(wanted):
+                        with self._heard(wanted):
                             answer = lm(**wanted)
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
@@ -450,13 +453,25 @@ class PatientLM(FrontLM):
                     if isinstance(wanted, float):
                         await asyncio.sleep(wanted)
                     else:
-                        with _heard(wanted):
+                        with self._heard(wanted):
                             answer = await lm.acall(**wanted)
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
                 else:
                     wanted = next(attempts)
         return answer
+
+    def _heard(self, request: dict[str, Any]) -> Any:
+        """The context of an attempt: the meter hears of it, nothing at all hears of a probe."""
+        if request is not _PROBE:
+            return metered() if self.tells_meter else nullcontext()
+        quiet: Any = {
+            "callbacks": [],
+            "caller_modules": [],
+            "usage_tracker": None,
+            "disable_history": True,
+        }
+        return dspy.context(**quiet)
 
     def _prepared(self, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The LM without retries of its own, and a call's settings with the server's name in them.
@@ -527,15 +542,15 @@ class PatientLM(FrontLM):
         return min(float(hint), patience.retry_after)
 
 
-def _heard(request: dict[str, Any]) -> Any:
-    """The context of an attempt; no callback, tracker or history hears of a probe."""
-    quiet: Any = {
-        "callbacks": [],
-        "caller_modules": [],
-        "usage_tracker": None,
-        "disable_history": True,
-    }
-    return dspy.context(**quiet) if request is _PROBE else nullcontext()
+def metered() -> Any:
+    """A context in which the meter in force hears of LM calls.
+
+    It is set around these alone: wherever there is a callback, DSPy inspects each call of a module
+    and of an adapter.
+    """
+    callbacks, meter = dspy.settings.callbacks or [], dspy.settings.get(METER)
+    known = meter is None or any(meter is callback for callback in callbacks)
+    return nullcontext() if known else dspy.context(callbacks=[*callbacks, meter])
 
 
 # --- Calls of work that is not done yet, so that a kill does not have them paid again
@@ -625,9 +640,13 @@ class Replayed(FrontLM):
         super().__init__(lm)
         self.kept = kept
 
-    @with_callbacks  # type: ignore[untyped-decorator]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Answer as was answered."""
+        with metered():
+            return self._replay(prompt, messages=messages, **kwargs)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _replay(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         return self.replay(self.kept, prompt, messages, kwargs)
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 import dspy
-from dspy.adapters.utils import translate_field_type
+from dspy.adapters.utils import format_field_value, translate_field_type
 from dspy.utils.exceptions import AdapterParseError
 
 from ga_dspy.replies import read_reply
@@ -79,11 +79,14 @@ class PlainAdapter(dspy.ChatAdapter):
         main_request: bool = False,
     ) -> str:
         """The inputs under their markers, without the optional ones that are empty."""
-        optional = (n for n, field in signature.input_fields.items() if not field.is_required())
-        empty = {name for name in optional if inputs.get(name) in ("", None)}
-        shown = {name: value for name, value in inputs.items() if name not in empty}
-        text: str = super().format_user_message_content(signature, shown, prefix, suffix)
-        return text
+        parts = [prefix]
+        for name, field in signature.input_fields.items():
+            value = inputs.get(name)
+            if name in inputs and (field.is_required() or value not in ("", None)):
+                # Pydantic, which DSPy asks of every value, takes longer over a text than we do.
+                text = value if type(value) is str else format_field_value(field, value)
+                parts.append(f"[[ ## {name} ## ]]\n{text}")
+        return "\n\n".join([*parts, suffix]).strip()
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> None:
         """Nothing: the system message has said it."""

@@ -24,6 +24,7 @@ from dspy.utils.dummies import DummyLM
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import Caps
 from ga_dspy.optimize.spending import BudgetExceeded, Gate, Ledger, LedgerLM
+from ga_dspy.programs import VanillaRAG
 from ga_dspy.testing import CutOff, scripted_lm
 
 
@@ -50,6 +51,24 @@ def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LedgerLM], Any]) -> tuple[
     assert ledger.spent.replayed == ledger.spent.calls > 0
     assert given[0][1] == given[1][1]
     return given[0][0], given[1][0]
+
+
+# --- Counting
+
+
+def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Path) -> None:
+    program = VanillaRAG(lambda query, k: ["Red Lodge | A city in Montana."])
+    reply = "[[ ## cited ## ]]\n1\n\n[[ ## answer ## ]]\nMontana"
+
+    def ask(lm: LedgerLM) -> Any:
+        with dspy.context(lm=lm):
+            found = program(question="Where is Red Lodge?")
+        assert found.calls == lm.gate.ledger.spent.calls == 1
+        return {step: (u.calls, u.failed) for step, u in found.usage.items()}
+
+    assert twice(tmp_path / "l.sqlite", scripted_lm(lambda prompt: reply), ask)[0] == {
+        "answer": (1, 0)
+    }
 
 
 # --- Caps

@@ -27,7 +27,7 @@ from dspy.utils.callback import with_callbacks
 from ga_dspy import __version__
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.patience import FrontLM, PatientLM, result_of
+from ga_dspy.patience import FrontLM, PatientLM, metered, result_of
 from ga_dspy.programs.calls import reported_tokens
 from ga_dspy.storage import Journal
 from ga_dspy.text import estimate_tokens
@@ -311,13 +311,17 @@ class LedgerLM(FrontLM):
         job.result = trained
         return job
 
-    @with_callbacks  # type: ignore[untyped-decorator]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Answer as the LM itself would.
 
         Raises:
             BudgetExceeded: The gate is closed.
         """
+        with metered():
+            return self._answer(prompt, messages=messages, **kwargs)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _answer(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         request = {"prompt": prompt, "messages": messages, **kwargs}
         body = self._body(**request)
         key, ledger = self._key(body), self.gate.ledger
@@ -383,8 +387,10 @@ class LedgerLM(FrontLM):
         lm = self.lm.copy(callbacks=[])
         lm.update_history = entries.append
         # Callbacks, trackers and modules hear of the call once: from this LM, not from that one.
+        patient = PatientLM(lm)
+        patient.tells_meter = False
         with dspy.context(callbacks=[], usage_tracker=None, disable_history=False):
-            answer = PatientLM(lm)(**request)
+            answer = patient(**request)
         return result_of(answer, entries)
 
 

@@ -99,18 +99,22 @@ class Ask:
         config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
         given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
         own = next((p.lm for p in _predictors(self.predictor) if p.lm is not None), None)
-        if own is not None and isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought):
+        if own is not None and self._calls_one_lm:
             given = {**given, "lm": front(own)}
         return given
 
+    @property
+    def _calls_one_lm(self) -> bool:
+        return isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought)
+
     def run(self) -> dspy.Prediction:
         """Call the module."""
-        with self.meter.counting(self.step):
+        with self.meter.counting(self.step, not self._calls_one_lm):
             return self.predictor(**self.arguments)
 
     async def arun(self) -> dspy.Prediction:
         """Call the module from a coroutine; in a thread where it has no `aforward`."""
-        with self.meter.counting(self.step):
+        with self.meter.counting(self.step, not self._calls_one_lm):
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
             return await in_thread(self.predictor, **self.arguments)
@@ -623,7 +627,7 @@ class Meter(BaseCallback):
         self.usage[self._step] = Usage.total(total)
 
     @contextmanager
-    def counting(self, step: str) -> Iterator[None]:
+    def counting(self, step: str, everywhere: bool = True) -> Iterator[None]:
         """Count the calls made inside this block by the current thread or task.
 
         They are made with the `Patience` in force. Where no adapter was chosen, it is
@@ -632,8 +636,10 @@ class Meter(BaseCallback):
 
         Args:
             step: What the calls are for: "read", "answer", …
+            everywhere: Whether LMs without a patient front may be called, too.
         """
         settings = dspy.settings
+        heard = [*(settings.callbacks or []), self] if everywhere else settings.callbacks
         self._outer, self._step = settings.usage_tracker, step
         sizes = ("max_history_size", "max_trace_size")
         with dspy.context(
@@ -641,7 +647,7 @@ class Meter(BaseCallback):
             lm=front(settings.lm),
             ga_dspy_meter=self,
             adapter=settings.adapter or PlainAdapter(),
-            callbacks=[*(settings.callbacks or []), self],
+            callbacks=heard,
             usage_tracker=self,
             caller_modules=[self, *(settings.caller_modules or [])],
         ):
