@@ -322,7 +322,8 @@ class SentenceEncoder:
 
     def _model(self) -> Any:
         if self._loaded is None:
-            library = require("sentence_transformers", "retrieval")
+            extra = "minilm" if self.name == MINILM else "retrieval"
+            library = require("sentence_transformers", extra)
             try:
                 with no_progress_bar():
                     self._loaded = library.SentenceTransformer(
