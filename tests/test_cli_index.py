@@ -64,13 +64,13 @@ def test_a_sync_reads_what_changed_and_says_what_it_did(command: Command, built:
     (docs / "new.txt").write_text("Skien is a town.")
     said = run(command, built, "sync")
     assert table(said) == {
-        "added": (1, 1), "changed": (1, 1), "removed": (1, 1), "unchanged": (2, 1),
+        "added": (1, 1), "changed": (1, 1), "removed": (1, 1), "unchanged": (1, 1),
     }  # fmt: skip
     assert {p.text for p in Index.open(built / "ix")} == {
         "Nils Haug designed the Halden Bridge.", "The Nile flows past Luxor.", "Skien is a town.",
     }  # fmt: skip
     again = run(command, built, "sync")
-    assert table(again)["unchanged"] == (4, 3)
+    assert table(again)["unchanged"] == (3, 3)
     assert Index.open(built / "ix").manifest.generation == 1
 
 
@@ -98,7 +98,7 @@ def test_the_index_and_its_files_may_be_moved_together(command: Command, built: 
     (built / "moved").mkdir()
     shutil.move(built / "docs", built / "moved" / "docs")
     shutil.move(built / "ix", built / "moved" / "ix")
-    assert table(run(command, built / "moved", "sync"))["unchanged"] == (4, 3)
+    assert table(run(command, built / "moved", "sync"))["unchanged"] == (3, 3)
 
 
 def test_a_sync_that_would_empty_the_index_needs_a_yes(command: Command, built: Path) -> None:

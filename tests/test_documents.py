@@ -203,7 +203,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     "config.json": ('{"debug": true}', "unread (no text: row 1)"),
     "cp1251.txt": (CYRILLIC.encode("cp1251"), "read (1 passage; read as cp1251)"),
     "deck.pptx": (pptx(), "read (2 passages)"),
-    "docs/a note.txt": ("A note.", "read (1 stand in another file)"),
+    "docs/a note.txt": ("A note.", "read (1 as in another file)"),
     "docs/draft.tmp.md": ("A draft.", "left out (named in .gitignore)"),
     "docs/deep/keep.tmp.md": ("Kept.", "read (1 passage)"),
     "front-broken.md": ("---\ntitle: [a\n---\nText.", "in part (1 passage; front matter that does"),
@@ -441,10 +441,15 @@ def test_a_fact_at_the_end_of_a_long_chapter_is_found_by_an_encoder_that_reads_2
     fact = "The physician Elena Marsh cured the miners of silicosis."
     with (tmp_path / "salt.txt").open("a") as file:
         file.write(fact)
-    index = Index.from_passages(read_passages(tmp_path), kind="dense", encoder=Short(4096))
-    best = index("Which physician cured miners of silicosis?", 1)[0]
-    assert fact in best.text
-    assert best.source == "salt.txt"
+    found = {
+        size: Index.from_passages(
+            read_passages(tmp_path, chunk_tokens=size), kind="dense", encoder=Short(4096)
+        )("Which physician cured miners of silicosis?", 1)[0]
+        for size in (200, 800)
+    }
+    assert fact in found[200].text
+    assert found[200].source == "salt.txt"
+    assert found[800].source != "salt.txt"  # what the encoder does not read is not found
 
 
 def test_passages_say_where_they_are_from(found: Any) -> None:

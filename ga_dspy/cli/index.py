@@ -143,7 +143,7 @@ def info(index: IndexDir) -> None:
         ("passages", f"{len(opened):,}"),
         ("kind", about.kind),
         ("encoder", f"{about.encoder.name}, {about.factory}" if about.encoder else ""),
-        ("on disk", f"{size / 1e6:,.1f} MB"),
+        ("on disk", f"{size / 1e6:,.2f} MB"),
         ("changes", f"{about.generation} since it was built"),
         ("from", ", ".join(sources.paths)),
         (
@@ -192,7 +192,7 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
     lines: list[str] = []
     alike: dict[tuple[str, ...], list[str]] = {}
     for file in sorted(files, key=lambda file: -states.index(file.status)):
-        if file.ids:
+        if file.ids or file.repeated:
             lines.append(str(file))
         else:
             alike.setdefault((file.status, *file.notes), []).append(file.name)
@@ -208,13 +208,17 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
 def _show_changes(
     console: Console, before: Sequence[FileRead], after: Sequence[FileRead], changes: Changes
 ) -> None:
-    old, new = ({file.name: file.sha256 for file in files} for files in (before, after))
-    touched = [file for file in after if old.get(file.name) != file.sha256]
-    show_files(console, touched)
+    old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
+    seen = {file.name: file.sha256 for file in before}
+    show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
     table = Table.grid(padding=(0, 2))
     for what, names, ids in (
         ("added", [name for name in new if name not in old], changes.added),
-        ("changed", [file.name for file in touched if file.name in old], changes.changed),
+        (
+            "changed",
+            [name for name in new if old.get(name, new[name]) != new[name]],
+            changes.changed,
+        ),
         ("removed", [name for name in old if name not in new], changes.removed),
         ("unchanged", [name for name in new if old.get(name) == new[name]], changes.unchanged),
     ):

@@ -252,7 +252,7 @@ class FileRead(BaseModel):
         """The file on one line."""
         read = f"{len(self.ids):,} passages" if self.ids else ""
         read = "1 passage" if len(self.ids) == 1 else read
-        more = f"{self.repeated:,} stand in another file" if self.repeated else ""
+        more = f"{self.repeated:,} as in another file" if self.repeated else ""
         said = "; ".join(filter(None, (read, more, *self.notes)))
         name = self.name.replace("\n", "\\n")
         return f"{name}: {self.status}{f' ({said})' if said else ''}"
