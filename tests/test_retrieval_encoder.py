@@ -104,7 +104,7 @@ def test_a_provider_and_its_model_are_called_through_dspy(
 
     monkeypatch.setattr(dspy.Embedder, "__call__", embed)
     name = "openai/text-embedding-3-small"
-    Index.build(["Oslo", "Bergen"], tmp_path / "index", kind="dense", encoder=name)
+    Index.build(["Oslo", "Bergen"], tmp_path / "index", kind="dense", encoder=load_encoder(name))
     found = Index.open(tmp_path / "index")("Rome", 1)
     assert (found[0].text, set(asked)) == ("Oslo", {name})
 

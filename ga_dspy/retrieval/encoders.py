@@ -393,6 +393,15 @@ class FunctionEncoder:
         return vector
 
 
+class ProviderEncoder(FunctionEncoder):
+    """A model behind an API, called through `dspy.Embedder`; found again by its name."""
+
+    def __init__(self, name: str) -> None:
+        import dspy
+
+        super().__init__(dspy.Embedder(name))
+
+
 def as_encoder(obj: Any) -> Encoder:
     """Make an `Encoder` of a name, an `Encoder`, a `dspy.Embedder` or a function.
 
@@ -440,9 +449,7 @@ def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
     if name.startswith(PREFIX):
         return HashEncoder.named(name)
     if name.partition("/")[0] in _PROVIDERS and "/" in name and not Path(name).is_dir():
-        import dspy
-
-        return FunctionEncoder(dspy.Embedder(name))
+        return ProviderEncoder(name)
     name = MINILM if name == "minilm" else name
     folder = _packaged_minilm() if name == MINILM else None
     if folder is not None:

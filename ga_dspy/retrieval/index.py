@@ -22,6 +22,7 @@ from ga_dspy.retrieval.encoders import (
     FunctionEncoder,
     HashEncoder,
     Progress,
+    ProviderEncoder,
     SentenceEncoder,
     StaticEncoder,
     as_encoder,
@@ -122,6 +123,9 @@ def bind(stored: StoredEncoder | None, given: Any) -> Encoder | None:
     return encoder
 
 
+LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder, EncoderByName)
+"""Encoders that `load_encoder` finds again by their name."""
+
 # --- The plan of a build, checked before any work is done.
 
 
@@ -144,8 +148,7 @@ class Plan:
                 name=made.name,
                 fingerprint=made.fingerprint,
                 dimension=made.dimension,
-                loadable=isinstance(encoder, str)
-                or isinstance(made, (StaticEncoder, SentenceEncoder, HashEncoder, EncoderByName)),
+                loadable=isinstance(made, LOADABLE),
             )
             self.encoder = made
         self.manifest = Manifest(
