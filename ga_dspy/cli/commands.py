@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -111,6 +112,7 @@ def _compile(console: Console, keep: Path) -> None:
     compile_program(
         "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
         test=questions("dev"), settings=["candidates=3"], yes=True,
+        track=find_spec("mlflow") is not None,
     )  # fmt: skip
 
 
