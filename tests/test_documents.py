@@ -201,7 +201,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     ),
     "code.py": ("def f(x):\n    if x:\n        return 1\n", "read (1 passage)"),
     "config.json": ('{"debug": true}', "unread (no text: row 1)"),
-    "cp1251.txt": (CYRILLIC.encode("cp1251"), "read (1 passage; read as cp1251)"),
+    "cp1251.txt": (CYRILLIC.encode("cp1251"), "read (1 passage; read as cp1251, a guess)"),
     "deck.pptx": (pptx(), "read (2 passages)"),
     "docs/a note.txt": ("A note.", "read (1 as in another file)"),
     "docs/draft.tmp.md": ("A draft.", "left out (named in .gitignore)"),
@@ -211,7 +211,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     "image.png": (b"\x89PNG\r\n\x1a\n\0", "unread (.png is no kind of file that is read)"),
     "junk.txt": (Random(1).randbytes(2000), "unread (no text, but binary data)"),
     "key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nAA\n", "unread (it holds a private key)"),
-    "latin.html": (PAGE.encode("latin-1", "replace"), "read (1 passage; read as latin_1)"),
+    "latin.html": (PAGE.encode("latin-1", "replace"), "read (1 passage; read as cp1252)"),
     "letter.eml": (mail(), "in part (1 passage; attachments not read: plan.pdf)"),
     "lines.jsonl": (
         '{"id": "7", "text": "One.", "lang": "en"}\n{"te\n\n{"title": "x"}\n',
@@ -236,7 +236,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     "sheet.xlsx": (xlsx(), "read (1 passage)"),
     "utf16-no-mark.txt": (
         ("The Halden Bridge. " * 9).encode("utf-16-le"),
-        "read (1 passage; read as utf_16_le)",
+        "read (1 passage; read as utf_16_le, a guess)",
     ),
     "utf16.txt": ("An ant.".encode("utf-16"), "read (1 passage; read as utf_16)"),
     "wide.csv": ("id,text\n1,Wide.,more\n", "in part (1 passage; more cells than columns: line 2)"),
@@ -450,6 +450,32 @@ def test_a_fact_at_the_end_of_a_long_chapter_is_found_by_an_encoder_that_reads_2
     assert fact in found[200].text
     assert found[200].source == "salt.txt"
     assert found[800].source != "salt.txt"  # what the encoder does not read is not found
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "Café Zürich"),
+        ("cp1252", "Genève et Orléans sont des villes. Le café est fermé à midi."),
+        ("cp1252", "Die Brücke wurde 1932 über den Fluß gebaut und später erneuert."),
+        ("cp1252", "España: el puente fue diseñado por el señor Núñez en 1932."),
+        ("cp1250", "Zażółć gęślą jaźń. Most został zbudowany w roku 1932 przez inżyniera."),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy. Most byl postaven roku 1932."),
+        ("cp1254", "Köprü 1932 yılında inşa edildi. Şehir güzeldir, İstanbul'a yakın."),
+        ("cp1253", "Η γέφυρα χτίστηκε το 1932 από τον μηχανικό."),
+        ("cp932", "日本語の文章です。橋は古い。"),
+        ("gb18030", "这座桥建于一九三二年,由工程师设计。"),
+        ("cp949", "다리는 1932년에 지어졌다."),
+        ("utf-16", "Café Zürich"),
+        ("utf-8-sig", "Café Zürich"),
+    ],
+)
+def test_a_text_is_read_in_the_encoding_that_it_has(
+    encoding: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    (passage,) = read_passages(tmp_path)
+    assert passage.text == text
 
 
 def test_passages_say_where_they_are_from(found: Any) -> None:

@@ -189,7 +189,7 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
     counts = {state: sum(file.status == state for file in files) for state in states}
     console.print(", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
                   .join(("files: ", "")), style="bold")  # fmt: skip
-    lines: list[str] = []
+    lines = []
     alike: dict[tuple[str, ...], list[str]] = {}
     for file in sorted(files, key=lambda file: -states.index(file.status)):
         if file.ids or file.repeated:
@@ -199,7 +199,9 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
     for (state, *notes), names in alike.items():
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"{', '.join(names[:_NAMED])}{more}: {state} ({'; '.join(notes)})")
-    for line in sorted(lines)[:_MOST_LINES]:
+    are_many = len(lines) > _MOST_LINES  # then those come first that want a look
+    lines.sort(key=lambda line: (are_many and ": read (" in line, line))
+    for line in lines[:_MOST_LINES]:
         console.print(f"  {line}", markup=False, soft_wrap=True)
     if len(lines) > _MOST_LINES:
         console.print(f"  … and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)")

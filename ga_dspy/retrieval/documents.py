@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -72,10 +73,29 @@ def decode(data: bytes) -> Decoded:
     if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in broken) - lost:
         notes = (f"not wholly UTF-8, characters lost: {lost}",) if lost else ()
         return Decoded(_one_break(broken), notes, not lost)
-    best = require("charset_normalizer", "search").from_bytes(data).best()
+    if said := _DECLARED.search(data[:2048]):
+        # As browsers do: what is called Latin-1 is Windows' set, which has its characters and more.
+        name = re.sub(r"(?i)^(iso[-_]?8859-1|latin[-_]?1|us-ascii)$", "cp1252", said[1].decode())
+        with suppress(LookupError, UnicodeDecodeError):
+            return Decoded(_one_break(data.decode(name)), (f"read as {name}",))
+    library = require("charset_normalizer", "search")
+    guesses = library.from_bytes(data, cp_isolation=list(_ENCODINGS))
+    best = guesses.best()
     if best is None:
         raise InputError("no text, but binary data", expected="text", remedy="convert it")
-    return Decoded(_one_break(str(best)), (f"read as {best.encoding}",))
+    if best.encoding == "cp1250":  # short French and Spanish look like Polish to it
+        best = next((guess for guess in guesses if guess.encoding == "cp1252"), best)
+    how = "" if best.bom else ", a guess"
+    notes = () if best.encoding == "utf_8" else (f"read as {best.encoding}{how}",)
+    return Decoded(_one_break(str(best)), notes)
+
+
+_DECLARED = re.compile(rb"""(?:charset|encoding)\s*[=:]\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_ENCODINGS = (
+    "utf_8", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "cp1252", "cp1250", "cp1251", "cp1253",
+    "cp1254", "cp1255", "cp1256", "cp1257", "cp866", "cp874", "koi8_r", "cp932", "euc_jp",
+    "iso2022_jp", "gb18030", "big5", "cp949",
+)  # fmt: skip
 
 
 def _one_break(text: str) -> str:
