@@ -308,7 +308,8 @@ class Generation(BaseModel):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "file"
             raise UnknownFormat(
-                f"{path} does not read as {what} of format 1 ({place}: {first['msg']})",
+                f"{path} does not read as {what} of format {cls.model_fields['format'].default} "
+                f"({place}: {first['msg']})",
                 expected=f"{what} that this version of ga-dspy wrote",
                 remedy="install the version that wrote it, or remove this file and build it again",
             ) from error
@@ -367,11 +368,14 @@ class Generation(BaseModel):
             except OSError:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
+        known = self._hashed(folder)
         files = {}
         for path in sorted(path for path in target.rglob("*") if path.is_file()):
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            stored = StoredFile(bytes=path.stat().st_size, sha256=digest)
+            # A file that the old contents hold too is the same file under another name.
+            if (stored := known.get(path.stat().st_ino)) is None:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                stored = StoredFile(bytes=path.stat().st_size, sha256=digest)
             files[path.relative_to(folder).as_posix()] = stored
         manifest = self.model_copy(update={"files": files})
         write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
@@ -379,6 +383,13 @@ class Generation(BaseModel):
             if old.name != self.contents:
                 shutil.rmtree(old)
         return manifest
+
+    def _hashed(self, folder: Path) -> dict[int, StoredFile]:
+        """What the current manifest of a folder says of its files, by their inodes."""
+        if not (folder / MANIFEST).is_file():
+            return {}
+        found = self.read(folder, "an index").files.items()
+        return {(folder / n).stat().st_ino: s for n, s in found if (folder / n).is_file()}
 
 
 Manifest = TypeVar("Manifest", bound=Generation)

@@ -265,7 +265,7 @@ def allowing(*kinds: type[GaDspyError], naming: Path) -> Iterator[None]:
             raise
 
 
-@pytest.mark.parametrize(("work", "name"), [(build_index, "vectors.npy"), (extract, "nodes.arrow")])
+@pytest.mark.parametrize(("work", "name"), [(build_index, "vectors.f4"), (extract, "nodes.arrow")])
 def test_a_build_started_again_replaces_damaged_contents_and_asks_for_nothing(
     work: Work, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

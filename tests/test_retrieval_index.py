@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, as_retriever
-from ga_dspy.retrieval.rank import KINDS, MOST, POOL
+from ga_dspy.retrieval.engine import MOST
+from ga_dspy.retrieval.rank import KINDS, POOL
 
 RIVERS = (
     Passage(id="nile", title="Nile", text="The Nile flows past Aswan to the Mediterranean Sea."),

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.rank import MOST_TARGETS, LinkGraph, TitleTable
-from ga_dspy.text import aliases, proper_names
+from ga_dspy.retrieval import Index
+from ga_dspy.retrieval.analysis import among, mentioned_in, name_key
+from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
+from ga_dspy.retrieval.rank import Surroundings
+from ga_dspy.text import aliases, known_names, proper_names
 
 
 def passage(title: str, text: str) -> Passage:
     return Passage(id=title, title=title, text=text)
+
+
+def engine(*passages: Passage) -> LocalEngine:
+    return Index.from_passages(passages, encoder="hash-16").engine
+
+
+def linked(store: LocalEngine) -> set[tuple[int, int]]:
+    links = store.links(np.arange(store.size), np.zeros(store.size))
+    return set(zip(links.source.tolist(), links.target.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -37,25 +52,43 @@ def test_common_words_are_no_alias(title: str) -> None:
 
 
 def test_the_longest_name_in_a_text_is_the_one_meant() -> None:
-    table = TitleTable.build([passage("New York", ""), passage("New York Times", "")])
-    assert list(table.named_in("He wrote for the New York Times.")) == ["new york times"]
+    store = engine(passage("New York", ""), passage("New York Times", ""))
+    assert store.named("He wrote for the New York Times.").tolist() == [1]
+    assert store.named("He wrote for the New York Times in New York.").tolist() == [0, 1]
 
 
 def test_a_word_in_lower_case_names_nothing_beside_capitalised_ones() -> None:
-    table = TitleTable.build([passage("Rush", "")])
-    assert list(table.named_in("In a rush, Neil left")) == []
-    assert list(table.named_in("Neil left Rush")) == ["rush"]
+    store = engine(passage("Rush", ""))
+    assert store.named("In a rush, Neil left").tolist() == []
+    assert store.named("Neil left Rush").tolist() == [0]
 
 
 def test_a_query_typed_without_capitals_still_names_titles() -> None:
-    table = TitleTable.build([passage("Neil Peart", "")])
-    assert list(table.named_in("who taught neil peart in 1994")) == ["neil peart"]
+    store = engine(passage("Neil Peart", ""))
+    assert store.named("who taught neil peart in 1994").tolist() == [0]
 
 
 def test_a_name_of_very_many_passages_names_none_of_them() -> None:
     many = [passage(f"Smith ({i})", "") for i in range(MOST_TARGETS + 1)]
-    assert TitleTable.build(many).named_in("Smith") == {}
-    assert len(TitleTable.build(many[1:]).named_in("Smith")["smith"]) == MOST_TARGETS
+    assert engine(*many).named("Smith").tolist() == []
+    assert len(engine(*many[1:]).named("Smith")) == MOST_TARGETS
+
+
+@given(
+    st.lists(
+        st.sampled_from(["new", "york", "New", "York", "Times", "of", "the", "1904"]), max_size=12
+    ),
+    st.sets(st.sampled_from(["new york", "york", "new york times", "times of york", "of", "1904"])),
+)
+def test_names_are_found_in_many_texts_at_once_as_in_each(
+    words: list[str], known: set[str]
+) -> None:
+    keys = np.array(sorted(map(name_key, known)), dtype=np.uint64)
+    texts = [" ".join(words), "Times of York", " ".join(words[::-1])]
+    sizes, found = mentioned_in(texts, among(keys))
+    by_text = np.split(found, np.cumsum(sizes)[:-1])
+    expected = [{name_key(name) for name in known_names(text, known)} for text in texts]
+    assert [set(keys.tolist()) for keys in by_text] == expected
 
 
 def test_spans_are_runs_of_capitals_with_the_small_words_inside() -> None:
@@ -64,36 +97,53 @@ def test_spans_are_runs_of_capitals_with_the_small_words_inside() -> None:
 
 
 def test_a_mention_links_both_ways_and_a_rare_span_links_its_holders() -> None:
-    import numpy as np
-
-    passages = [
+    store = engine(
         passage("Nile", "It flows past Aswan."),
         passage("Aswan", "A city."),
         passage("Reef", "Surveyed by Halvard Quist."),
         passage("Fjord", "Painted by Halvard Quist."),
         passage("Alone", "No names."),
-    ]
-    graph = LinkGraph.build(passages, TitleTable.build(passages))
-    reached = graph.reached(np.arange(5)).toarray() > 0
-    assert {(i, j) for i, j in np.argwhere(reached).tolist()} == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    )
+    assert linked(store) == {(0, 1), (1, 0), (2, 3), (3, 2)}
 
 
 def test_a_span_in_too_many_passages_links_none() -> None:
-    import numpy as np
+    store = engine(*(passage(f"Town {i}", "It belongs to Greater Vexin.") for i in range(40)))
+    assert linked(store) == set()
 
-    passages = [passage(f"Town {i}", "It belongs to Greater Vexin.") for i in range(40)]
-    graph = LinkGraph.build(passages, TitleTable.build(passages))
-    assert graph.reached(np.arange(3)).nnz == 0
+
+def test_a_name_of_several_passages_shares_its_weight_and_none_links_itself() -> None:
+    store = engine(
+        passage("Mercury (planet)", "Mercury is near the Sun."),
+        passage("Mercury (metal)", "A liquid."),
+        passage("Probe", "It flew to Mercury."),
+    )
+    links = store.links(np.arange(3), np.zeros(3))
+    weights: Counter[tuple[int, int]] = Counter()
+    for source, target, weight in zip(*(column.tolist() for column in links[:3]), strict=True):
+        weights[source, target] += weight
+    # The span "mercury" stands in all three.
+    named = {(0, 1): 1, (1, 0): 1, (2, 0): 0.5, (2, 1): 0.5, (0, 2): 0.5, (1, 2): 0.5}
+    assert weights == pytest.approx({pair: weight + 0.1 for pair, weight in named.items()})
+    assert links.total.tolist() == pytest.approx([1.7, 1.7, 1.2])
+
+
+def test_faint_links_are_left_out_and_count_in_the_total() -> None:
+    cities = [passage(f"City {i}", "It lies in Ruritania.") for i in range(50)]
+    store = engine(passage("Ruritania", "A land."), *cities)
+    row = np.array([0])
+    whole, cut = store.links(row, np.zeros(1)), store.links(row, np.full(1, 0.05))
+    assert len(whole.target) == 50
+    assert len(cut.target) == 0
+    assert cut.total == whole.total == [50.0]
 
 
 @given(start=st.lists(st.floats(0.01, 1), min_size=4, max_size=4), damping=st.floats(0.1, 0.9))
 def test_walks_on_a_connected_corpus_keep_their_mass(start: list[float], damping: float) -> None:
-    import numpy as np
-
     texts = ["Beta Two.", "Gamma Three.", "Delta Four and Alpha One.", "Alpha One."]
     titles = ["Alpha One", "Beta Two", "Gamma Three", "Delta Four"]
-    passages = [passage(title, text) for title, text in zip(titles, texts, strict=True)]
-    graph = LinkGraph.build(passages, TitleTable.build(passages))
-    mass = graph.walk(np.array(start) / sum(start), damping=damping, steps=6)
+    rows, share = np.arange(4), np.array(start) / sum(start)
+    around = Surroundings(engine(*map(passage, titles, texts)), rows, share, rows)
+    mass = around.walk(damping=damping, steps=6)
     assert mass.sum() == pytest.approx(1.0)
     assert (mass > 0).all()

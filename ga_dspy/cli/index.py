@@ -46,7 +46,7 @@ def build(
     kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
     encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
     encoder_batch: Annotated[int, typer.Option(help="Texts that it encodes at once.")] = 32,
-    factory: Annotated[str, typer.Option(help="FAISS index factory string.")] = "Flat",
+    factory: Annotated[str, typer.Option(help="auto, or a FAISS index factory string.")] = "auto",
     chunk_tokens: ChunkTokens = None,
     overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
     strict: Strict = False,

@@ -20,7 +20,7 @@ from ga_dspy.graph.identity import identity, kind_of, words_in_digits
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.walk import Wiring
 from ga_dspy.retrieval.encoders import Encoder, encode_texts
-from ga_dspy.retrieval.rank import DenseScores
+from ga_dspy.retrieval.engine import top
 from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold_words, longest_matches, places
 
 # --- The words of a graph: in which names, descriptions and relations each of them stands.
@@ -401,21 +401,21 @@ class Profiles:
     ) -> None:
         self._lexicon, self._encoder = lexicon, encoder
         self._nodes = np.flatnonzero(~lexicon.wiring.values)
-        self._dense: DenseScores | None = None
+        self._vectors: NDArray[np.float32] | None = None
         texts = [profile(int(node), graph, lexicon) for node in self._nodes]
         if texts:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            vectors = encode_texts(texts, encoder, work=folder)
-            self._dense = DenseScores.build(vectors)
+            self._vectors = encode_texts(texts, encoder, work=folder)
 
     def links(self, text: str, count: int, least: float) -> list[Link]:
         """The entities whose profiles are nearest to a text, of at least a cosine."""
-        if self._dense is None:
+        if self._vectors is None:
             return []
         vector = self._encoder.encode_query(text)
-        rows = self._dense.nearest(vector, count)
-        cosines = self._dense.similarities(vector, rows).tolist()
+        every = self._vectors @ vector
+        rows = top(every, count)
+        cosines = every[rows].tolist()
         return [
             Link(text, node, self._lexicon.shown[node], "vector",
                  round(_SURENESS["vector"] * cosine, 4))

@@ -6,9 +6,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,24 +31,44 @@ from ga_dspy.retrieval.encoders import (
     encode_texts,
     load_encoder,
 )
+from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
-from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
+from ga_dspy.retrieval.rank import (
+    DenseRanking,
+    HybridRanking,
+    Kind,
+    LinkedRanking,
+    Ranking,
+    SparseRanking,
+)
+from ga_dspy.retrieval.segments import (
+    AUTO,
+    analysing,
+    assemble,
+    changed,
+    load,
+    save,
+    tidied,
+    with_nearest,
+)
 from ga_dspy.retrieval.store import (
-    FLAT,
+    PASSAGES,
     WORK,
-    Contents,
     Manifest,
+    PassageTable,
     StoredEncoder,
+    batched,
     check_kind,
+    check_ours,
     check_unchanged,
     distinct,
     finished,
+    hashing,
     read_manifest,
-    source_hash,
     store,
     writing,
 )
-from ga_dspy.storage import open_current
+from ga_dspy.storage import MANIFEST, on_disk, open_current
 
 # --- The encoder: always the one that made the vectors of the index.
 
@@ -126,49 +148,87 @@ def bind(stored: StoredEncoder | None, given: Any) -> Encoder | None:
 LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder, EncoderByName)
 """Encoders that `load_encoder` finds again by their name."""
 
-# --- The plan of a build, checked before any work is done.
+
+# --- What a build makes
 
 
-class Plan:
-    """Distinct passages, the encoder, and the manifest of the index to be made of them.
+def dense_text(passage: Passage) -> str:
+    """The text of a passage as the encoder reads it: "title. text"."""
+    return f"{passage.title}. {passage.text}" if passage.title else passage.text
+
+
+def _spooled(passages: Iterable[Any], path: Path | None) -> tuple[PassageTable, str]:
+    """Distinct passages in a table, and the hash of them; what comes in may be larger than memory.
 
     Raises:
-        InputError: There are no passages, an id stands for two texts, or the kind is unknown.
+        InputError: There are no passages, or an id stands for two texts.
     """
+    digest = hashlib.sha256()
+    found = hashing(distinct(as_passages(passages)), digest)
+    first = next(found, None)
+    if first is None:
+        raise _empty_corpus()
+    if path is not None:
+        path.parent.mkdir(exist_ok=True)
+    return PassageTable.of(chain([first], found), path), digest.hexdigest()
 
-    def __init__(self, passages: Iterable[Any], kind: str, encoder: Any, factory: str) -> None:
-        checked = check_kind(kind)
-        self.passages = distinct(as_passages(passages))
-        if not self.passages:
-            raise _empty_corpus()
-        self.encoder = stored = None
-        if checked != "sparse":
-            made = as_encoder(encoder)
-            stored = StoredEncoder(
-                name=made.name,
-                fingerprint=made.fingerprint,
-                dimension=made.dimension,
-                loadable=isinstance(made, LOADABLE),
-            )
-            self.encoder = made
-        self.manifest = Manifest(
-            kind=checked,
-            factory=factory,
-            encoder=stored,
-            passages=len(self.passages),
-            source=source_hash(self.passages),
-        )
 
-    def contents(self, work: Path | None, progress: Progress | None, shard_size: int) -> Contents:
-        """Do the work: encode the passages and derive what ranks them."""
-        vectors = None
-        if self.encoder is not None:
-            texts = [dense_text(passage) for passage in self.passages]
-            vectors = encode_texts(
-                texts, self.encoder, work=work, progress=progress, shard_size=shard_size
-            )
-        plan = self.manifest
-        return Contents.derive(plan.kind, self.passages, vectors, plan.factory, progress)
+def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
+    """The encoder of an index of a kind, and what its manifest says of it."""
+    if check_kind(kind) == "sparse":
+        return None, None
+    made = as_encoder(given)
+    return made, StoredEncoder(
+        name=made.name,
+        fingerprint=made.fingerprint,
+        dimension=made.dimension,
+        loadable=isinstance(made, LOADABLE),
+    )
+
+
+def _encoded(
+    table: PassageTable, encoder: Encoder | None, work: Path | None, progress: Progress | None,
+    size: int,
+) -> Iterator[NDArray[np.float32]]:  # fmt: skip
+    """The vectors of passages, shard by shard; those of an earlier attempt are in `work`."""
+    if encoder is None:
+        return
+    done = 0
+    for shard in batched(table, size):
+        if progress:
+            progress("encoding", done, len(table))
+        texts = [dense_text(passage) for passage in shard]
+        yield encode_texts(texts, encoder, work=work, shard_size=size)
+        done += len(shard)
+    if progress:
+        progress("encoding", done, done)
+
+
+def _derived(
+    table: PassageTable,
+    manifest: Manifest,
+    vectors: Iterable[NDArray[np.float32]],
+    work: Path | None = None,
+    progress: Progress | None = None,
+) -> LocalEngine:
+    """Make an engine of passages and their vectors; reports the stage "linking"."""
+
+    def analysed() -> Any:
+        if progress:
+            progress("linking", 0, len(table))
+        return chunks()
+
+    folder = work / "segment" if work else None
+    if folder:
+        rmtree(folder, ignore_errors=True)
+    with analysing(table, manifest.kind, work) as chunks:
+        segment = assemble(table, analysed, vectors, folder=folder)
+    if work and folder:
+        (work / PASSAGES).replace(folder / PASSAGES)
+    engine = with_nearest(LocalEngine([segment]), manifest.factory)
+    if progress:
+        progress("linking", len(table), len(table))
+    return engine
 
 
 def _empty_corpus() -> InputError:
@@ -183,13 +243,35 @@ def _restored(
     manifest: Manifest,
     kind: Kind,
     passages: list[Passage],
-    vectors: NDArray[np.float32] | None,
+    vectors: list[NDArray[np.float32]],
     encoder: Any,
 ) -> Index:
     """The index in memory that was pickled."""
-    return Index(
-        Contents.derive(kind, passages, vectors, manifest.factory, None), manifest, encoder
-    )
+    made_as = manifest.model_copy(update={"kind": kind})
+    return Index(_derived(PassageTable.of(passages), made_as, vectors), manifest, encoder)
+
+
+def _ranking(engine: LocalEngine, kind: Kind, encoder: Encoder | None) -> Ranking:
+    """Return the ranking of a kind.
+
+    Raises:
+        InputError: The index was made for a kind with fewer parts.
+    """
+    names = {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles", "mentions": "links"}
+    needed = {"sparse": "words", "dense": "vectors", "hybrid": "words vectors aliases"}
+    for part in needed.get(kind, "words vectors aliases mentions").split():
+        if not engine.holds(part):
+            raise InputError(
+                f"this index holds no {names[part]}",
+                expected=f"an index that can rank as {kind!r}",
+                remedy=f"build the index with kind={kind!r}",
+            )
+    if kind == "sparse" or encoder is None:
+        return SparseRanking(engine)
+    if kind == "dense":
+        return DenseRanking(engine, encoder.encode_query)
+    made = HybridRanking if kind == "hybrid" else LinkedRanking
+    return made(engine, encoder.encode_query)
 
 
 class Hit(NamedTuple):
@@ -212,7 +294,7 @@ class _State(NamedTuple):
     """What a search reads, swapped as a whole by a change."""
 
     manifest: Manifest
-    contents: Contents
+    engine: LocalEngine
     ranking: Ranking
 
 
@@ -220,14 +302,13 @@ class Index(PassageRetriever):
     """Passages and what ranks them; a `Retriever`, safe to search from several threads.
 
     Make one with `build` (a folder), `open` (that folder again) or `from_passages` (memory).
-    Changes are visible to the next search. `add` and `delete` derive BM25, titles and links anew
-    (about a second for 5,000 passages) and keep the vectors, so results are always those of an
-    index built from scratch on the same passages; many passages belong into one call.
+    Changes are visible to the next search and cost what they bring, not what is there; results
+    are always those of an index built from scratch on the same passages.
     """
 
     def __init__(
         self,
-        contents: Contents,
+        engine: LocalEngine,
         manifest: Manifest,
         encoder: Any = None,
         path: Path | None = None,
@@ -235,7 +316,7 @@ class Index(PassageRetriever):
         self.encoder = bind(manifest.encoder, encoder)
         self.path = path
         self._changing = threading.RLock()
-        self._state = self._made(contents, manifest)
+        self._state = self._made(engine, manifest)
 
     @classmethod
     def from_passages(
@@ -244,7 +325,7 @@ class Index(PassageRetriever):
         *,
         kind: str = "linked",
         encoder: Any = "auto",
-        factory: str = FLAT,
+        factory: str = AUTO,
         progress: Progress | None = None,
     ) -> Index:
         """Index passages in memory.
@@ -255,15 +336,20 @@ class Index(PassageRetriever):
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
             encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            factory: A FAISS index_factory string; `"Flat"` is exact.
+            factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
+                asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
             progress: Called with stage, units done, units in all.
 
         Raises:
             InputError: There are no passages, an id stands for two texts, or the kind or the
                 factory is unknown.
         """
-        plan = Plan(passages, kind, encoder, factory)
-        return cls(plan.contents(None, progress, SHARD), plan.manifest, plan.encoder)
+        made, stored = _encoder_for(kind, encoder)
+        table, source = _spooled(passages, None)
+        manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
+                            passages=len(table), source=source)  # fmt: skip
+        vectors = _encoded(table, made, None, progress, SHARD)
+        return cls(_derived(table, manifest, vectors, progress=progress), manifest, made)
 
     @classmethod
     def build(
@@ -273,7 +359,7 @@ class Index(PassageRetriever):
         *,
         kind: str = "linked",
         encoder: Any = "auto",
-        factory: str = FLAT,
+        factory: str = AUTO,
         progress: Progress | None = None,
         batch_size: int = SHARD,
     ) -> Index:
@@ -284,12 +370,14 @@ class Index(PassageRetriever):
 
         Args:
             passages: `Passage`s, strings, mappings: whatever a retriever may return
-                (`as_retriever`). Identical ones count once.
+                (`as_retriever`). Identical ones count once. They may come from an iterator that
+                gives more than fits into memory.
             out: The folder; made where it is absent.
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
             encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            factory: A FAISS index_factory string; `"Flat"` is exact.
+            factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
+                asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
             progress: Called with stage, units done, units in all.
             batch_size: Passages in a shard of vectors.
 
@@ -298,13 +386,30 @@ class Index(PassageRetriever):
             InUse: Another process builds there.
         """
         folder = Path(out)
-        plan = Plan(passages, kind, encoder, factory)
-        with writing(folder):
-            if not finished(folder, plan.manifest):
-                work = folder / WORK
-                work.mkdir(exist_ok=True)
-                store(folder, plan.contents(work, progress, batch_size), plan.manifest)
-        return cls.open(folder, encoder=plan.encoder)
+        made, stored = _encoder_for(kind, encoder)
+        items = as_passages(passages)
+        first = next(items, None)
+        if first is None:
+            raise _empty_corpus()
+        with writing(folder), on_disk(folder):
+            check_ours(folder)
+            work = folder / WORK
+            try:
+                table, source = _spooled(chain([first], items), work / PASSAGES)
+                manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
+                                    passages=len(table), source=source)  # fmt: skip
+                if not finished(folder, manifest):
+                    vectors = _encoded(table, made, work, progress, batch_size)
+                    engine = _derived(table, manifest, vectors, work, progress)
+                    store(folder, partial(save, engine), manifest)
+            except InputError:
+                (work / PASSAGES).unlink(missing_ok=True)
+                with suppress(OSError):
+                    work.rmdir()
+                raise
+            if (folder / MANIFEST).is_file():
+                rmtree(work, ignore_errors=True)
+        return cls.open(folder, encoder=made)
 
     @classmethod
     def open(cls, path: Path | str, *, encoder: Any = None) -> Index:
@@ -323,10 +428,10 @@ class Index(PassageRetriever):
         """
         folder = Path(path)
 
-        def load(manifest: Manifest) -> tuple[Contents, Manifest]:
-            return Contents.load(folder / manifest.contents, manifest.factory), manifest
+        def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
+            return load(folder / manifest.contents), manifest
 
-        index = cls(*open_current(folder, read_manifest, load), encoder, folder)
+        index = cls(*open_current(folder, read_manifest, read), encoder, folder)
         index._check_encoder()
         return index
 
@@ -350,8 +455,9 @@ class Index(PassageRetriever):
         """
         check_query(query, k, anchors)
         state = self._state
-        passages = state.contents.passages
-        return [Hit(passages[row], score) for row, score in state.ranking.rank(query, k, anchors)]
+        found = state.ranking.rank(query, k, anchors)
+        passages = state.engine.passages(row for row, _ in found)
+        return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
 
     def as_kind(self, kind: str) -> Index:
         """Return a view of the same passages that ranks in another way, in memory.
@@ -360,7 +466,7 @@ class Index(PassageRetriever):
             InputError: There is no such kind, or the index was built for one with fewer parts.
         """
         changed = self.manifest.model_copy(update={"kind": check_kind(kind)})
-        return Index(self._state.contents, changed, self.encoder)
+        return Index(self._state.engine, changed, self.encoder)
 
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
@@ -368,7 +474,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is none.
         """
-        return self._state.contents.passages[self._row(id)]
+        return self._state.engine.passages([self._row(id)])[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress | None = None) -> int:
         """Add passages; return how many were new (identical ones already here are not).
@@ -378,7 +484,7 @@ class Index(PassageRetriever):
             IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            new = distinct(as_passages(passages), known=self)
+            new = list(distinct(as_passages(passages), self._known))
             self._replace(frozenset(), new, progress)
         return len(new)
 
@@ -405,7 +511,7 @@ class Index(PassageRetriever):
             IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            return self._put(distinct(as_passages(passages)), frozenset(), progress)
+            return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
 
     def sync(self, passages: Iterable[Any], *, progress: Progress | None = None) -> Changes:
         """Make the index hold these passages and no other; all in one change.
@@ -418,10 +524,10 @@ class Index(PassageRetriever):
             IndexChanged, InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            wanted = distinct(as_passages(passages))
+            wanted = list(distinct(as_passages(passages)))
             kept = {passage.id for passage in wanted}
-            rows = self._state.contents.passages.rows
-            return self._put(wanted, frozenset(id for id in rows if id not in kept), progress)
+            gone = frozenset(passage.id for passage in self if passage.id not in kept)
+            return self._put(wanted, gone, progress)
 
     def verify(self) -> None:
         """Read the whole stored index and compare it with the hashes in its manifest.
@@ -439,6 +545,11 @@ class Index(PassageRetriever):
     def manifest(self) -> Manifest:
         """What the index is: kind, encoder, counts."""
         return self._state.manifest
+
+    @property
+    def engine(self) -> LocalEngine:
+        """The store of passages that rankings search, as it is now; changes make another one."""
+        return self._state.engine
 
     @property
     def kind(self) -> Kind:
@@ -465,26 +576,32 @@ class Index(PassageRetriever):
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
             return partial(Index.open, encoder=encoder), (self.path.absolute(),)
-        return _restored, (self.manifest, *self._state.contents.source(), encoder)
+        engine = self._state.engine
+        parts = {"mentions": "linked", "aliases": "hybrid", "words": "sparse", "vectors": "dense"}
+        kind = next(kind for part, kind in parts.items() if engine.holds(part))
+        vectors = list(engine.vectors())
+        return _restored, (self.manifest, kind, list(self), vectors, encoder)
 
     def __len__(self) -> int:
-        return len(self._state.contents.passages)
+        return len(self._state.engine)
 
     def __contains__(self, id: str) -> bool:
-        return id in self._state.contents.passages.rows
+        return isinstance(id, str) and self._state.engine.row(id) is not None
 
     def __iter__(self) -> Iterator[Passage]:
-        return iter(self._state.contents.passages)
+        engine = self._state.engine
+        return chain.from_iterable(map(engine.passages, batched(engine.rows().tolist(), SHARD)))
 
     def __repr__(self) -> str:
         return f"Index({self.description})"
 
     def _check_encoder(self) -> None:
         """Encode a passage again where a function made the vectors: its name says little."""
-        dense = self._state.contents.dense
-        if isinstance(self.encoder, FunctionEncoder) and dense:
-            text = dense_text(self._state.contents.passages[0])
-            if float(self.encoder.encode([text])[0] @ dense.vectors[0]) < SAME_VECTOR:
+        engine = self._state.engine
+        if isinstance(self.encoder, FunctionEncoder):
+            row = engine.rows()[:1]
+            text = dense_text(engine.passages(row)[0])
+            if float(engine.cosines(self.encoder.encode([text])[0], row)[0]) < SAME_VECTOR:
                 raise InputError(
                     f"encoder {self.encoder.name!r} gives another vector for {text[:40]!r} than "
                     "the index holds",
@@ -492,8 +609,12 @@ class Index(PassageRetriever):
                     remedy="open the index with that one, or build it again with this one",
                 )
 
-    def _made(self, contents: Contents, manifest: Manifest) -> _State:
-        return _State(manifest, contents, contents.ranking(manifest.kind, self.encoder))
+    def _made(self, engine: LocalEngine, manifest: Manifest) -> _State:
+        return _State(manifest, engine, _ranking(engine, manifest.kind, self.encoder))
+
+    def _known(self, id: str) -> Passage | None:
+        row = self._state.engine.row(id)
+        return None if row is None else self._state.engine.passages([row])[0]
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
@@ -505,7 +626,7 @@ class Index(PassageRetriever):
             yield
 
     def _row(self, id: str) -> int:
-        row = self._state.contents.passages.rows.get(id)
+        row = self._state.engine.row(id)
         if row is None:
             raise InputError(
                 f"the index holds no passage with id {id!r}",
@@ -518,7 +639,8 @@ class Index(PassageRetriever):
         self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress | None
     ) -> Changes:
         """Put these passages in place of those of their ids, and remove others."""
-        state = {p.id: None if p.id not in self else self.get(p.id) == p for p in passages}
+        here = {p.id: self._known(p.id) for p in passages}
+        state = {p.id: None if (old := here[p.id]) is None else old == p for p in passages}
         added, changed, unchanged = (
             tuple(id for id, same in state.items() if same is wanted)
             for wanted in (None, False, True)
@@ -533,32 +655,29 @@ class Index(PassageRetriever):
         """Delete and add in one change; a text that was here already is not encoded again."""
         if not gone and not new:
             return
-        contents = self._state.contents
-        old = list(contents.passages)
-        kept = [row for row, passage in enumerate(old) if passage.id not in gone]
-        if not kept and not new:
+        engine = self._state.engine
+        rows = sorted(self._row(id) for id in gone)
+        if len(engine) + len(new) == len(rows):
             raise _empty_corpus()
         vectors = None
-        if contents.dense and self.encoder:
-            known = {dense_text(old[row]): row for row in range(len(old)) if old[row].id in gone}
+        if self.encoder is not None and engine.holds("vectors"):
+            known = dict(zip(map(dense_text, engine.passages(rows)), engine.vectors(rows),
+                             strict=True))  # fmt: skip
             texts = [dense_text(passage) for passage in new]
-            fresh = [text for text in dict.fromkeys(texts) if text not in known]
-            vectors = contents.dense.vectors
-            if fresh:
+            if fresh := [text for text in dict.fromkeys(texts) if text not in known]:
                 more = encode_texts(fresh, self.encoder, progress=progress)
-                known |= {text: len(old) + i for i, text in enumerate(fresh)}
-                vectors = np.concatenate([vectors, more])
-            vectors = vectors[[*kept, *(known[text] for text in texts)]]
-        self._change([*(old[row] for row in kept), *new], vectors, progress)
-
-    def _change(
-        self,
-        passages: Sequence[Passage],
-        vectors: NDArray[np.float32] | None,
-        progress: Progress | None,
-    ) -> None:
-        manifest = self.manifest.changed(len(passages))
-        contents = Contents.derive(manifest.kind, passages, vectors, manifest.factory, progress)
+                known |= dict(zip(fresh, more, strict=True))
+            vectors = np.array([known[text] for text in texts], dtype=np.float32)
+        if progress:
+            progress("linking", 0, len(new))
+        work = self.path / WORK if self.path else None
+        manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
+        with on_disk(work) if work else nullcontext():
+            engine = tidied(changed(engine, new, vectors, rows), work)
+        engine = with_nearest(engine, manifest.factory)
         if self.path is not None:
-            manifest = store(self.path, contents, manifest)
-        self._state = self._made(contents, manifest)
+            manifest = store(self.path, partial(save, engine), manifest)
+            engine = load(self.path / manifest.contents)
+        self._state = self._made(engine, manifest)
+        if progress:
+            progress("linking", len(new), len(new))

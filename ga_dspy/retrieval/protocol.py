@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -49,19 +49,17 @@ def content_hash(title: str, text: str) -> str:
     return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
-def as_passages(items: Any) -> list[Passage]:
-    """Read a corpus as a retriever's result is read, but leave nothing out.
+def as_passages(items: Any) -> Iterator[Passage]:
+    """Read a corpus as a retriever's result is read, one by one, but leave nothing out.
 
     Raises:
         InputError: It is no collection of passages, or an item holds no text.
     """
-    passages = []
     for number, item in enumerate(_collection(items, "the corpus"), start=1):
         passage = _passage(item, f"passage {number}")
         if passage is None:
             raise _unreadable(item, f"passage {number}")
-        passages.append(passage)
-    return passages
+        yield passage
 
 
 def read_results(result: Any) -> list[Passage]:

@@ -1,380 +1,46 @@
-"""The parts that rank passages: titles, links, BM25, vectors, and the four kinds made of them."""
+"""The four kinds of ranking, written against what an `Engine` can be asked."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import InputError, require
-from ga_dspy.passage import Passage
-from ga_dspy.text import aliases, fold, fold_words, known_names, proper_names
+from ga_dspy.retrieval.engine import MOST, Engine, Links
+from ga_dspy.retrieval.postings import Rows
 
-# --- Titles
-
-MOST_TARGETS = 12
-"""An alias of more passages than this names none of them."""
-
-
-@dataclass(frozen=True)
-class TitleTable:
-    """Title aliases and the rows each may mean."""
-
-    rows_of: Mapping[str, tuple[int, ...]]
-
-    @classmethod
-    def build(cls, passages: Iterable[Passage]) -> TitleTable:
-        """Collect the aliases of every passage; row i is the i-th passage.
-
-        Aliases with more than `MOST_TARGETS` targets are dropped.
-        """
-        found: dict[str, list[int]] = {}
-        for row, passage in enumerate(passages):
-            for alias in sorted(aliases(passage.title, passage.text)):
-                found.setdefault(alias, []).append(row)
-        return cls({a: tuple(r) for a, r in found.items() if len(r) <= MOST_TARGETS})
-
-    def named_in(self, text: str) -> dict[str, tuple[int, ...]]:
-        """Return the aliases that stand in a text, in order, with the rows each may mean."""
-        return {alias: self.rows_of[alias] for alias in known_names(text, self.rows_of)}
-
-    def of(self, name: str) -> tuple[int, ...]:
-        """Return the rows that go by a name, or else by it without qualifier or article."""
-        exact = self.rows_of.get(fold_words(name))
-        if exact:
-            return exact
-        found = (self.rows_of.get(alias, ()) for alias in aliases(name, ""))
-        return tuple(sorted({row for rows in found for row in rows}))
-
-    def save(self, path: Path) -> None:
-        """Write the table as JSON."""
-        path.write_text(json.dumps(self.rows_of, ensure_ascii=False), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> TitleTable:
-        """Read a saved table."""
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return cls({alias: tuple(rows) for alias, rows in saved.items()})
-
-
-# --- Links
-#
-# Made by spelling alone: no LM reads the passages. Two passages are linked where one mentions a
-# title alias of the other, and where both hold a capitalised span that is rare in the corpus. Spans
-# stay a passage-by-span matrix B: the walk from passage to passage through them is B D^-1 B^T,
-# never written out.
-
-FEWEST, MOST = 2, 30
-"""A shared span links passages where it stands in at least `FEWEST` and at most `MOST`."""
-
-SPAN_WEIGHT = 0.3
-"""How much a step through shared spans weighs beside one through a title mention."""
-
-
-@dataclass(frozen=True)
-class LinkGraph:
-    """Links between rows: `titles` (rows x rows, CSR, symmetric), `spans` (rows x spans, CSR)."""
-
-    titles: Any
-    spans: Any
-
-    @classmethod
-    def build(cls, passages: Sequence[Passage], table: TitleTable) -> LinkGraph:
-        """Link the passages; row i is the i-th passage."""
-        mentions: list[tuple[int, int, float]] = []
-        for row, passage in enumerate(passages):
-            for rows in table.named_in(passage.text).values():
-                # An ambiguous alias shares its weight.
-                targets = [target for target in rows if target != row]
-                mentions.extend((row, target, 1 / len(targets)) for target in targets)
-        one_way = _matrix(mentions, (len(passages), len(passages)))
-        spans = _incidence([proper_names(passage.content) for passage in passages])
-        return cls((one_way + one_way.T).tocsr(), spans)
-
-    def walk(
-        self, start: NDArray[np.float64], *, damping: float, steps: int
-    ) -> NDArray[np.float64]:
-        """Personalised PageRank: the mass of each row after `steps`, restarting at `start`.
-
-        Args:
-            start: Where walks start, shape (rows,), summing to 1.
-            damping: The share of the mass that follows a link at each step.
-            steps: Power iterations.
-        """
-        leaving = self._leaving
-        each = np.divide(damping, leaving, where=leaving > 1e-6, out=np.zeros_like(leaving))
-        mass = start
-        for _ in range(steps):
-            mass = (1 - damping) * start + self._step(mass * each)
-        return mass
-
-    def reached(self, rows: NDArray[np.int64]) -> Any:
-        """Return what one step reaches from each row, shape (given, rows), CSR, without itself."""
-        through = self.spans[rows].multiply(self._share[None, :]).tocsr() @ self._holders_of
-        links = (self.titles[rows] + through).tocoo()
-        others = links.col != rows[links.row]
-        cells = (links.data[others], (links.row[others], links.col[others]))
-        return type(self.titles)(cells, shape=links.shape)
-
-    def _step(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
-        through = self.spans @ (self._share * (self._holders_of @ sent))
-        return np.asarray(self.titles @ sent + through - self._itself * sent)
-
-    @cached_property
-    def _leaving(self) -> NDArray[np.float64]:
-        """The weight of all links of each row."""
-        return self._step(np.ones(self.titles.shape[0]))
-
-    @cached_property
-    def _itself(self) -> NDArray[np.float64]:
-        """What spans would send from each row back to itself."""
-        return np.asarray(self.spans @ self._share)
-
-    @cached_property
-    def _holders_of(self) -> Any:
-        return self.spans.T.tocsr()
-
-    @cached_property
-    def _share(self) -> NDArray[np.float64]:
-        """What each span passes on to each of its holders; it has at least `FEWEST`."""
-        return SPAN_WEIGHT / np.asarray(self.spans.sum(axis=0)).ravel()
-
-    def save(self, folder: Path) -> None:
-        """Write the two matrices into an existing folder."""
-        from scipy import sparse
-
-        sparse.save_npz(folder / "links-titles.npz", self.titles)
-        sparse.save_npz(folder / "links-spans.npz", self.spans)
-
-    @classmethod
-    def load(cls, folder: Path) -> LinkGraph:
-        """Open saved links."""
-        from scipy import sparse
-
-        return cls(
-            sparse.load_npz(folder / "links-titles.npz"),
-            sparse.load_npz(folder / "links-spans.npz"),
-        )
-
-
-def _incidence(found: Sequence[frozenset[str]]) -> Any:
-    counts = Counter(span for held in found for span in held)
-    rare = sorted(span for span, count in counts.items() if FEWEST <= count <= MOST)
-    column = {span: number for number, span in enumerate(rare)}
-    cells = [
-        (row, column[span], 1.0)
-        for row, held in enumerate(found)
-        for span in sorted(held)
-        if span in column
-    ]
-    return _matrix(cells, (len(found), len(rare)))
-
-
-def _matrix(cells: Sequence[tuple[int, int, float]], shape: tuple[int, int]) -> Any:
-    from scipy import sparse
-
-    rows, columns, values = zip(*cells, strict=True) if cells else ((), (), ())
-    return sparse.csr_matrix(
-        (np.asarray(values, dtype=np.float64), (np.asarray(rows, dtype=np.int32), columns)),
-        shape=shape,
-    )
-
-
-# --- BM25
-
-K1 = 1.2
-B = 0.75
-TITLE_WEIGHT = 3
-
-_WORD = r"(?u)\b(?:\w\w+|\d)\b"
-"""Words of two letters and more, and single digits: Apollo 8 is not Apollo 9."""
-
-
-class SparseScores:
-    """BM25 scores of every row for a query (bm25s, Lucene's variant; k1 1.2, b 0.75)."""
-
-    def __init__(self, model: Any, rows: int) -> None:
-        self._model = model
-        self._rows = rows
-        # A linked search needs the words of its query twice.
-        self._known = lru_cache(maxsize=64)(self._known_words)
-
-    @classmethod
-    def build(cls, passages: Iterable[Passage]) -> SparseScores:
-        """Index passages; row i is the i-th passage."""
-        texts = [f"{f'{p.title} ' * TITLE_WEIGHT}{p.text}" for p in passages]
-        model = require("bm25s", "search").BM25(k1=K1, b=B)
-        tokens = _tokens(texts)
-        if not any(tokens):
-            # bm25s cannot index a corpus of nothing but stopwords; no query holds the empty word.
-            tokens = [[""] for _ in texts]
-        # In the order of first use: bm25s's own order is another one in each process.
-        ids: dict[str, int] = {}
-        rows = [[ids.setdefault(token, len(ids)) for token in row] for row in tokens]
-        model.index((rows, ids), show_progress=False)
-        return cls(model, len(texts))
-
-    def scores(self, query: str) -> NDArray[np.float32]:
-        """Return the score of each row, shape (rows,); 0 where no word is shared."""
-        known = self._known(query)
-        if not known:
-            return np.zeros(self._rows, dtype=np.float32)
-        return np.asarray(self._model.get_scores(list(known)), dtype=np.float32)
-
-    def word_scores(self, query: str) -> NDArray[np.float32]:
-        """Return the score of each row for each distinct word, shape (words, rows).
-
-        Words that stand nowhere in the corpus are left out.
-        """
-        words = dict.fromkeys(self._known(query))
-        scores = [np.asarray(self._model.get_scores([word])) for word in words]
-        return np.stack(scores) if scores else np.zeros((0, self._rows), dtype=np.float32)
-
-    def holding(self, name: str) -> NDArray[np.int64]:
-        """Return the rows that hold every word of a name; none for one of stopwords alone."""
-        (tokens,) = _tokens([name])
-        words = set(tokens)
-        if not words or not words.issubset(self._model.vocab_dict):
-            return np.zeros(0, dtype=np.int64)
-        scores = [np.asarray(self._model.get_scores([word])) for word in sorted(words)]
-        return np.flatnonzero(np.min(scores, axis=0) > 0)
-
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
-        """Return at most `k` rows that share a word with the query, best first."""
-        return best(self.scores(query), k)
-
-    def _known_words(self, query: str) -> tuple[str, ...]:
-        (tokens,) = _tokens([query])
-        return tuple(token for token in tokens if token in self._model.vocab_dict)
-
-    def save(self, folder: Path) -> None:
-        """Write the index into a new folder."""
-        self._model.save(str(folder), show_progress=False)
-
-    @classmethod
-    def load(cls, folder: Path, rows: int) -> SparseScores:
-        """Open a saved index, its postings memory-mapped."""
-        require("Stemmer", "search")  # fail here, with the remedy, and not at the first query
-        bm25s = require("bm25s", "search")
-        model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
-        # Plain views of the mapped files: each slice of a memmap costs more than what it holds.
-        model.scores = {name: np.asarray(values) for name, values in model.scores.items()}
-        return cls(model, rows)
-
-
-def _tokens(texts: list[str]) -> list[list[str]]:
-    tokens: list[list[str]] = require("bm25s", "search").tokenize(
-        [fold(text) for text in texts],
-        token_pattern=_WORD,
-        stopwords="en",
-        # A Stemmer object is not thread-safe and cheap to make: one for each call.
-        stemmer=require("Stemmer", "search").Stemmer("english"),
-        return_ids=False,
-        show_progress=False,
-    )
-    return tokens
-
-
-# --- Vectors
-
-
-def dense_text(passage: Passage) -> str:
-    """The text of a passage as the encoder reads it: "title. text"."""
-    return f"{passage.title}. {passage.text}" if passage.title else passage.text
-
-
-class DenseScores:
-    """Cosine similarities of unit vectors: exact for given rows, FAISS to find the nearest."""
-
-    def __init__(self, vectors: NDArray[np.float32], index: Any) -> None:
-        self.vectors = vectors
-        self._index = index
-
-    @classmethod
-    def build(cls, vectors: NDArray[np.float32], factory: str = "Flat") -> DenseScores:
-        """Index unit vectors, shape (rows, dimension), training the factory where it needs it.
-
-        Raises:
-            InputError: FAISS does not know the factory or cannot train it on so few vectors.
-        """
-        faiss = require("faiss", "search")
-        vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-        try:
-            index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-            if not index.is_trained:
-                index.train(vectors)
-            index.add(vectors)
-        except RuntimeError as error:
-            cause = str(error).strip().splitlines()[-1][:200]
-            raise InputError(
-                f"FAISS cannot build {factory!r} over {len(vectors)} vectors ({cause})",
-                expected="an index_factory string that these vectors suffice to train",
-                remedy="use factory='Flat', which is exact and needs no training",
-            ) from error
-        return cls(vectors, _thorough(index))
-
-    def nearest(self, query: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Return the rows nearest to a unit vector, best first; fewer where FAISS finds fewer.
-
-        An approximate factory chooses the rows; `similarities` scores them exactly.
-        """
-        count = min(count, len(self.vectors))
-        _, rows = self._index.search(np.ascontiguousarray(query[None, :]), count)
-        return np.asarray(rows[0][rows[0] >= 0])
-
-    def similarities(
-        self, query: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """Return the cosine of each of the rows with a unit vector."""
-        return np.asarray(self.vectors[rows] @ query, dtype=np.float32)
-
-    def save(self, path: Path) -> None:
-        """Write the FAISS index to a file (the vectors are kept by the caller)."""
-        require("faiss", "search").write_index(self._index, str(path))
-
-    @classmethod
-    def load(cls, path: Path, vectors: NDArray[np.float32]) -> DenseScores:
-        """Open a saved FAISS index over its vectors."""
-        return cls(vectors, _thorough(require("faiss", "search").read_index(str(path))))
-
-
-def _thorough(index: Any) -> Any:
-    """Make an inverted-file index look into an eighth of its lists; FAISS itself looks into one."""
-    inverted = require("faiss", "search").try_extract_index_ivf(index)
-    if inverted is not None:
-        inverted.nprobe = max(1, inverted.nlist // 8)
-    return index
-
-
-# --- The four kinds of ranking
-#
 # Each adds to the one before: hybrid mixes BM25 and cosine and favours passages whose title stands
 # in the query; linked lets what hybrid finds vote, along the links, for the passages it leads to.
-# Equal scores are ordered by row, so a result never depends on the machine.
+# Only candidates are scored: what words, vectors, names or links put forward. Equal scores are
+# ordered by row, so a result never depends on the machine.
 
 Encode: TypeAlias = Callable[[str], NDArray[np.float32]]
+Scores: TypeAlias = NDArray[np.float64]
 
 Kind = Literal["sparse", "dense", "hybrid", "linked"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SPARSE_SHARE, DENSE_SHARE, TITLE_BONUS = 0.6, 0.4, 0.2
 POOL = 300
-"""How many rows BM25 and FAISS each put forward to have their cosine computed."""
+"""How many rows words and vectors each put forward."""
 
 SPARE = 100
-"""Rows that FAISS proposes beyond those asked for, so that the exact cosine has a choice."""
+"""Rows that an approximate index proposes beyond those asked for: the exact cosine chooses."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
 ANCHOR_START, ANCHOR_BONUS = 0.2, 0.05
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 COMPLETING, LINK_POWER = 10, 0.25
+
+ROUNDS, FAR, LED = 3, 400, 1000
+"""How often walks go on from how many rows; how many rows reached have their words weighed."""
+
+FAINT_START, FAINT = 1e-3, 5e-6
+"""Links of the first rows below this share of a row's total are left out, and later those that
+would pass on less mass."""
 
 
 class Scored(NamedTuple):
@@ -384,18 +50,33 @@ class Scored(NamedTuple):
     score: float
 
 
-class Relevance(NamedTuple):
-    """The hybrid scores of one query, which rows' are `complete`, and how to complete the others.
+@dataclass(frozen=True)
+class Relevance:
+    """The hybrid scores of the candidates of one query; its arrays have one value for each.
 
-    `scores` and `complete` have one value for each row; `named` are the rows named in the query,
-    `vector` is the query's, `closest` the highest cosine with it.
+    Attributes:
+        query: The query.
+        vector: The query's vector.
+        best_words: The highest BM25 score of any row.
+        closest: The highest cosine of any row.
+        rows: The candidates, ascending.
+        scores: Their scores.
+        complete: Whose score holds the cosine's share.
+        named: The rows named in the query.
     """
 
-    scores: NDArray[np.float64]
-    named: NDArray[np.int64]
+    query: str
     vector: NDArray[np.float32]
+    best_words: float
     closest: float
+    rows: Rows
+    scores: Scores
     complete: NDArray[np.bool_]
+    named: Rows
+
+    def at(self, rows: Rows) -> NDArray[np.int64]:
+        """The places of rows among the candidates."""
+        return np.searchsorted(self.rows, rows)
 
 
 class Ranking(Protocol):
@@ -405,17 +86,28 @@ class Ranking(Protocol):
         """Return at most `k` rows, best first; `anchors` are names already known to matter."""
 
 
-class DenseRanking:
-    """Cosine similarity; FAISS proposes, the exact cosine orders."""
+class SparseRanking:
+    """BM25."""
 
-    def __init__(self, dense: DenseScores, encode: Encode) -> None:
-        self.dense, self.encode = dense, encode
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+        """Return at most `k` rows that share a word with the query, best first."""
+        return ordered(*self.engine.best(query, k), k)
+
+
+class DenseRanking:
+    """Cosine similarity; the engine proposes, the exact cosine orders."""
+
+    def __init__(self, engine: Engine, encode: Encode) -> None:
+        self.engine, self.encode = engine, encode
 
     def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows, best first."""
         vector = self.encode(query)
-        rows = self.dense.nearest(vector, 2 * k + SPARE)
-        return ordered(rows, self.dense.similarities(vector, rows))[:k]
+        rows = self.engine.nearest(vector, 2 * k + SPARE)
+        return ordered(rows, self.engine.cosines(vector, rows), k)
 
 
 class HybridRanking:
@@ -424,44 +116,55 @@ class HybridRanking:
     And 0.05 where it is that of an anchor.
     """
 
-    def __init__(
-        self, sparse: SparseScores, dense: DenseScores, titles: TitleTable, encode: Encode
-    ) -> None:
-        self.sparse, self.dense, self.titles, self.encode = sparse, dense, titles, encode
+    def __init__(self, engine: Engine, encode: Encode) -> None:
+        self.engine, self.encode = engine, encode
 
     def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
-        relevance = self.relevance(query, k)
-        rows = np.array(
-            sorted({r for name in anchors for r in self.titles.of(name)}), dtype=np.int64
-        )
-        relevance.scores[rows] += ANCHOR_BONUS
-        self.complete(relevance, rows)
-        return best(relevance.scores, k)
+        rows = _union(*(self.engine.called(name) for name in anchors))
+        relevance = self.relevance(query, k, rows)
+        relevance.scores[relevance.at(rows)] += ANCHOR_BONUS
+        return best(relevance.rows, relevance.scores, k)
 
-    def relevance(self, query: str, k: int) -> Relevance:
-        """Score the rows that BM25 or FAISS put forward, and those named in the query."""
-        lexical = self.sparse.scores(query)
-        vector = self.encode(query)
+    def relevance(self, query: str, k: int, more: Rows | None = None) -> Relevance:
+        """Score the rows that words or vectors put forward, those named in the query, and more."""
         pool = max(POOL, 2 * k)
-        near = self.dense.nearest(vector, pool)
-        # The rows whose title alias stands in the query, sorted.
-        aliased = self.titles.named_in(query).values()
-        named = np.array(sorted({row for rows in aliased for row in rows}), dtype=np.int64)
-        closest = float(self.dense.similarities(vector, near[:1]).max(initial=0.0))
-        scores = SPARSE_SHARE * _scaled(lexical).astype(np.float64)
-        scores[named] += TITLE_BONUS
-        relevance = Relevance(scores, named, vector, closest, np.zeros(len(scores), dtype=bool))
-        self.complete(relevance, np.concatenate([near, top_rows(lexical, pool), named]))
-        return relevance
+        found, lexical = self.engine.best(query, pool)
+        vector = self.encode(query)
+        near = self.engine.nearest(vector, pool)
+        closest = float(self.engine.cosines(vector, near[:1]).max(initial=0.0))
+        none = near[:0]
+        top = float(lexical.max(initial=0.0))
+        empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), none)
+        named = self.engine.named(query)
+        relevance = self.widen(empty, _union(found, near, named, none if more is None else more))
+        relevance.scores[relevance.at(named)] += TITLE_BONUS
+        return self.complete(replace(relevance, named=named), relevance.rows)
 
-    def complete(self, relevance: Relevance, rows: NDArray[np.int64]) -> None:
-        """Add the cosine share to the scores of those rows that lack it."""
-        rows = np.unique(rows[~relevance.complete[rows]])
-        if relevance.closest > 0 and len(rows):
-            close = np.maximum(self.dense.similarities(relevance.vector, rows), 0.0)
-            relevance.scores[rows] += DENSE_SHARE * close / relevance.closest
-            relevance.complete[rows] = True
+    def widen(self, relevance: Relevance, rows: Rows) -> Relevance:
+        """Make candidates of more rows, scored by words alone."""
+        rows = np.setdiff1d(rows, relevance.rows)
+        weights = self.engine.weigh(relevance.query, rows)
+        lexical = (weights.times @ weights.cells).astype(np.float64)
+        scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
+        every = np.concatenate([relevance.rows, rows])
+        order = np.argsort(every)
+        return replace(
+            relevance,
+            rows=every[order],
+            scores=np.concatenate([relevance.scores, scores])[order],
+            complete=np.concatenate([relevance.complete, np.zeros(len(rows), bool)])[order],
+        )
+
+    def complete(self, relevance: Relevance, rows: Rows) -> Relevance:
+        """Add the cosine's share to the scores of those candidates that lack it."""
+        places = relevance.at(rows)
+        places = places[~relevance.complete[places]]
+        if relevance.closest > 0 and len(places):
+            close = self.engine.cosines(relevance.vector, relevance.rows[places])
+            relevance.scores[places] += DENSE_SHARE * np.maximum(close, 0) / relevance.closest
+            relevance.complete[places] = True
+        return relevance
 
 
 class LinkedRanking:
@@ -473,66 +176,145 @@ class LinkedRanking:
     HotpotQA's and MuSiQue's training questions.
     """
 
-    def __init__(self, hybrid: HybridRanking, links: LinkGraph) -> None:
-        self.hybrid, self.links = hybrid, links
+    def __init__(self, engine: Engine, encode: Encode) -> None:
+        self.engine, self.hybrid = engine, HybridRanking(engine, encode)
 
     def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
         relevance = self.hybrid.relevance(query, k)
-        start = _start(relevance.scores, relevance.named, self._anchored(anchors))
-        mass = self.links.walk(start, damping=DAMPING, steps=STEPS)
-        led = WALK_SHARE * np.sqrt(_scaled(mass))
-        led += self._completing(query, _scaled(relevance.scores))
-        # What the links lead to may have been out of FAISS's sight: its cosine is made up for.
-        self.hybrid.complete(relevance, top_rows(led, 2 * k + SPARE))
-        return best((1 - WALK_SHARE) * _scaled(relevance.scores) + led, k)
+        starts, mass = _start(relevance, self._anchored(anchors))
+        surroundings = Surroundings(self.engine, starts, mass, relevance.rows)
+        walked = surroundings.walk(damping=DAMPING, steps=STEPS)
+        led = WALK_SHARE * np.sqrt(_scaled(walked))
+        led = np.maximum(led, 0) + self._completing(relevance, surroundings)
+        rows = surroundings.rows
+        far = rows[top_places(led, LED)]
+        relevance = self.hybrid.widen(relevance, far)
+        # What the links lead to may have been out of sight of the vectors: its cosine is added.
+        relevance = self.hybrid.complete(relevance, rows[top_places(led, 2 * k + SPARE)])
+        scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
+        scores += led[np.searchsorted(rows, relevance.rows)]
+        return best(relevance.rows, scores, k)
 
-    def _anchored(self, anchors: Sequence[str]) -> NDArray[np.float64]:
-        """How much walks start from each row for the anchors: its passages, and its mentions.
+    def _anchored(self, anchors: Sequence[str]) -> tuple[Rows, Scores]:
+        """Where walks start for the anchors, and how much: their passages, and their mentions.
 
         A name that stands in more than `MOST` passages is too common to lead anywhere.
         """
-        weights = np.zeros(self.links.titles.shape[0])
+        found = [np.zeros(0, dtype=np.int64)]
         for name in dict.fromkeys(anchors):
-            for rows in (self.hybrid.titles.of(name), self.hybrid.sparse.holding(name)):
+            for rows in (self.engine.called(name), self.engine.holding(name, MOST)):
                 if 0 < len(rows) <= MOST:
-                    weights[np.asarray(rows)] += ANCHOR_START / len(rows)
-        return weights
+                    found.append(rows)
+        shares = [np.full(len(rows), ANCHOR_START / max(len(rows), 1)) for rows in found]
+        return np.concatenate(found), np.concatenate(shares)
 
-    def _completing(self, query: str, relevance: NDArray[np.floating]) -> NDArray[np.float64]:
+    def _completing(self, relevance: Relevance, around: Surroundings) -> Scores:
         """How well each row completes one of the best: linked to it, with the words it lacks.
 
         For a row j linked to a row i among the best 10, the share of the query's BM25 weight that
         j has beyond i, times the relevance of i and the fourth root of the link's weight; the best
         i counts.
         """
-        found = np.zeros(len(relevance))
-        words = self.hybrid.sparse.word_scores(query)
-        rows = np.array([seed.row for seed in best(relevance, COMPLETING)], dtype=np.int64)
-        if not len(words) or not len(rows):
+        found = np.zeros(len(around.rows))
+        scores = _scaled(relevance.scores)
+        leading = np.searchsorted(around.rows, [one.row for one in best(relevance.rows, scores,
+                                                                        COMPLETING)])  # fmt: skip
+        source, target, weight = around.edges(leading)
+        rows, place = np.unique(np.concatenate([source, target]), return_inverse=True)
+        words = self.engine.weigh(relevance.query, around.rows[rows])
+        if not len(words.highest) or not len(source):
             return found
-        links = self.links.reached(rows).tocoo()
-        beyond = np.maximum(words[:, links.col] - words[:, rows[links.row]], 0).sum(axis=0)
-        strength = np.minimum(links.data, 1.0) ** LINK_POWER
-        gain = relevance[rows[links.row]] * strength * beyond / words.max(axis=1).sum()
-        np.maximum.at(found, links.col, gain)
+        at, to = place[: len(source)], place[len(source) :]
+        beyond = np.maximum(words.cells[:, to] - words.cells[:, at], 0).sum(axis=0)
+        strength = np.minimum(weight, 1.0) ** LINK_POWER
+        gain = scores[relevance.at(around.rows[source])] * strength * beyond / words.highest.sum()
+        np.maximum.at(found, target, gain)
         return found
 
 
-def best(scores: NDArray[np.floating], k: int) -> list[Scored]:
+class Surroundings:
+    """The part of the link graph around some rows: as far as walks from them matter.
+
+    Attributes:
+        rows: All rows in it, ascending; edges count in places of it.
+    """
+
+    def __init__(self, engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> None:
+        self.engine = engine
+        self._starts, self._mass, self._candidates = starts, mass, candidates
+        self._asked = np.zeros(0, dtype=np.int64)
+        self._links: list[tuple[int, Links]] = []
+        rows = _union(starts)
+        self._expand(rows, np.full(len(rows), FAINT_START))
+
+    def walk(self, *, damping: float, steps: int) -> Scores:
+        """Personalised PageRank: the mass of each row after `steps`, restarting at the starts.
+
+        It goes on from the rows with the most mass; what little others have stays with them.
+
+        Args:
+            damping: The share of the mass that follows a link at each step.
+            steps: Power iterations.
+        """
+        for _ in range(ROUNDS):
+            reached = self._walk(damping, steps)
+            reached[np.searchsorted(self.rows, self._asked)] = 0
+            places = top_places(reached, FAR)[:FAR]
+            self._expand(self.rows[places], FAINT / (damping * reached[places]))
+        return self._walk(damping, steps)
+
+    def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """The links of some places: source, target, weight; links that are alike are one."""
+        chosen = np.isin(self._source, leading)
+        source, target = self._source[chosen], self._target[chosen]
+        pairs, same = np.unique(source * len(self.rows) + target, return_inverse=True)
+        weight = np.bincount(same, weights=self._weight[chosen], minlength=len(pairs))
+        return *np.divmod(pairs, len(self.rows)), weight
+
+    def _walk(self, damping: float, steps: int) -> Scores:
+        places = np.searchsorted(self.rows, self._starts)
+        start = np.bincount(places, self._mass, len(self.rows)).astype(np.float64)
+        flow = damping * self._weight / self._total[self._source]
+        found = start
+        for _ in range(steps):
+            moved = flow * found[self._source]
+            found = (1 - damping) * start + np.bincount(self._target, moved, len(self.rows))
+        return found
+
+    def _expand(self, rows: Rows, faint: Scores) -> None:
+        """Take in the links of more rows."""
+        self._links.append((len(self._asked), self.engine.links(rows, faint)))
+        self._asked = np.concatenate([self._asked, rows])
+        links = [link for _, link in self._links]
+        source = np.concatenate([link.source + at for at, link in self._links])
+        target = np.concatenate([link.target for link in links])
+        self.rows = _union(self._asked, target, self._candidates)
+        asked = np.searchsorted(self.rows, self._asked)
+        self._source, self._target = asked[source], np.searchsorted(self.rows, target)
+        self._weight = np.concatenate([link.weight for link in links])
+        self._total = np.ones(len(self.rows))
+        self._total[asked] = np.maximum(np.concatenate([link.total for link in links]), 1e-6)
+
+
+def best(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
     """Return the `k` highest positive scores, best first, equal ones by row."""
-    rows = top_rows(scores, k)
-    return ordered(rows, scores[rows])[:k]
+    places = top_places(scores, k)
+    return ordered(rows[places], scores[places], k)
 
 
-def ordered(rows: NDArray[np.int64], scores: NDArray[np.floating]) -> list[Scored]:
-    """Sort rows by falling score, then by row."""
-    order = np.lexsort((rows, -scores))
-    return [Scored(int(rows[i]), float(scores[i])) for i in order]
+def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
+    """Sort rows by falling score, then by row.
+
+    Sums differ in their last bits with the order of their terms: scores are rounded.
+    """
+    rounded = np.round(scores.astype(np.float64), 6)
+    order = np.lexsort((rows, -rounded))[:k]
+    return [Scored(int(rows[i]), float(rounded[i])) for i in order]
 
 
-def top_rows(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Return the rows of the `k` highest positive scores, and all that tie with the last."""
+def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Return the places of the `k` highest positive scores, and all that tie with the last."""
     if k < len(scores):
         threshold = np.partition(scores, -k)[-k]
         if threshold > 0:
@@ -540,22 +322,21 @@ def top_rows(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     return np.flatnonzero(scores > 0)
 
 
-def _start(
-    scores: NDArray[np.float64],
-    named: NDArray[np.int64],
-    anchored: NDArray[np.float64] | float = 0.0,
-) -> NDArray[np.float64]:
+def _union(*rows: Rows) -> Rows:
+    every: Rows = np.sort(np.concatenate([*rows, np.zeros(0, dtype=np.int64)]))
+    found: Rows = every[np.append(True, every[1:] != every[:-1])[: len(every)]]
+    return found
+
+
+def _start(relevance: Relevance, anchored: tuple[Rows, Scores]) -> tuple[Rows, Scores]:
     """Where walks start: a softmax over the best rows, the rows named in the query, the anchors."""
-    start = np.zeros_like(scores)
-    seeds = best(scores, SEEDS)
-    if seeds:
-        rows = [seed.row for seed in seeds]
-        weights = np.exp((scores[rows] - seeds[0].score) / TEMPERATURE)
-        start[rows] = weights / weights.sum()
-    start[named] += TITLE_START
-    start += anchored
-    total = start.sum()
-    return start / total if total else start
+    seeds = best(relevance.rows, relevance.scores, SEEDS)
+    scores = np.array([seed.score for seed in seeds])
+    weights = np.exp((scores - scores.max(initial=0.0)) / TEMPERATURE)
+    shares = [weights / (weights.sum() or 1), np.full(len(relevance.named), TITLE_START)]
+    rows = np.array([seed.row for seed in seeds], dtype=np.int64)
+    mass = np.concatenate([*shares, anchored[1]])
+    return np.concatenate([rows, relevance.named, anchored[0]]), mass / (mass.sum() or 1)
 
 
 def _scaled(scores: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,20 +18,11 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import GaDspyError, InputError, InUse, require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.encoders import Encoder, Progress
-from ga_dspy.retrieval.rank import (
-    KINDS,
-    DenseRanking,
-    DenseScores,
-    HybridRanking,
-    Kind,
-    LinkedRanking,
-    LinkGraph,
-    Ranking,
-    SparseScores,
-    TitleTable,
-)
+from ga_dspy.retrieval.postings import keys_of
+from ga_dspy.retrieval.rank import KINDS, Kind
 from ga_dspy.storage import MANIFEST, Generation, on_disk
+
+_T = TypeVar("_T")
 
 # --- The manifest: what the folder holds, and how to tell that it is whole.
 
@@ -58,7 +48,7 @@ class Manifest(Generation):
     since then.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     kind: Kind
     factory: str
     encoder: StoredEncoder | None
@@ -107,26 +97,31 @@ def read_manifest(folder: Path) -> Manifest:
 
 _BATCH = 8192
 _COLUMNS = ("id", "title", "text", "metadata")
+PASSAGES = "passages.arrow"
 
 
 class PassageTable:
-    """Passages by row and by id, read from Arrow memory when asked for."""
+    """Passages by place, read from Arrow memory when asked for."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        # A table of a time without metadata has no column for it.
-        self._columns = {
-            name: table.column(name) for name in _COLUMNS if name in table.column_names
-        }
+        self._columns = {name: table.column(name) for name in _COLUMNS}
 
     @classmethod
-    def of(cls, passages: Sequence[Passage]) -> PassageTable:
-        """Put passages into a table, in their order."""
+    def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
+        """Put passages into a table, in their order: in memory, or in a file that is mapped."""
         pyarrow = require("pyarrow", "search")
-        texts = {name: [getattr(passage, name) for passage in passages] for name in _COLUMNS[:3]}
-        texts["metadata"] = [metadata_json(passage) for passage in passages]
+        sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
         schema = pyarrow.schema([(name, pyarrow.large_string()) for name in _COLUMNS])
-        return cls(pyarrow.table(texts, schema))
+        with pyarrow.ipc.new_file(sink, schema) as writer:
+            for batch in batched(passages, _BATCH):
+                columns = {name: [getattr(p, name) for p in batch] for name in _COLUMNS[:3]}
+                columns["metadata"] = [metadata_json(passage) for passage in batch]
+                writer.write_batch(pyarrow.record_batch(columns, schema))
+        if path:
+            sink.close()
+            return cls.open(path)
+        return cls(pyarrow.ipc.open_file(sink.getvalue()).read_all())
 
     @classmethod
     def open(cls, path: Path) -> PassageTable:
@@ -134,30 +129,32 @@ class PassageTable:
         pyarrow = require("pyarrow", "search")
         return cls(pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all())
 
-    def save(self, path: Path) -> None:
-        """Write the table as an Arrow IPC file."""
-        pyarrow = require("pyarrow", "search")
-        with (
-            pyarrow.OSFile(str(path), "wb") as sink,
-            pyarrow.ipc.new_file(sink, self._table.schema) as writer,
-        ):
-            writer.write_table(self._table, max_chunksize=_BATCH)
-
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def __getitem__(self, row: int) -> Passage:
-        return _passage({name: column[row].as_py() for name, column in self._columns.items()})
+    def __getitem__(self, place: int) -> Passage:
+        return _passage({name: column[place].as_py() for name, column in self._columns.items()})
 
     def __iter__(self) -> Iterator[Passage]:
-        for batch in self._table.to_batches(max_chunksize=_BATCH):
-            for row in batch.to_pylist():
-                yield _passage(row)
+        return self.between(0, len(self))
 
-    @cached_property
-    def rows(self) -> dict[str, int]:
-        """The row of each id."""
-        return {id: row for row, id in enumerate(self._columns["id"].to_pylist())}
+    def between(self, first: int, end: int) -> Iterator[Passage]:
+        """The passages from one place to another (exclusive)."""
+        for batch in self._table.slice(first, end - first).to_batches(max_chunksize=_BATCH):
+            yield from map(_passage, batch.to_pylist())
+
+    def matching(self, pattern: str) -> NDArray[np.int64]:
+        """The places whose text matches a regular expression of RE2, in any case."""
+        compute = require("pyarrow.compute", "search")
+        found = compute.match_substring_regex(self._columns["text"], pattern, ignore_case=True)
+        return np.flatnonzero(found.to_numpy())
+
+
+def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """The items in lists of a size; the last may be shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def metadata_json(passage: Passage) -> str:
@@ -170,33 +167,55 @@ def _passage(row: Mapping[str, str]) -> Passage:
     return Passage.model_validate({**row, "metadata": json.loads(row.get("metadata") or "{}")})
 
 
-def distinct(passages: Iterable[Passage], known: Iterable[Passage] = ()) -> list[Passage]:
-    """Return the passages that are not in `known`, identical ones once, in order.
+def distinct(
+    passages: Iterable[Passage], known: Callable[[str], Passage | None] = lambda id: None
+) -> Iterator[Passage]:
+    """Give the passages that are not known, identical ones once, in order.
+
+    Args:
+        passages: The passages; they may be more than fit into memory.
+        known: Returns the passage that already has an id.
 
     Raises:
         InputError: An id stands for two texts, or a passage has neither title nor text.
     """
-    by_id = {passage.id: passage for passage in known}
-    new: list[Passage] = []
-    for passage in passages:
-        if not passage.content.strip():
-            raise InputError(
-                f"passage {passage.id!r} has neither title nor text",
-                expected="passages with text",
-                remedy="leave it out",
-            )
-        before = by_id.get(passage.id)
-        if before is None:
-            by_id[passage.id] = passage
-            new.append(passage)
-        elif before != passage:
-            raise InputError(
-                f"passage id {passage.id!r} stands for two texts ({_difference(before, passage)})",
-                expected="one text an id",
-                remedy="give each passage its own id, or delete the old passage before adding "
-                "the new one",
-            )
-    return new
+    seen: list[NDArray[np.uint64]] = []
+    for batch in batched(passages, _BATCH):
+        here: dict[str, Passage] = {}
+        keys = keys_of(passage.id for passage in batch)
+        marks = np.fromiter(map(_mark, batch), dtype=np.uint64)
+        earlier = np.zeros(len(batch), dtype=np.uint64)
+        for level in seen:
+            places = np.minimum(np.searchsorted(level[0], keys), len(level[0]) - 1)
+            earlier = np.where(level[0][places] == keys, level[1][places], earlier)
+        for passage, mark, mark_before in zip(batch, marks, earlier, strict=True):
+            if not passage.content.strip():
+                raise InputError(
+                    f"passage {passage.id!r} has neither title nor text",
+                    expected="passages with text",
+                    remedy="leave it out",
+                )
+            before = here.get(passage.id) or known(passage.id)
+            if before is None and not mark_before:
+                here[passage.id] = passage
+                yield passage
+            elif before != passage if before else mark_before != mark:
+                shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
+                raise InputError(
+                    f"passage id {passage.id!r} stands for two texts ({shown})",
+                    expected="one text an id",
+                    remedy="give each passage its own id, or delete the old passage before adding "
+                    "the new one",
+                )
+        seen.append(np.stack([keys, marks])[:, np.argsort(keys, kind="stable")])
+        while len(seen) > 1 and seen[-2].shape[1] < 2 * seen[-1].shape[1]:
+            both = np.concatenate([seen.pop(-2), seen.pop()], axis=1)
+            seen.append(both[:, np.argsort(both[0], kind="stable")])
+
+
+def _mark(passage: Passage) -> int:
+    fields = json.dumps([passage.title, passage.text, metadata_json(passage)])
+    return int.from_bytes(hashlib.blake2b(fields.encode(), digest_size=8).digest(), "little") or 1
 
 
 def _difference(one: Passage, other: Passage) -> str:
@@ -207,109 +226,7 @@ def _difference(one: Passage, other: Passage) -> str:
     return " and ".join(map(repr, found))
 
 
-# --- Contents
-#
-# Everything but the vectors is derived from the passages in seconds, so passages may come and go
-# without any being encoded again.
-
 FLAT = "Flat"
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Passages and what ranks them; parts that the kind does not use are None."""
-
-    passages: PassageTable
-    sparse: SparseScores | None = None
-    dense: DenseScores | None = None
-    titles: TitleTable | None = None
-    links: LinkGraph | None = None
-
-    @classmethod
-    def derive(
-        cls,
-        kind: Kind,
-        passages: Sequence[Passage],
-        vectors: NDArray[np.float32] | None,
-        factory: str,
-        progress: Progress | None,
-    ) -> Contents:
-        """Make the parts that a kind ranks with; `vectors` has one row for each passage.
-
-        Reports the stage "linking".
-        """
-        if progress:
-            progress("linking", 0, len(passages))
-        sparse = None if kind == "dense" else SparseScores.build(passages)
-        dense = None if vectors is None else DenseScores.build(vectors, factory)
-        titles = TitleTable.build(passages) if kind in ("hybrid", "linked") else None
-        links = LinkGraph.build(passages, titles) if titles and kind == "linked" else None
-        contents = cls(PassageTable.of(passages), sparse, dense, titles, links)
-        if progress:
-            progress("linking", len(passages), len(passages))
-        return contents
-
-    def source(self) -> tuple[Kind, list[Passage], NDArray[np.float32] | None]:
-        """What `derive` makes these contents of again."""
-        kind: Kind = "dense" if self.sparse is None else "sparse"
-        if self.titles is not None:
-            kind = "hybrid" if self.links is None else "linked"
-        vectors = None if self.dense is None else np.asarray(self.dense.vectors)
-        return kind, list(self.passages), vectors
-
-    def ranking(self, kind: Kind, encoder: Encoder | None) -> Ranking:
-        """Return the ranking of a kind.
-
-        Raises:
-            InputError: These contents were made for a kind with fewer parts.
-        """
-        if kind == "sparse":
-            return _part(kind, "BM25 scores", self.sparse)
-        dense = _part(kind, "vectors", self.dense)
-        encode = _part(kind, "vectors", encoder).encode_query
-        if kind == "dense":
-            return DenseRanking(dense, encode)
-        sparse = _part(kind, "BM25 scores", self.sparse)
-        hybrid = HybridRanking(sparse, dense, _part(kind, "titles", self.titles), encode)
-        return (
-            hybrid if kind == "hybrid" else LinkedRanking(hybrid, _part(kind, "links", self.links))
-        )
-
-    def save(self, folder: Path, factory: str) -> None:
-        """Write the contents into a new folder."""
-        folder.mkdir(parents=True)
-        self.passages.save(folder / "passages.arrow")
-        if self.sparse is not None:
-            self.sparse.save(folder / "bm25")
-        if self.dense is not None:
-            np.save(folder / "vectors.npy", self.dense.vectors)
-            if factory != FLAT:
-                self.dense.save(folder / "vectors.faiss")
-        if self.titles is not None:
-            self.titles.save(folder / "titles.json")
-        if self.links is not None:
-            self.links.save(folder)
-
-    @classmethod
-    def load(cls, folder: Path, factory: str) -> Contents:
-        """Open saved contents; passages, vectors and postings stay on disk until used."""
-        passages = PassageTable.open(folder / "passages.arrow")
-        bm25, titles, rows = folder / "bm25", folder / "titles.json", folder / "vectors.npy"
-        dense = None
-        if rows.is_file():
-            vectors = np.load(rows, mmap_mode="r", allow_pickle=False)
-            # A flat index is the vectors themselves: nothing more is stored for it.
-            if factory == FLAT:
-                dense = DenseScores.build(vectors, FLAT)
-            else:
-                dense = DenseScores.load(folder / "vectors.faiss", vectors)
-        return cls(
-            passages,
-            SparseScores.load(bm25, len(passages)) if bm25.is_dir() else None,
-            dense,
-            TitleTable.load(titles) if titles.is_file() else None,
-            LinkGraph.load(folder) if (folder / "links-titles.npz").is_file() else None,
-        )
 
 
 def check_kind(kind: str) -> Kind:
@@ -320,19 +237,6 @@ def check_kind(kind: str) -> Kind:
     raise InputError(
         f"the kind of index is {kind!r}", expected=f"one of {KINDS}", remedy="use 'linked'"
     )
-
-
-_T = TypeVar("_T")
-
-
-def _part(kind: str, name: str, part: _T | None) -> _T:
-    if part is None:
-        raise InputError(
-            f"this index holds no {name}",
-            expected=f"an index that can rank as {kind!r}",
-            remedy=f"build the index with kind={kind!r}",
-        )
-    return part
 
 
 # --- The folder
@@ -381,36 +285,35 @@ def not_empty(folder: Path, found: str) -> InputError:
     )
 
 
+def check_ours(folder: Path) -> None:
+    """Raise `InputError` where a folder without an index holds files that are none of ours."""
+    ours = (_LOCK, WORK, f".{MANIFEST}.partial", f"{MANIFEST}.new")
+    foreign = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name not in ours and not path.name.startswith("contents-")
+    )
+    if foreign and not (folder / MANIFEST).is_file():
+        raise not_empty(folder, f"{foreign[0]!r}")
+
+
 def finished(folder: Path, wanted: Manifest) -> bool:
     """Whether the folder already holds what a build would make.
 
     Raises:
-        InputError: It holds another index, or files that are none of ours.
+        InputError: It holds another index.
     """
-    if (folder / MANIFEST).is_file():
-        found = read_manifest(folder)
-        same = ("kind", "factory", "encoder", "source", "added", "deleted")
-        if all(getattr(found, name) == getattr(wanted, name) for name in same):
-            return found.is_intact(folder)
-        raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
-    ours = (_LOCK, WORK, wanted.contents, f".{MANIFEST}.partial", f"{MANIFEST}.new")
-    foreign = sorted(path.name for path in folder.iterdir() if path.name not in ours)
-    if foreign:
-        raise not_empty(folder, f"{foreign[0]!r}")
-    return False
+    if not (folder / MANIFEST).is_file():
+        return False
+    found = read_manifest(folder)
+    same = ("kind", "factory", "encoder", "source", "added", "deleted")
+    if all(getattr(found, name) == getattr(wanted, name) for name in same):
+        return found.is_intact(folder)
+    raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
 
 
-def store(folder: Path, contents: Contents, manifest: Manifest) -> Manifest:
-    """Write contents as the manifest's generation and make them the current ones."""
-
-    def save(target: Path) -> None:
-        contents.save(target, manifest.factory)
-        try:
-            # NumPy does not notice that a full disk took only a part of a file.
-            Contents.load(target, manifest.factory)
-        except ValueError as error:
-            raise OSError(f"a file is not whole after it was written ({error})") from error
-
+def store(folder: Path, save: Callable[[Path], None], manifest: Manifest) -> Manifest:
+    """Have contents saved as the manifest's generation and make them the current ones."""
     manifest = manifest.put(folder, save)
     if (folder / WORK).is_dir():
         shutil.rmtree(folder / WORK)
@@ -429,12 +332,11 @@ def check_unchanged(folder: Path, opened: Manifest) -> None:
         )
 
 
-def source_hash(passages: Iterable[Passage]) -> str:
-    """SHA-256 over ids, titles, texts and what metadata there is, in order."""
-    digest = hashlib.sha256()
+def hashing(passages: Iterable[Passage], digest: Any) -> Iterator[Passage]:
+    """Give the passages on; ids, titles, texts and what metadata there is go into a digest."""
     for passage in passages:
         metadata = [metadata_json(passage)] if passage.metadata else []
         for field in (passage.id, passage.title, passage.text, *metadata):
             data = field.encode()
             digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.hexdigest()
+        yield passage

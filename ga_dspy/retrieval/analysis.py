@@ -1,0 +1,209 @@
+"""What texts hold: words, names they go by, names they mention, spans that look like names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga_dspy.errors import require
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval.postings import Arrays, Columns, key_of, write_table
+from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, fold_words, name_words, proper_names
+
+# --- Words, as BM25 counts them
+
+TITLE_WEIGHT: Final = 3
+
+_WORD: Final = re.compile(r"\b(?:\w\w+|\d)\b")
+"""Words of two letters and more, and single digits: Apollo 8 is not Apollo 9."""
+
+_STOPWORDS: Final = frozenset(
+    """
+    a an and are as at be but by for if in into is it no not of on or such that the their then
+    there these they this to was will with
+    """.split()
+)
+
+
+def word_keys(text: str) -> list[int]:
+    """The keys of a text's words, folded and stemmed, in order; stopwords are left out."""
+    return [key for word in _WORD.findall(fold(text)) if (key := _word_key(word)) is not None]
+
+
+@lru_cache(maxsize=1 << 17)
+def _word_key(word: str) -> int | None:
+    if word in _STOPWORDS:
+        return None
+    # A Stemmer object is not thread-safe and cheap to make: one for each word.
+    return key_of(require("Stemmer", "search").Stemmer("english").stemWord(word))
+
+
+# --- Names
+#
+# The key of a name is made of those of its words, so that all runs of words of many texts are
+# compared with all known names at once.
+
+_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
+
+Known = Callable[[NDArray[np.uint64]], NDArray[np.bool_]]
+"""Tells which keys are those of known names."""
+
+
+def name_key(name: str) -> int:
+    """The key of a name in the form of `fold_words`."""
+    key = 0
+    for word in name.split(" "):
+        key = (key * int(_BASE) + key_of(word)) & 0xFFFFFFFFFFFFFFFF
+    return key
+
+
+def alias_keys(title: str, text: str = "") -> list[int]:
+    """The keys of the names under which other texts may mention a passage."""
+    return sorted(map(name_key, aliases(title, text)))
+
+
+def spellings(name: str) -> tuple[list[int], list[int]]:
+    """The key of a name as it is, and those of it without qualifier or article."""
+    return [name_key(fold_words(name))], alias_keys(name)
+
+
+def _places(there: Sequence[Word]) -> tuple[list[int], list[bool]]:
+    """The keys of a text's words, and where a name may begin.
+
+    At a capital letter; anywhere in a text without any, as people type queries.
+    """
+    proper = [word.proper for word in there]
+    relaxed = not any(p and not w.folded[0].isdigit() for p, w in zip(proper, there, strict=True))
+    return [key_of(word.folded) for word in there], [True] * len(there) if relaxed else proper
+
+
+def mentioned(
+    words: NDArray[np.uint64],
+    starts: NDArray[np.bool_],
+    sizes: NDArray[np.integer],
+    known: Known,
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The known names in texts, left to right the longest, as `known_names` finds them.
+
+    Args:
+        words: The keys of all words of the texts.
+        starts: Where a name may begin, for each word.
+        sizes: The number of words of each text.
+        known: Which keys are names.
+
+    Returns:
+        How many distinct names each text mentions, and their keys.
+    """
+    ends = np.repeat(np.cumsum(sizes), sizes)
+    at = np.flatnonzero(starts)
+    run = words[at]
+    length, key = np.zeros(len(at), dtype=np.int64), run.copy()
+    for size in range(1, LONGEST_NAME + 1):
+        if size > 1:
+            fits = at + size <= ends[at]
+            if not fits.any():
+                break
+            run = np.where(fits, run * _BASE + words[np.minimum(at + size - 1, len(words) - 1)], 0)
+        hit = np.flatnonzero(known(run)) if size == 1 else np.flatnonzero(fits & known(run))
+        length[hit], key[hit] = size, run[hit]
+    hits = np.flatnonzero(length)
+    free, chosen = 0, []
+    for number, start, size in zip(
+        hits.tolist(), at[hits].tolist(), length[hits].tolist(), strict=True
+    ):
+        if start >= free:  # a text's names end with it, so texts need not be told apart
+            chosen.append(number)
+            free = start + size
+    text = np.searchsorted(np.cumsum(sizes), at[chosen], side="right")
+    pairs = np.unique(np.stack([text.astype(np.uint64), key[chosen]], axis=1), axis=0)
+    return np.bincount(pairs[:, 0].astype(np.int64), minlength=len(sizes)), pairs[:, 1]
+
+
+def mentioned_in(texts: Sequence[str], known: Known) -> tuple[Any, NDArray[np.uint64]]:
+    """The known names in texts; see `mentioned`."""
+    found = [_places(name_words(text)) for text in texts]
+    sizes = np.array([len(keys) for keys, _ in found], dtype=np.int64)
+    words = np.fromiter(chain.from_iterable(keys for keys, _ in found), dtype=np.uint64)
+    starts = np.fromiter(chain.from_iterable(proper for _, proper in found), dtype=np.bool_)
+    return mentioned(words, starts, sizes, known)
+
+
+def among(names: NDArray[np.uint64]) -> Known:
+    """Tell whether keys are among many sorted ones; most are not, which a table of bits tells."""
+    bits = max(16, min(26, 4 + len(names).bit_length()))
+    mask = np.uint64((1 << bits) - 1)
+    table = np.zeros(1 << bits, dtype=np.bool_)
+    table[names & mask] = True
+
+    def known(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = table[keys & mask]
+        likely = np.flatnonzero(found)
+        places = np.minimum(np.searchsorted(names, keys[likely]), max(len(names) - 1, 0))
+        found[likely] = names[places] == keys[likely]
+        return found
+
+    return known
+
+
+# --- All of it, for a part of a corpus
+
+
+def analyse(
+    passages: Iterable[Passage], first: int, out: Columns, *, words: bool, names: bool, links: bool
+) -> Arrays:
+    """Write what passages hold; the first of them has the row `first`.
+
+    The words of texts, where `links` are wanted, are what `mentioned` takes, once all names are
+    known.
+    """
+    ids: list[int] = []
+    terms: list[list[int]] = []
+    held: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}
+    starts: list[list[bool]] = []
+    for passage in passages:
+        ids.append(key_of(passage.id))
+        if words:
+            terms.append(word_keys(passage.title) * TITLE_WEIGHT + word_keys(passage.text))
+        if names:
+            held["aliases"].append(alias_keys(passage.title, passage.text))
+        if links:
+            held["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
+            # The words of the content are remembered, those of the text alone would be read again.
+            title = len(passage.title)
+            there = name_words(passage.content)
+            places, proper = _places([word for word in there if not title or word.start > title])
+            held["text"].append(places)
+            starts.append(proper)
+    rows = np.arange(first, first + len(ids))
+    write_table(out, "ids", [(np.array(ids, dtype=np.uint64), rows, None)])
+    if words:
+        lengths = np.array([len(row) for row in terms], dtype=np.int64)
+        out.append("lengths.i4", lengths)
+        write_table(out, "words", [_counted(_flat(terms), np.repeat(rows, lengths))])
+    for name in ["aliases"] * names + ["spans", "text"] * links:
+        sizes = np.array([len(row) for row in held[name]], dtype=np.int64)
+        out.append_lists(name, sizes, _flat(held[name]))
+    if links:
+        out.append("starts.b1", np.fromiter(chain.from_iterable(starts), bool))
+    return out.finish()
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
+    return np.fromiter(chain.from_iterable(lists), dtype=np.uint64)
+
+
+def _counted(keys: NDArray[np.uint64], rows: NDArray[np.int64]) -> tuple[Any, Any, Any]:
+    """Cells with how often each key stands in each row."""
+    order = np.argsort(keys, kind="stable")
+    keys, rows = keys[order], rows[order]
+    new = np.flatnonzero(
+        np.concatenate([[True], (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])])[: len(keys)]
+    )
+    counts = np.minimum(np.diff(new, append=len(keys)), 0xFFFF)
+    return keys[new], rows[new], counts

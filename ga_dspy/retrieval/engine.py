@@ -1,0 +1,512 @@
+"""What rankings ask of a store of passages, and the store that lies in files of one machine.
+
+`Engine` is all that a ranking knows. `LocalEngine` answers from segments: tables that are mapped
+into memory and of which a search reads what its candidates need. Passages that are added make a
+segment of their own, deleted ones are passed over; segments grow together as they pile up, so a
+change costs what it brings, and what a search finds is what an index built from scratch would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
+from ga_dspy.retrieval.postings import Arrays, Rows, Table, key_of, ragged
+
+K1: Final = 1.2
+B: Final = 0.75
+"""Of BM25 in Lucene's variant; a title counts `TITLE_WEIGHT` times."""
+
+MOST_TARGETS: Final = 12
+"""An alias of more passages than this names none of them."""
+
+FEWEST, MOST = 2, 30
+"""A shared span links passages where it stands in at least `FEWEST` and at most `MOST`."""
+
+SPAN_WEIGHT: Final = 0.3
+"""How much a link through a shared span weighs beside one through a title mention."""
+
+
+class Weights(NamedTuple):
+    """BM25 by word: of each distinct word for each row asked for.
+
+    Attributes:
+        cells: Shape (words, rows); 0 where the row lacks the word.
+        times: How often each word stands in the query, shape (words,).
+        highest: The most that any passage gets for each word, shape (words,); over lists of very
+            many passages, of a sample.
+    """
+
+    cells: NDArray[np.float32]
+    times: NDArray[np.float32]
+    highest: NDArray[np.float32]
+
+
+class Links(NamedTuple):
+    """Links of rows: the i-th leads from `asked[source[i]]` to the row `target[i]`.
+
+    Attributes:
+        source: Which of the rows asked for.
+        target: The row it is linked to.
+        weight: The weight of the link.
+        total: The weight of all links of each row asked for, those left out too.
+    """
+
+    source: NDArray[np.int64]
+    target: Rows
+    weight: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+
+class Engine(Protocol):
+    """A store of passages that rankings search; rows are numbers, ascending in corpus order.
+
+    Links are made by spelling alone: no LM reads the passages. Two passages are linked where one
+    mentions a name of the other, and where both hold a capitalised span that is rare in the corpus.
+    """
+
+    def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
+        """The rows with the `count` highest BM25 scores, all that tie with the last, and scores."""
+
+    def weigh(self, query: str, rows: Rows) -> Weights:
+        """The BM25 weight of each of the query's words in given rows."""
+
+    def holding(self, name: str, most: int) -> Rows:
+        """The rows that hold every word of a name; none where they are more than `most`."""
+
+    def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
+        """The rows nearest to a unit vector, best first; approximate in a large store."""
+
+    def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+        """The cosine of given rows with a unit vector, exact."""
+
+    def named(self, text: str) -> Rows:
+        """The rows whose name stands in a text, ascending."""
+
+    def called(self, name: str) -> Rows:
+        """The rows that go by a name, or else by it without qualifier or article."""
+
+    def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
+        """The links of given rows.
+
+        Args:
+            rows: The rows.
+            faint: For each of them, the share of its links' total below which one is left out.
+        """
+
+    def passages(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages of given rows."""
+
+
+# --- Vectors
+
+
+class Nearest(Protocol):
+    """An approximate index over the first `size` rows."""
+
+    size: int
+
+    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
+        """The nearest rows, best first; fewer where it finds fewer."""
+
+
+def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
+    """The places of the `count` highest scores, best first, equal ones in order."""
+    places = np.arange(len(scores))
+    if count < len(scores):
+        places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    return places[np.argsort(-scores[places], kind="stable")][:count]
+
+
+# --- The store on one machine
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Passages that came together, and what they hold; row i of it is row `base + i` of the store.
+
+    Attributes:
+        base: The row of the first passage.
+        texts: The passages.
+        arrays: Tables and vectors by name; `mentions.whose.i4` are the rows whose mentions are
+            here: its own, and older ones that were read again as names came or went.
+        folder: Where the arrays lie; None for memory.
+    """
+
+    base: int
+    texts: Any
+    arrays: Arrays = field(repr=False)
+    folder: Path | None = None
+
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.base + len(self.texts)
+
+    @property
+    def weight(self) -> int:
+        """How many rows it says something of."""
+        return max(len(self.texts), len(self.arrays.get("mentions.whose.i4", ())))
+
+    @cached_property
+    def vectors(self) -> NDArray[np.float32]:
+        """Unit vectors, shape (passages, dimension)."""
+        return self.arrays["vectors.f4"].reshape(len(self.texts), -1)
+
+    def holds(self, part: str) -> bool:
+        """Whether it has a table or "vectors"."""
+        return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
+
+
+_SAMPLE: Final = 1 << 16
+_LONG: Final = 1 << 14
+"""Lists longer than this are read only where they can bring another row among the best."""
+
+
+class LocalEngine:
+    """Segments, the rows that were deleted, and an index of the vectors where they are many.
+
+    It never changes: a change makes another one, which shares the segments. Safe in threads.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], dead: Iterable[int] = (), near: Nearest | None = None
+    ) -> None:
+        self.segments = tuple(segments)
+        self.dead = np.unique(np.fromiter(dead, dtype=np.int64))
+        self.near = near
+        self.size = self.segments[-1].end
+        self._bases = np.array([segment.base for segment in self.segments])
+        self._alive: NDArray[np.bool_] | None = None
+        if len(self.dead):
+            self._alive = np.ones(self.size, dtype=np.bool_)
+            self._alive[self.dead] = False
+        names = ("ids", "words", "aliases", "spans", "mentions")
+        self._tables = {
+            name: [Table.of(s.arrays, name) for s in self.segments]
+            for name in names
+            if all(segment.holds(name) for segment in self.segments)
+        }
+        self._owner = self._owners()
+        self._word = lru_cache(maxsize=4096)(self._statistics)
+
+    def __len__(self) -> int:
+        return self.size - len(self.dead)
+
+    def holds(self, part: str) -> bool:
+        """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""
+        return part in self._tables or (part == "vectors" and self.segments[0].holds(part))
+
+    # --- Rows
+
+    def rows(self) -> Rows:
+        """All rows, ascending."""
+        return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
+
+    def row(self, id: str) -> int | None:
+        """The row of an id; None where there is none."""
+        _, rows = self.find("ids", np.array([key_of(id)], dtype=np.uint64))
+        return next((row for row in rows.tolist() if self.passages([row])[0].id == id), None)
+
+    def passages(self, rows: Iterable[int]) -> list[Passage]:
+        """The passages of given rows."""
+        found = ((row, self._segment(row)) for row in rows)
+        return [segment.texts[row - segment.base] for row, segment in found]
+
+    def _segment(self, row: int) -> Segment:
+        return self.segments[int(np.searchsorted(self._bases, row, side="right")) - 1]
+
+    def by_segment(self, rows: Rows) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
+        """The places in `rows` of those that each segment holds; empty segments own none."""
+        which = np.searchsorted(self._bases, rows, side="right") - 1
+        for number in np.unique(which).tolist():
+            yield self.segments[number], np.flatnonzero(which == number)
+
+    # --- Tables over all segments
+
+    def _owners(self) -> NDArray[np.int16] | None:
+        """Which segment holds the mentions of each row; -1 for none. None: there is but one."""
+        if "mentions" not in self._tables or (len(self.segments) == 1 and self._alive is None):
+            return None
+        owner = np.full(self.size, -1, dtype=np.int16)
+        for number, segment in enumerate(self.segments):
+            owner[segment.arrays["mentions.whose.i4"]] = number
+        owner[self.dead] = -1
+        return owner
+
+    def find(self, name: str, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], Rows]:
+        """Which rows hold each key: places in `keys`, and rows."""
+        places, found = [], []
+        for number, table in enumerate(self._tables[name]):
+            place, cells = ragged(*table.ranges(keys))
+            rows = table.rows[cells].astype(np.int64)
+            if name == "mentions" and self._owner is not None:
+                kept = self._owner[rows] == number
+                place, rows = place[kept], rows[kept]
+            elif self._alive is not None:
+                kept = self._alive[rows]
+                place, rows = place[kept], rows[kept]
+            places.append(place)
+            found.append(rows)
+        return np.concatenate(places), np.concatenate(found)
+
+    def mentions_of(self, segments: Sequence[Segment]) -> Rows:
+        """The rows whose mentions some segments hold, without deleted ones."""
+        whose = [segment.arrays["mentions.whose.i4"] for segment in segments]
+        rows = np.unique(np.concatenate(whose)).astype(np.int64)
+        if self._owner is None:
+            return rows
+        numbers = [i for i, segment in enumerate(self.segments) if segment in segments]
+        found: Rows = rows[np.isin(self._owner[rows], numbers)]
+        return found
+
+    def count(self, name: str, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """How many rows hold each key."""
+        if self._alive is not None or (name == "mentions" and self._owner is not None):
+            return np.bincount(self.find(name, keys)[0], minlength=len(keys))
+        ranges = (table.ranges(keys) for table in self._tables[name])
+        found: NDArray[np.int64] = sum(
+            (end - begin for begin, end in ranges), np.zeros(len(keys), int)
+        )
+        return found
+
+    def held(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """What each row holds: places in `rows`, ascending, and keys."""
+        owner = self._owner if name == "mentions" else None
+        which = (
+            np.searchsorted(self._bases, rows, side="right") - 1 if owner is None else owner[rows]
+        )
+        places, keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
+        for number in np.unique(which[which >= 0]).tolist():
+            segment, mine = self.segments[number], np.flatnonzero(which == number)
+            local = rows[mine] - segment.base
+            if owner is not None:
+                local = np.searchsorted(segment.arrays["mentions.whose.i4"], rows[mine])
+            of = segment.arrays[f"{name}.of.i8"]
+            place, cells = ragged(of[local], of[local + 1])
+            places.append(mine[place])
+            keys.append(segment.arrays[f"{name}.held.u8"][cells])
+        found, held = np.concatenate(places), np.concatenate(keys)
+        order = np.argsort(found, kind="stable")
+        return found[order], held[order]
+
+    # --- Words
+
+    @cached_property
+    def _norm(self) -> NDArray[np.float32]:
+        """What BM25 adds to a word's count in each row, by the length of the passage."""
+        lengths = np.concatenate([segment.arrays["lengths.i4"] for segment in self.segments])
+        total = int(lengths.sum()) - int(lengths[self.dead].sum())
+        share = lengths * (len(self) / max(total, 1))
+        return (K1 * (1 - B + B * share)).astype(np.float32)
+
+    def _statistics(self, key: int) -> tuple[int, float, float]:
+        """In how many rows a word stands, its inverse document frequency, its highest weight."""
+        count = sum(len(rows) for rows, _ in self._cells(key))
+        idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
+        highest = 0.0
+        for rows, counts in self._cells(key):
+            some = slice(None, None, len(rows) // _SAMPLE + 1)
+            scores = self._scores(rows[some], counts[some], idf)
+            highest = max(highest, float(scores.max(initial=0.0)))
+        return count, idf, highest
+
+    def _cells(self, key: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
+        """The rows that hold a word and how often, segment by segment."""
+        keys = np.array([key], dtype=np.uint64)
+        for table in self._tables["words"]:
+            (begin,), (end,) = table.ranges(keys)
+            rows, counts = table.rows[begin:end], table.counts[begin:end]  # type: ignore[index]
+            if self._alive is not None and len(rows):
+                kept = self._alive[rows]
+                rows, counts = rows[kept], counts[kept]
+            if len(rows):
+                yield rows, counts
+
+    def _scores(
+        self, rows: NDArray[np.integer], counts: NDArray[np.uint16], idf: float
+    ) -> NDArray[np.float32]:
+        often = counts.astype(np.float32)
+        scores: NDArray[np.float32] = np.float32(idf) * (often / (often + self._norm[rows]))
+        return scores
+
+    def _asked(self, query: str) -> dict[int, int]:
+        """The words of a query that stand in the corpus, with how often it holds each."""
+        found: dict[int, int] = {}
+        for key in word_keys(query):
+            if key in found or self._word(key)[0]:
+                found[key] = found.get(key, 0) + 1
+        return found
+
+    def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
+        """The rows with the `count` highest BM25 scores, all that tie with the last, and scores.
+
+        Rare words come first. Once no row without them can be among the best, the others are only
+        looked up for the rows that can.
+        """
+        asked = sorted(self._asked(query).items(), key=lambda item: self._word(item[0])[0])
+        total = np.zeros(self.size, dtype=np.float32)
+        most = [times * self._word(key)[1] for key, times in asked]  # a count weighs less than 1
+        for number, (key, times) in enumerate(asked):
+            often, idf, _ = self._word(key)
+            if number and often > _LONG:
+                rows = np.flatnonzero(total)
+                rest = sum(most[number:]) * (1 + 1e-5)
+                floor = np.partition(total[rows], -count)[-count] if len(rows) > count else 0.0
+                if rest < floor:
+                    rows = rows[total[rows] + rest >= floor]
+                    left = dict(asked[number:])
+                    weights = self._weigh(left, rows)
+                    return _best(rows, total[rows] + weights.times @ weights.cells, count)
+            for rows_, counts in self._cells(key):
+                total[rows_] += times * self._scores(rows_, counts, idf)
+        rows = np.flatnonzero(total)
+        return _best(rows, total[rows], count)
+
+    def weigh(self, query: str, rows: Rows) -> Weights:
+        """The BM25 weight of each of the query's words in given rows."""
+        return self._weigh(self._asked(query), rows)
+
+    def _weigh(self, asked: Mapping[int, int], rows: Rows) -> Weights:
+        cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
+        for line, key in zip(cells, asked, strict=True):
+            for holders, counts in self._cells(key):
+                places = np.minimum(np.searchsorted(holders, rows), len(holders) - 1)
+                there = np.flatnonzero(holders[places] == rows)
+                line[there] = self._scores(rows[there], counts[places[there]], self._word(key)[1])
+        times = np.array(list(asked.values()), dtype=np.float32)
+        return Weights(cells, times, np.array([self._word(key)[2] for key in asked], np.float32))
+
+    def holding(self, name: str, most: int | None = None) -> Rows:
+        """The rows that hold every word of a name; none where they are more than `most`."""
+        keys = sorted(dict.fromkeys(word_keys(name)), key=lambda key: self._word(key)[0])
+        rows = np.zeros(0, dtype=np.int64)
+        for number, key in enumerate(keys):
+            lists = [holders for holders, _ in self._cells(key)]
+            holders = np.concatenate([*lists, np.zeros(0, dtype=np.int32)]).astype(np.int64)
+            rows = rows[np.isin(rows, holders, kind="sort")] if number else holders
+            if not len(rows):
+                break
+        return rows if most is None or len(rows) <= most else rows[:0]
+
+    # --- Names and links
+
+    def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which keys name passages, and not too many of them."""
+        count = self.count("aliases", keys)
+        return np.asarray((count > 0) & (count <= MOST_TARGETS))
+
+    def named(self, text: str) -> Rows:
+        """The rows whose name stands in a text, ascending."""
+        return np.unique(self.find("aliases", mentioned_in([text], self.known)[1])[1])
+
+    def called(self, name: str) -> Rows:
+        """The rows that go by a name, or else by it without qualifier or article."""
+        for spelled in spellings(name):
+            keys = np.array(spelled, dtype=np.uint64)
+            rows = np.unique(self.find("aliases", keys[self.known(keys)])[1])
+            if len(rows):
+                break
+        return rows
+
+    def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
+        """The links of given rows, without those of less than a share of a row's total."""
+        # What they mention; a name of several passages shares its weight.
+        out, names = self.held("mentions", rows)
+        name, target = self.find("aliases", names)
+        other = target != rows[out[name]]
+        name, target = name[other], target[other]
+        found = [(out[name], target, 1 / np.bincount(name, minlength=1)[name])]
+        # What mentions them, and spans that they share: weighed first, then looked up.
+        into, names = self.held("aliases", rows)
+        into, names = into[known := self.known(names)], names[known]
+        # A passage that goes by the name itself means the others by it.
+        alike, bearer = self.find("aliases", names)
+        place, keys = self.held("mentions", bearer)
+        uses = np.bincount(place, weights=keys == names[alike[place]], minlength=len(bearer))
+        among = np.bincount(alike, weights=uses, minlength=len(names))
+        itself = np.bincount(
+            alike, weights=uses * (bearer == rows[into[alike]]), minlength=len(names)
+        )
+        mentions, meant = self.count("mentions", names), self.count("aliases", names)
+        weigh_in = (mentions - among) / meant + (among - itself) / np.maximum(meant - 1, 1)
+        shared, spans = self.held("spans", rows)
+        holders = self.count("spans", spans)
+        rare = (holders >= FEWEST) & (holders <= MOST)
+        shared, spans, holders = shared[rare], spans[rare], holders[rare]
+        total = np.zeros(len(rows))
+        for place, weights in (
+            (found[0][0], found[0][2]),
+            (into, weigh_in),
+            (shared, SPAN_WEIGHT / holders * (holders - 1)),
+        ):
+            total += np.bincount(place, weights=weights, minlength=len(rows))
+        least = faint * total
+        strong = 1 / meant >= least[into]
+        into, names, meant = into[strong], names[strong], meant[strong]
+        name, target = self.find("mentions", names)
+        alike, bearer = self.find("aliases", names)
+        own = np.isin(name * self.size + target, alike * self.size + bearer)
+        other = target != rows[into[name]]
+        name, target, own = name[other], target[other], own[other]
+        found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
+        strong = SPAN_WEIGHT / holders >= least[shared]
+        shared, spans, holders = shared[strong], spans[strong], holders[strong]
+        span, target = self.find("spans", spans)
+        other = target != rows[shared[span]]
+        span, target = span[other], target[other]
+        found.append((shared[span], target, SPAN_WEIGHT / holders[span]))
+        source, target, weight = (np.concatenate(column) for column in zip(*found, strict=True))
+        return Links(source, target, weight, total)
+
+    # --- Vectors
+
+    def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+        """The cosine of given rows with a unit vector, exact."""
+        found = np.zeros(len(rows), dtype=np.float32)
+        for segment, places in self.by_segment(rows):
+            found[places] = segment.vectors[rows[places] - segment.base] @ vector
+        return found
+
+    def vectors(self, rows: Iterable[int] | None = None) -> Iterator[NDArray[np.float32]]:
+        """The vectors of given rows, ascending; of all of them."""
+        wanted = self.rows() if rows is None else np.fromiter(rows, dtype=np.int64)
+        for segment, places in self.by_segment(wanted) if self.holds("vectors") else ():
+            yield from segment.vectors[wanted[places] - segment.base]
+
+    def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
+        """The rows nearest to a unit vector, best first; approximate in a large store."""
+        first = self.near.size if self.near else 0
+        late = [s for s in self.segments if s.end > max(first, s.base)]
+        exact = [s.vectors[max(first - s.base, 0) :] @ vector for s in late]
+        tail = np.concatenate([*exact, np.zeros(0, dtype=np.float32)])
+        if self._alive is not None:
+            tail[~self._alive[first:]] = -np.inf
+        rows = first + top(tail, count)
+        rows = rows[tail[rows - first] > -np.inf]
+        if self.near is None:
+            return rows
+        asked = count
+        while True:
+            close = self.near.search(vector, asked)
+            live = close if self._alive is None else close[self._alive[close]]
+            if len(live) >= count or len(close) < asked or asked >= first:
+                break
+            asked *= 2
+        rows = np.concatenate([live[:count], rows])
+        return rows[top(self.cosines(vector, rows), count)]
+
+
+def _best(rows: Rows, scores: NDArray[np.float32], count: int) -> tuple[Rows, NDArray[np.float32]]:
+    if count < len(rows):
+        kept = scores >= np.partition(scores, -count)[-count]
+        return rows[kept], scores[kept]
+    return rows, scores

@@ -1,0 +1,205 @@
+"""Keys and the rows that hold them, in arrays that may be larger than memory.
+
+A key is a 64-bit hash of a word or a name, so that tables of any size are sorted numbers: no Python
+object stands for a passage. What a row holds is kept by row (`of`, `held`) and, inverted, by key
+(`keys`, `starts`, `rows`). Arrays are files of a folder, memory-mapped, or lie in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+"""Arrays by name; the end of a name is the type of its numbers ("words.rows.i4")."""
+
+Rows: TypeAlias = NDArray[np.int64]
+
+Cells: TypeAlias = tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any] | None]
+"""Keys, the rows that hold them, and how often, where that counts."""
+
+_BLOCK = 4_000_000
+"""How many cells of a table are sorted at once."""
+
+
+@lru_cache(maxsize=1 << 17)
+def key_of(text: str) -> int:
+    """The 64-bit key of a word or a name, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def keys_of(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """The keys of texts, in order."""
+    return np.fromiter(map(key_of, texts), dtype=np.uint64)
+
+
+# --- Arrays in a folder or in memory
+
+
+class Columns:
+    """Arrays that grow block by block: in memory, or each in a file of a new folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._blocks: dict[str, list[NDArray[Any]]] = {}
+        self._files: dict[str, BinaryIO] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self.sizes: dict[str, int] = {}
+
+    def append(self, name: str, block: Any) -> None:
+        """Append to an array; the end of its name says of which type its numbers are."""
+        block = np.ascontiguousarray(block, dtype=name.rpartition(".")[2])
+        self.sizes[name] = self.sizes.get(name, 0) + block.size
+        if self._folder is None:
+            self._blocks.setdefault(name, []).append(block)
+            return
+        if name not in self._files:
+            self._files[name] = (self._folder / name).open("wb")
+        self._files[name].write(block.data)
+
+    def append_lists(self, name: str, sizes: NDArray[np.integer], held: Any) -> None:
+        """Append what the next rows hold: so many keys each."""
+        if f"{name}.of.i8" not in self.sizes:
+            self.append(f"{name}.of.i8", [0])
+        before = self.sizes.get(f"{name}.held.u8", 0)
+        self.append(f"{name}.of.i8", np.cumsum(sizes) + before)
+        self.append(f"{name}.held.u8", held)
+
+    def finish(self) -> Arrays:
+        """Return the arrays; those of a folder are mapped."""
+        if self._folder is None:
+            return {name: np.concatenate(blocks) for name, blocks in self._blocks.items()}
+        for file in self._files.values():
+            file.close()
+        return mapped(self._folder)
+
+
+def mapped(folder: Path, name: str = "") -> Arrays:
+    """Map the arrays of a folder, or of one table in it, into memory, to be read."""
+    found = {}
+    for path in sorted(folder.glob(f"{name}*.??")):
+        # A plain view: each slice of a memmap costs more than what it holds.
+        size = path.stat().st_size
+        dtype = path.suffix[1:]
+        found[path.name] = (
+            np.asarray(np.memmap(path, dtype=dtype, mode="r")) if size else np.zeros(0, dtype)
+        )
+    return found
+
+
+def ragged(
+    begin: NDArray[np.integer], end: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of many ranges in one array, and which range each comes from."""
+    sizes = np.asarray(end - begin, dtype=np.int64)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    first = np.asarray(begin, dtype=np.int64) - np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    return owner, np.arange(len(owner)) + np.repeat(first, sizes)
+
+
+# --- Tables of keys
+
+
+class Table(NamedTuple):
+    """The rows that hold each key: of `keys[i]`, `rows[starts[i]:starts[i + 1]]`, ascending."""
+
+    keys: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    counts: NDArray[np.uint16] | None
+
+    @classmethod
+    def of(cls, arrays: Arrays, name: str) -> Table:
+        """The table of a name among the arrays of a segment."""
+        keys, starts = arrays[f"{name}.keys.u8"], arrays[f"{name}.starts.i8"]
+        return cls(keys, starts, arrays[f"{name}.rows.i4"], arrays.get(f"{name}.counts.u2"))
+
+    def ranges(self, keys: NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Where the list of each key begins and ends; empty where the key is absent."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        begin = self.starts[places]
+        return begin, np.where(self.keys[places] == keys, self.starts[places + 1], begin)
+
+    def between(self, low: int, high: int) -> Cells:
+        """The cells of a range of keys: key, row and count of each."""
+        first = np.searchsorted(self.keys, np.uint64(low))
+        last = np.searchsorted(self.keys, np.uint64(high), side="right")
+        cells = slice(int(self.starts[first]), int(self.starts[last]))
+        keys = np.repeat(self.keys[first:last], np.diff(self.starts[first : last + 1]))
+        return keys, self.rows[cells], None if self.counts is None else self.counts[cells]
+
+
+def write_table(out: Columns, name: str, blocks: Iterable[Cells]) -> None:
+    """Write a table from cells (key, row, count or None) in blocks of rising ranges of keys."""
+    written = 0
+    for column in ("keys.u8", "starts.i8", "rows.i4"):
+        out.append(f"{name}.{column}", np.zeros(0))
+    for keys, rows, counts in blocks:
+        order = np.argsort(keys, kind="stable")  # the rows of a key stay in their order
+        keys = keys[order]
+        first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+        out.append(f"{name}.keys.u8", keys[first])
+        out.append(f"{name}.starts.i8", first + written)
+        out.append(f"{name}.rows.i4", rows[order])
+        if counts is not None:
+            out.append(f"{name}.counts.u2", counts[order])
+        written += len(keys)
+    out.append(f"{name}.starts.i8", np.array([written]))
+
+
+def _ranges(cells: int) -> list[tuple[int, int]]:
+    """Ranges of keys, both ends included, that hold about a block of cells each."""
+    parts = max(1, -(-cells // _BLOCK))
+    bounds = [(1 << 64) * i // parts for i in range(parts + 1)]
+    return [(low, high - 1) for low, high in pairwise(bounds)]
+
+
+def merge_tables(
+    out: Columns, name: str, parts: Sequence[Path | Arrays], moved: Rows | None = None
+) -> None:
+    """Merge tables whose rows follow one another.
+
+    Args:
+        out: Where the table is written.
+        name: Its name, in every part.
+        parts: Arrays, or their folders: these are mapped for a moment only.
+        moved: The new number of each row, -1 for one that is dropped.
+    """
+
+    def tables() -> Iterator[Table]:
+        return (Table.of(mapped(p, name) if isinstance(p, Path) else p, name) for p in parts)
+
+    def cells(low: int, high: int) -> Cells:
+        columns = list(zip(*(table.between(low, high) for table in tables()), strict=True))
+        keys, rows = (np.concatenate(column) for column in columns[:2])
+        counts = None if columns[2][0] is None else np.concatenate(columns[2])
+        if moved is None:
+            return keys, rows, counts
+        rows = moved[rows]
+        kept = rows >= 0
+        return keys[kept], rows[kept], None if counts is None else counts[kept]
+
+    size = sum(len(table.rows) for table in tables())
+    write_table(out, name, (cells(low, high) for low, high in _ranges(size)))
+
+
+def invert(
+    out: Columns, name: str, held: NDArray[np.uint64], of: Rows, rows: NDArray[np.integer]
+) -> None:
+    """Write which rows hold each key; `rows[i]` holds `held[of[i]:of[i + 1]]`."""
+
+    def cells(low: int, high: int) -> Cells:
+        places = np.flatnonzero((held >= np.uint64(low)) & (held <= np.uint64(high)))
+        return held[places], rows[np.searchsorted(of, places, side="right") - 1], None
+
+    write_table(out, name, (cells(low, high) for low, high in _ranges(len(held))))

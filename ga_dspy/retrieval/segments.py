@@ -1,0 +1,449 @@
+"""Making, changing, merging and storing the segments of a `LocalEngine`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga_dspy.errors import InputError, RunAborted, require
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval.analysis import (
+    Known,
+    among,
+    analyse,
+    mentioned,
+    mentioned_in,
+    name_key,
+    word_keys,
+)
+from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
+from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
+from ga_dspy.retrieval.rank import Kind
+from ga_dspy.retrieval.store import FLAT, PASSAGES, PassageTable
+from ga_dspy.text import aliases
+
+Chunk = Path | Arrays
+Vectors = Iterable[NDArray[np.float32]]
+
+CHUNK: Final = 16384
+"""Passages that are analysed at once."""
+
+_APART: Final = 4
+"""A segment is at least so many times as heavy as the next; lighter ones are merged."""
+
+
+def parts_of(kind: Kind) -> dict[str, bool]:
+    """What a kind ranks with."""
+    both = kind in ("hybrid", "linked")
+    return {"words": kind != "dense", "names": both, "links": kind == "linked"}
+
+
+def open_chunk(chunk: Chunk) -> Arrays:
+    """The arrays of a chunk."""
+    return mapped(chunk) if isinstance(chunk, Path) else chunk
+
+
+def chunks_of(table: PassageTable, parts: Mapping[str, bool], first: int = 0) -> list[Chunk]:
+    """Analyse passages here and now; the first has the row `first`."""
+    return [
+        analyse(table.between(at, at + CHUNK), first + at, Columns(), **parts)
+        for at in range(0, max(len(table), 1), CHUNK)
+    ]
+
+
+_APART_FROM: Final = 2 * CHUNK
+"""Corpora larger than this are analysed by processes of their own."""
+
+
+@contextmanager
+def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Callable[[], Any]]:
+    """Analyse passages while something else is done; what is given waits for all chunks.
+
+    Large corpora in a file are read by a process for each core, each a part of the chunks.
+    """
+    count = os.cpu_count() or 1
+    if work is None or len(table) <= _APART_FROM or count == 1:
+        yield lambda: chunks_of(table, parts_of(kind))
+        return
+    out = work / "chunks"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    code = "import sys; from ga_dspy.retrieval.segments import _work; _work(*sys.argv[1:])"
+    paths = os.pathsep.join(path for path in sys.path if path)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, work / PASSAGES, out, kind, str(number), str(count)],
+            env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+    def finished() -> Sequence[Chunk]:
+        for process in processes:
+            _, said = process.communicate()
+            if process.returncode:
+                raise RunAborted(
+                    f"a process that analyses passages ended with {process.returncode}: "
+                    f"{said.strip().splitlines()[-1:]}",
+                    expected="enough memory and disk for the build",
+                    remedy="run the same build again: what is encoded is kept",
+                )
+        return sorted(out.iterdir())
+
+    try:
+        yield finished
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def _work(path: str, out: str, kind: Kind, number: str, count: str) -> None:
+    """Analyse each `count`-th chunk of a file of passages, as a process of its own."""
+    table, parent = PassageTable.open(Path(path)), os.getppid()
+    for first in range(int(number) * CHUNK, len(table), int(count) * CHUNK):
+        if os.getppid() != parent:
+            return  # the build was killed
+        passages = table.between(first, first + CHUNK)
+        analyse(passages, first, Columns(Path(out) / f"{first:010d}"), **parts_of(kind))
+
+
+def assemble(
+    texts: PassageTable,
+    analysed: Callable[[], Sequence[Chunk]],
+    vectors: Vectors,
+    *,
+    base: int = 0,
+    folder: Path | None = None,
+    before: Callable[[Segment], tuple[Known, Rows, Sequence[str]]] | None = None,
+) -> Segment:
+    """Make a segment of analysed passages.
+
+    Args:
+        texts: The passages.
+        analysed: Gives what they hold, in order.
+        vectors: Their vectors in blocks, shape (passages, dimension); nothing where there are none.
+        base: The row of the first.
+        folder: Where to write the arrays; None for memory.
+        before: Given the segment as far as it is, returns which names are known, and which rows of
+            other segments are to be read again for them, with their texts.
+    """
+    out = Columns(folder)
+    for block in vectors:
+        out.append("vectors.f4", block)
+    chunks = analysed()
+    names = {name for name in ("ids", "words") if f"{name}.keys.u8" in open_chunk(chunks[0])}
+    for name in sorted(names):
+        merge_tables(out, name, chunks)
+    for chunk in chunks:
+        arrays = open_chunk(chunk)
+        if "words" in names:
+            out.append("lengths.i4", arrays["lengths.i4"])
+        for name in ("aliases", "spans"):
+            if f"{name}.of.i8" in arrays:
+                sizes = np.diff(arrays[f"{name}.of.i8"])
+                out.append_lists(name, sizes, arrays[f"{name}.held.u8"])
+    arrays = out.finish()
+    more = Columns(folder)
+    rows = np.arange(base, base + len(texts))
+    for name in ("aliases", "spans"):
+        if f"{name}.of.i8" in arrays:
+            invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], rows)
+    segment = Segment(base, texts, {**arrays, **more.finish()}, folder)
+    if "text.of.i8" not in open_chunk(chunks[0]):
+        return segment
+    return _with_mentions(segment, chunks, before)
+
+
+def _with_mentions(segment: Segment, chunks: Sequence[Chunk], before: Any) -> Segment:
+    out = Columns(segment.folder)
+    if before is None:
+        table = Table.of(segment.arrays, "aliases")
+        known, older = among(table.keys[np.diff(table.starts) <= MOST_TARGETS]), ()
+    else:
+        known, older, texts = before(segment)
+        out.append_lists("mentions", *mentioned_in(texts, known))
+    for chunk in chunks:
+        arrays = open_chunk(chunk)
+        sizes = np.diff(arrays["text.of.i8"])
+        found = mentioned(arrays["text.held.u8"], arrays["starts.b1"], sizes, known)
+        out.append_lists("mentions", *found)
+    rows = np.concatenate([older, np.arange(segment.base, segment.end)]).astype(np.int64)
+    out.append("mentions.whose.i4", rows)
+    return _with_inverted_mentions(segment, {**segment.arrays, **out.finish()}, rows)
+
+
+def _with_inverted_mentions(segment: Segment, arrays: Arrays, rows: Rows) -> Segment:
+    out = Columns(segment.folder)
+    invert(out, "mentions", arrays["mentions.held.u8"], arrays["mentions.of.i8"], rows)
+    return Segment(segment.base, segment.texts, {**arrays, **out.finish()}, segment.folder)
+
+
+# --- Changes
+
+
+def changed(
+    engine: LocalEngine,
+    new: Sequence[Passage],
+    vectors: NDArray[np.float32] | None,
+    gone: Sequence[int],
+) -> LocalEngine:
+    """Return the engine with some rows deleted, then passages added.
+
+    Old passages are read again where names that they may mention came or went.
+    """
+    dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
+    texts = PassageTable.of(new)
+    base = engine.size
+    parts = {"words": engine.holds("words"), "names": engine.holds("aliases")}
+    parts["links"] = engine.holds("mentions")
+
+    def before(segment: Segment) -> tuple[Known, Rows, list[str]]:
+        after = LocalEngine([*engine.segments, segment], dead)
+        named: dict[int, str] = {}
+        for passage in [*new, *engine.passages(gone)]:
+            for alias in aliases(passage.title, passage.text):
+                named[name_key(alias)] = alias
+        keys = np.fromiter(named, dtype=np.uint64, count=len(named))
+        was, now = engine.known(keys), after.known(keys)
+        _, lost = engine.find("mentions", keys[was & ~now])
+        gained = [named[key] for key in keys[now & ~was].tolist()]
+        rows = np.unique(np.concatenate([lost, *(_may_mention(engine, name) for name in gained)]))
+        rows = np.setdiff1d(rows, dead)
+        return after.known, rows, [passage.text for passage in engine.passages(rows.tolist())]
+
+    # Without mentions of its own the new segment is no part of a whole engine yet.
+    blocks = [] if vectors is None else [vectors]
+    segment = assemble(
+        texts, lambda: chunks_of(texts, parts, base), blocks, base=base,
+        before=before if engine.holds("mentions") else None,
+    )  # fmt: skip
+    segments = [*engine.segments, *([segment] if segment.weight else [])]
+    return LocalEngine(segments, dead, engine.near)
+
+
+def _may_mention(engine: LocalEngine, name: str) -> Rows:
+    """The rows whose text may mention a name: those that hold its words, where it has any."""
+    words = name.split()
+    if len(word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
+        return engine.holding(name)
+    pattern = r"[\W_]*".join(map(re.escape, words))
+    found = [s.base + s.texts.matching(pattern) for s in engine.segments]
+    return np.concatenate(found)
+
+
+def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
+    """Merge light segments, and leave out deleted passages where they are many.
+
+    Args:
+        engine: The engine.
+        work: A folder for the arrays of large segments; None for memory.
+    """
+    segments = list(engine.segments)
+
+    def folder() -> Path | None:
+        if work is None or engine.size < CHUNK:
+            return None
+        found = work / f"merged-{engine.size}-{len(segments)}"
+        shutil.rmtree(found, ignore_errors=True)
+        return found
+
+    if 4 * len(engine.dead) > engine.size:
+        return LocalEngine([_merged(engine, segments, folder(), renumber=True)])
+    while len(segments) > 1 and segments[-2].weight < _APART * segments[-1].weight:
+        merged = _merged(engine, segments[-2:], folder(), renumber=False)
+        segments = [*segments[:-2], merged]
+        engine = LocalEngine(segments, engine.dead, engine.near)
+    return engine
+
+
+def _merged(
+    engine: LocalEngine, segments: Sequence[Segment], folder: Path | None, *, renumber: bool
+) -> Segment:
+    """One segment of several that follow one another."""
+    base, end = segments[0].base, segments[-1].end
+    moved = None
+    rows = np.arange(base, end)
+    if renumber:
+        rows = engine.rows()
+        moved = np.full(engine.size, -1, dtype=np.int64)
+        moved[rows] = np.arange(len(rows))
+    tables = [segment.arrays for segment in segments]
+    out = Columns(folder)
+    for name in ("ids", "words"):
+        if engine.holds(name):
+            merge_tables(out, name, tables, moved)
+    texts = PassageTable.of(
+        chain.from_iterable(engine.passages(block.tolist()) for block in _blocks(rows)),
+        folder / PASSAGES if folder else None,
+    )
+    for segment, places in engine.by_segment(rows):
+        local = rows[places] - segment.base
+        if engine.holds("words"):
+            out.append("lengths.i4", segment.arrays["lengths.i4"][local])
+        for block in _blocks(local) if engine.holds("vectors") else ():
+            out.append("vectors.f4", segment.vectors[block])
+    whose = {"aliases": rows, "spans": rows, "mentions": rows}
+    if engine.holds("mentions") and not renumber:
+        # Older rows that were read again stay with what is merged; deleted ones go.
+        whose["mentions"] = engine.mentions_of(segments)
+    for name, held_by in whose.items():
+        for block in _blocks(held_by) if engine.holds(name) else ():
+            place, keys = engine.held(name, block)
+            out.append_lists(name, np.bincount(place, minlength=len(block)), keys)
+    new = {name: held_by if moved is None else moved[held_by] for name, held_by in whose.items()}
+    if engine.holds("mentions"):
+        out.append("mentions.whose.i4", new["mentions"])
+    arrays, more = out.finish(), Columns(folder)
+    for name in whose:
+        if engine.holds(name):
+            invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], new[name])
+    return Segment(0 if renumber else base, texts, {**arrays, **more.finish()}, folder)
+
+
+def _blocks(rows: Rows) -> Iterator[Rows]:
+    return (rows[at : at + CHUNK] for at in range(0, max(len(rows), 1), CHUNK))
+
+
+# --- Vectors: an index where they are many
+
+AUTO: Final = "auto"
+EXACT: Final = 1 << 16
+"""Up to so many vectors, and so many added since, each query is compared with all."""
+
+
+class FaissNearest:
+    """A FAISS index over the first `size` rows, read from its file as far as searches need it."""
+
+    def __init__(self, index: Any, path: Path | None = None) -> None:
+        self._index = index
+        self.path = path
+        self.size = int(index.ntotal)
+
+    @classmethod
+    def build(cls, engine: LocalEngine, factory: str) -> FaissNearest:
+        """Index the vectors of an engine.
+
+        Raises:
+            InputError: FAISS does not know the factory or cannot train it on so few vectors.
+        """
+        faiss = require("faiss", "search")
+        blocks = [s.vectors[at : at + EXACT] for s in engine.segments
+                  for at in range(0, len(s.texts), EXACT)]  # fmt: skip
+        if factory == AUTO:
+            lists = 1 << round(np.log2(2 * engine.size**0.5))
+            factory = f"IVF{lists},SQ8"
+        try:
+            index = faiss.index_factory(blocks[0].shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+            inverted = faiss.try_extract_index_ivf(index)
+            if inverted is not None:
+                inverted.cp.max_points_per_centroid = 64
+            if not index.is_trained:
+                most = max(EXACT, 64 * (inverted.nlist if inverted is not None else 0))
+                step = engine.size // most + 1
+                index.train(np.concatenate([block[::step] for block in blocks]))
+            for block in blocks:
+                index.add(np.ascontiguousarray(block))
+        except RuntimeError as error:
+            cause = str(error).strip().splitlines()[-1][:200]
+            raise InputError(
+                f"FAISS cannot build {factory!r} over {engine.size} vectors ({cause})",
+                expected="an index_factory string that these vectors suffice to train",
+                remedy="use factory='auto', which is exact for few vectors",
+            ) from error
+        return cls(_thorough(index))
+
+    @classmethod
+    def open(cls, path: Path) -> FaissNearest:
+        """Open a saved index; inverted lists stay on disk until used."""
+        faiss = require("faiss", "search")
+        return cls(_thorough(faiss.read_index(str(path), faiss.IO_FLAG_MMAP)), path)
+
+    def save(self, path: Path) -> None:
+        """Write the index, or link the file where it was opened."""
+        if self.path is None:
+            require("faiss", "search").write_index(self._index, str(path))
+        else:
+            _link(self.path, path)
+
+    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
+        """The nearest rows, best first; fewer where FAISS finds fewer."""
+        _, rows = self._index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
+        return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
+
+
+_MOST_PROBES: Final = 64
+
+
+def _thorough(index: Any) -> Any:
+    """Make an inverted-file index look into an eighth of its lists, at most 64; FAISS: into one."""
+    inverted = require("faiss", "search").try_extract_index_ivf(index)
+    if inverted is not None:
+        inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
+    return index
+
+
+def with_nearest(engine: LocalEngine, factory: str) -> LocalEngine:
+    """Index the vectors anew where too many are not in the index; `"Flat"` needs none."""
+    indexed = engine.near.size if engine.near else 0
+    if not engine.holds("vectors") or factory == FLAT:
+        return engine
+    fresh = engine.size - indexed
+    if fresh <= max(EXACT, indexed // 4) and (factory == AUTO or indexed):
+        return engine
+    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine, factory))
+
+
+# --- The folder
+
+DEAD, NEAR = "deleted.i8", "nearest.faiss"
+
+
+def save(engine: LocalEngine, folder: Path) -> None:
+    """Write an engine into a new folder; what lies in files already is linked, not copied."""
+    folder.mkdir(parents=True)
+    for number, segment in enumerate(engine.segments):
+        target = folder / f"{number:04d}"
+        target.mkdir()
+        if segment.folder is None:
+            out = Columns(target)
+            for name, array in segment.arrays.items():
+                out.append(name, array)
+            out.finish()
+            PassageTable.of(segment.texts, target / PASSAGES)
+            continue
+        for path in segment.folder.iterdir():
+            _link(path, target / path.name)
+    engine.dead.tofile(folder / DEAD)
+    if isinstance(engine.near, FaissNearest):
+        engine.near.save(folder / NEAR)
+
+
+def load(folder: Path) -> LocalEngine:
+    """Open a saved engine; all that is large stays on disk until used."""
+    segments: list[Segment] = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        base = segments[-1].end if segments else 0
+        segments.append(Segment(base, PassageTable.open(path / PASSAGES), mapped(path), path))
+    near = FaissNearest.open(folder / NEAR) if (folder / NEAR).is_file() else None
+    return LocalEngine(segments, np.fromfile(folder / DEAD, dtype=np.int64), near)
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, target)
