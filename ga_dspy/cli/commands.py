@@ -363,7 +363,7 @@ app.add_typer(artifact_app, name="artifact")
 
 bench_app = typer.Typer(help="Measure.", **_TYPER)
 for measure in (bench.retrieval, bench.prompts, bench.grounding, bench.replies, bench.kills,
-                bench.faults, bench.fuzz):  # fmt: skip
+                bench.faults, bench.fuzz, bench.scale):  # fmt: skip
     bench_app.command()(measure)
 bench_app.command("load")(bench.pressure)
 app.add_typer(bench_app, name="bench")

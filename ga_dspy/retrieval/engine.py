@@ -8,15 +8,16 @@ change costs what it brings, and what a search finds is what an index built from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, key_of, ragged
@@ -190,7 +191,7 @@ class LocalEngine:
             self._alive = np.ones(self.size, dtype=np.bool_)
             self._alive[self.dead] = False
         names = ("ids", "words", "aliases", "spans", "mentions")
-        self._tables = {
+        self.tables = {
             name: [Table.of(s.arrays, name) for s in self.segments]
             for name in names
             if all(segment.holds(name) for segment in self.segments)
@@ -203,7 +204,7 @@ class LocalEngine:
 
     def holds(self, part: str) -> bool:
         """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""
-        return part in self._tables or (part == "vectors" and self.segments[0].holds(part))
+        return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
     # --- Rows
 
@@ -234,7 +235,7 @@ class LocalEngine:
 
     def _owners(self) -> NDArray[np.int16] | None:
         """Which segment holds the mentions of each row; -1 for none. None: there is but one."""
-        if "mentions" not in self._tables or (len(self.segments) == 1 and self._alive is None):
+        if "mentions" not in self.tables or (len(self.segments) == 1 and self._alive is None):
             return None
         owner = np.full(self.size, -1, dtype=np.int16)
         for number, segment in enumerate(self.segments):
@@ -245,7 +246,7 @@ class LocalEngine:
     def find(self, name: str, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], Rows]:
         """Which rows hold each key: places in `keys`, and rows."""
         places, found = [], []
-        for number, table in enumerate(self._tables[name]):
+        for number, table in enumerate(self.tables[name]):
             place, cells = ragged(*table.ranges(keys))
             rows = table.rows[cells].astype(np.int64)
             if name == "mentions" and self._owner is not None:
@@ -272,7 +273,7 @@ class LocalEngine:
         """How many rows hold each key."""
         if self._alive is not None or (name == "mentions" and self._owner is not None):
             return np.bincount(self.find(name, keys)[0], minlength=len(keys))
-        ranges = (table.ranges(keys) for table in self._tables[name])
+        ranges = (table.ranges(keys) for table in self.tables[name])
         found: NDArray[np.int64] = sum(
             (end - begin for begin, end in ranges), np.zeros(len(keys), int)
         )
@@ -301,7 +302,7 @@ class LocalEngine:
     # --- Words
 
     @cached_property
-    def _norm(self) -> NDArray[np.float32]:
+    def norm(self) -> NDArray[np.float32]:
         """What BM25 adds to a word's count in each row, by the length of the passage."""
         lengths = np.concatenate([segment.arrays["lengths.i4"] for segment in self.segments])
         total = int(lengths.sum()) - int(lengths[self.dead].sum())
@@ -322,7 +323,7 @@ class LocalEngine:
     def _cells(self, key: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
         """The rows that hold a word and how often, segment by segment."""
         keys = np.array([key], dtype=np.uint64)
-        for table in self._tables["words"]:
+        for table in self.tables["words"]:
             (begin,), (end,) = table.ranges(keys)
             rows, counts = table.rows[begin:end], table.counts[begin:end]  # type: ignore[index]
             if self._alive is not None and len(rows):
@@ -335,7 +336,7 @@ class LocalEngine:
         self, rows: NDArray[np.integer], counts: NDArray[np.uint16], idf: float
     ) -> NDArray[np.float32]:
         often = counts.astype(np.float32)
-        scores: NDArray[np.float32] = np.float32(idf) * (often / (often + self._norm[rows]))
+        scores: NDArray[np.float32] = np.float32(idf) * (often / (often + self.norm[rows]))
         return scores
 
     def _asked(self, query: str) -> dict[int, int]:
@@ -484,25 +485,35 @@ class LocalEngine:
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The rows nearest to a unit vector, best first; approximate in a large store."""
+        faiss = require("faiss", "search")
         first = self.near.size if self.near else 0
-        late = [s for s in self.segments if s.end > max(first, s.base)]
-        exact = [s.vectors[max(first - s.base, 0) :] @ vector for s in late]
-        tail = np.concatenate([*exact, np.zeros(0, dtype=np.float32)])
-        if self._alive is not None:
-            tail[~self._alive[first:]] = -np.inf
-        rows = first + top(tail, count)
-        rows = rows[tail[rows - first] > -np.inf]
-        if self.near is None:
-            return rows
+        found = [np.zeros(0, dtype=np.int64)]
+        if self.near is not None:
+            found.append(self._live(partial(self.near.search, vector), count, first))
+        for segment in self.segments:
+            start = max(first, segment.base)
+            late = segment.vectors[start - segment.base :] if segment.end > start else ()
+            if len(late):
+
+                def compared(asked: int, late: Any = late, start: int = start) -> Rows:
+                    inner = faiss.METRIC_INNER_PRODUCT
+                    _, rows = faiss.knn(vector[None, :], late, min(asked, len(late)), metric=inner)
+                    close: Rows = rows[0][rows[0] >= 0] + start
+                    return close
+
+                found.append(self._live(compared, count, len(late)))
+        rows = np.concatenate(found)
+        return rows[top(self.cosines(vector, rows), count)]
+
+    def _live(self, search: Callable[[int], Rows], count: int, size: int) -> Rows:
+        """The nearest rows that were not deleted: more are asked for until there are enough."""
         asked = count
         while True:
-            close = self.near.search(vector, asked)
-            live = close if self._alive is None else close[self._alive[close]]
-            if len(live) >= count or len(close) < asked or asked >= first:
-                break
+            close = search(asked)
+            live: Rows = close if self._alive is None else close[self._alive[close]]
+            if len(live) >= count or asked >= size or len(close) < min(asked, size):
+                return live[:count]
             asked *= 2
-        rows = np.concatenate([live[:count], rows])
-        return rows[top(self.cosines(vector, rows), count)]
 
 
 def _best(rows: Rows, scores: NDArray[np.float32], count: int) -> tuple[Rows, NDArray[np.float32]]:

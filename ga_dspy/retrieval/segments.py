@@ -329,7 +329,7 @@ class FaissNearest:
     """A FAISS index over the first `size` rows, read from its file as far as searches need it."""
 
     def __init__(self, index: Any, path: Path | None = None) -> None:
-        self._index = index
+        self.index = index
         self.path = path
         self.size = int(index.ntotal)
 
@@ -375,13 +375,13 @@ class FaissNearest:
     def save(self, path: Path) -> None:
         """Write the index, or link the file where it was opened."""
         if self.path is None:
-            require("faiss", "search").write_index(self._index, str(path))
+            require("faiss", "search").write_index(self.index, str(path))
         else:
             _link(self.path, path)
 
     def search(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The nearest rows, best first; fewer where FAISS finds fewer."""
-        _, rows = self._index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
+        _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
         return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
 
 
