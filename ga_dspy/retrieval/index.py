@@ -40,6 +40,7 @@ from ga_dspy.retrieval.rank import (
     LinkedRanking,
     Ranking,
     SparseRanking,
+    dense_text,
 )
 from ga_dspy.retrieval.segments import (
     AUTO,
@@ -150,11 +151,6 @@ LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder, Encode
 
 
 # --- What a build makes
-
-
-def dense_text(passage: Passage) -> str:
-    """The text of a passage as the encoder reads it: "title. text"."""
-    return f"{passage.title}. {passage.text}" if passage.title else passage.text
 
 
 def _spooled(passages: Iterable[Any], path: Path | None) -> tuple[PassageTable, str]:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import MOST, Engine, Links
 from ga_dspy.retrieval.postings import Rows
 
@@ -41,6 +42,11 @@ ROUNDS, FAR, LED = 3, 400, 1000
 FAINT_START, FAINT = 1e-3, 5e-6
 """Links of the first rows below this share of a row's total are left out, and later those that
 would pass on less mass."""
+
+
+def dense_text(passage: Passage) -> str:
+    """The text of a passage as the encoder reads it: "title. text"."""
+    return f"{passage.title}. {passage.text}" if passage.title else passage.text
 
 
 class Scored(NamedTuple):
