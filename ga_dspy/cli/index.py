@@ -53,9 +53,19 @@ def build(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Build anew where another index stands.")
     ] = False,
+    engine: Annotated[str, typer.Option(help="What searches: local or milvus.")] = "local",
+    uri: Annotated[
+        str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
+    ] = None,
 ) -> None:
     """Build an index; run again to go on where it stopped."""
     console = Console()
+    if engine not in ("local", "milvus") or (engine == "milvus") != (uri is not None):
+        raise InputError(
+            f"--engine {engine} {'with' if uri else 'without'} --uri",
+            expected="--engine milvus with --uri, or neither",
+            remedy="pass --engine milvus --uri http://HOST:19530",
+        )
     model = None if kind == "sparse" else load_encoder(encoder, batch_size=encoder_batch)
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
@@ -67,8 +77,9 @@ def build(
         shutil.rmtree(out)
     with building(console) as progress:
         index = Index.build(
-            found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress
-        )
+            found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress,
+            milvus=uri,
+        )  # fmt: skip
     sources.save(out, found.files)
     console.print(f"{out}: {index.description}", markup=False)
 

@@ -32,6 +32,7 @@ from ga_dspy.retrieval.encoders import (
     load_encoder,
 )
 from ga_dspy.retrieval.engine import LocalEngine
+from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
 from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
 from ga_dspy.retrieval.rank import (
     DenseRanking,
@@ -247,7 +248,21 @@ def _restored(
     return Index(_derived(PassageTable.of(passages), made_as, vectors), manifest, encoder)
 
 
-def _ranking(engine: LocalEngine, kind: Kind, encoder: Encoder | None) -> Ranking:
+def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
+    """Publish an engine; the collection is named by what it holds and where it is built."""
+    made_by = (manifest.source, manifest.kind, manifest.encoder, manifest.generation)
+    name = hashlib.sha256(f"{made_by} {folder.absolute()}".encode()).hexdigest()[:16]
+    published = publish(engine, uri, f"ga_dspy_{name}")
+    return manifest.model_copy(update={"published": published})
+
+
+def _searched(engine: LocalEngine | None, manifest: Manifest) -> Any:
+    """What a search asks: the engine itself, or where its passages were published."""
+    published = manifest.published
+    return MilvusEngine(published, manifest.passages) if published else engine
+
+
+def _ranking(engine: Any, kind: Kind, encoder: Encoder | None) -> Ranking:
     """Return the ranking of a kind.
 
     Raises:
@@ -290,7 +305,8 @@ class _State(NamedTuple):
     """What a search reads, swapped as a whole by a change."""
 
     manifest: Manifest
-    engine: LocalEngine
+    engine: Any
+    searched: Any
     ranking: Ranking
 
 
@@ -304,7 +320,7 @@ class Index(PassageRetriever):
 
     def __init__(
         self,
-        engine: LocalEngine,
+        engine: LocalEngine | MilvusEngine,
         manifest: Manifest,
         encoder: Any = None,
         path: Path | None = None,
@@ -358,6 +374,7 @@ class Index(PassageRetriever):
         factory: str = AUTO,
         progress: Progress | None = None,
         batch_size: int = SHARD,
+        milvus: str | None = None,
     ) -> Index:
         """Index passages into a folder, and open it.
 
@@ -376,6 +393,9 @@ class Index(PassageRetriever):
                 asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
             progress: Called with stage, units done, units in all.
             batch_size: Passages in a shard of vectors.
+            milvus: Search there: the address of a Milvus server, or a file of Milvus Lite that
+                ends in ".db". The folder keeps what changes need; its `manifest.json` alone is
+                enough to search from another machine.
 
         Raises:
             InputError: As `from_passages`, or the folder holds something else.
@@ -397,6 +417,8 @@ class Index(PassageRetriever):
                 if not finished(folder, manifest):
                     vectors = _encoded(table, made, work, progress, batch_size)
                     engine = _derived(table, manifest, vectors, work, progress)
+                    if milvus:
+                        manifest = _published(engine, manifest, milvus, folder)
                     store(folder, partial(save, engine), manifest)
             except InputError:
                 (work / PASSAGES).unlink(missing_ok=True)
@@ -427,6 +449,9 @@ class Index(PassageRetriever):
         def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
             return load(folder / manifest.contents), manifest
 
+        manifest = read_manifest(folder)
+        if manifest.published and not (folder / manifest.contents).exists():
+            return cls(_searched(None, manifest), manifest, encoder, folder)
         index = cls(*open_current(folder, read_manifest, read), encoder, folder)
         index._check_encoder()
         return index
@@ -452,7 +477,7 @@ class Index(PassageRetriever):
         check_query(query, k, anchors)
         state = self._state
         found = state.ranking.rank(query, k, anchors)
-        passages = state.engine.passages(row for row, _ in found)
+        passages = state.searched.passages([row for row, _ in found])
         return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
 
     def as_kind(self, kind: str) -> Index:
@@ -470,7 +495,8 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is none.
         """
-        return self._state.engine.passages([self._row(id)])[0]
+        (found,) = self._state.engine.passages([self._row(id)])
+        return found  # type: ignore[no-any-return]
 
     def add(self, passages: Iterable[Any], *, progress: Progress | None = None) -> int:
         """Add passages; return how many were new (identical ones already here are not).
@@ -545,7 +571,7 @@ class Index(PassageRetriever):
     @property
     def engine(self) -> LocalEngine:
         """The store of passages that rankings search, as it is now; changes make another one."""
-        return self._state.engine
+        return self._state.engine  # type: ignore[no-any-return]
 
     @property
     def kind(self) -> Kind:
@@ -556,7 +582,8 @@ class Index(PassageRetriever):
     def description(self) -> str:
         """The index in one line."""
         named = f", {self.encoder.name} ({self.manifest.factory})" if self.encoder else ""
-        return f"{len(self):,} passages, {self.kind}{named}"
+        where = ", in Milvus" if self.manifest.published else ""
+        return f"{len(self):,} passages, {self.kind}{named}{where}"
 
     @property
     def fingerprint(self) -> str:
@@ -605,8 +632,9 @@ class Index(PassageRetriever):
                     remedy="open the index with that one, or build it again with this one",
                 )
 
-    def _made(self, engine: LocalEngine, manifest: Manifest) -> _State:
-        return _State(manifest, engine, _ranking(engine, manifest.kind, self.encoder))
+    def _made(self, engine: Any, manifest: Manifest) -> _State:
+        searched = _searched(engine, manifest)
+        return _State(manifest, engine, searched, _ranking(searched, manifest.kind, self.encoder))
 
     def _known(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)
@@ -614,6 +642,12 @@ class Index(PassageRetriever):
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
+        if isinstance(self._state.engine, MilvusEngine):
+            raise InputError(
+                f"{self.path} holds a manifest alone",
+                expected="the folder in which the index was built",
+                remedy="change the index there: what is published here follows",
+            )
         if self.path is None:
             yield
             return
@@ -622,7 +656,7 @@ class Index(PassageRetriever):
             yield
 
     def _row(self, id: str) -> int:
-        row = self._state.engine.row(id)
+        row: int | None = self._state.engine.row(id)
         if row is None:
             raise InputError(
                 f"the index holds no passage with id {id!r}",
@@ -668,12 +702,29 @@ class Index(PassageRetriever):
             progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
         manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
+        before, published = engine, manifest.published
+        anew = False
         with on_disk(work) if work else nullcontext():
-            engine = tidied(changed(engine, new, vectors, rows), work)
+            grown = changed(engine, new, vectors, rows)
+            engine = tidied(grown, work)
         engine = with_nearest(engine, manifest.factory)
+        if published and self.path:
+            # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
+            anew = engine.size != grown.size or self._state.searched.count() != len(before)
+            if anew:
+                manifest = _published(engine, manifest, published.uri, self.path)
+            else:
+                sent = refresh(before, engine, rows, published)
+                manifest = manifest.model_copy(update={"published": sent})
         if self.path is not None:
             manifest = store(self.path, partial(save, engine), manifest)
             engine = load(self.path / manifest.contents)
+        if (
+            published
+            and manifest.published
+            and manifest.published.collection != published.collection
+        ):
+            withdraw(published)
         self._state = self._made(engine, manifest)
         if progress:
             progress("linking", len(new), len(new))

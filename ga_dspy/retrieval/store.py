@@ -40,12 +40,32 @@ class StoredEncoder(BaseModel):
     loadable: bool
 
 
+class Published(BaseModel):
+    """Where the passages of an index are searched.
+
+    Attributes:
+        uri: Address of the server ("http://milvus:19530"), or a file ending in ".db".
+        collection: The name of the collection.
+        parts: What it can be searched by: "words", "vectors", "aliases", "mentions".
+        size: The number after the last row.
+        length: The mean number of words of a passage.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    uri: str
+    collection: str
+    parts: tuple[str, ...] = ()
+    size: int = 0
+    length: float = 1.0
+
+
 class Manifest(Generation):
     """What an index folder holds.
 
     `generation` counts the changes since the build and names the folder of the current contents.
     `source` is the hash of the passages it was built from. `added` and `deleted` count passages
-    since then.
+    since then. `published` is where it is searched, if not here.
     """
 
     format: Literal[2] = 2
@@ -56,6 +76,7 @@ class Manifest(Generation):
     source: str
     added: int = 0
     deleted: int = 0
+    published: Published | None = None
 
     def changed(self, passages: int) -> Manifest:
         """Return the manifest of the next generation, its files not yet described."""

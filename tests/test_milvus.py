@@ -1,0 +1,111 @@
+"""An index that is searched in Milvus: the same results as where its folder is searched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ga_dspy import demo
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.eval import load
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index
+
+pytest.importorskip("milvus_lite")
+QUESTIONS = [one.question for one in load("hotpotqa", demo.questions("dev"), limit=8)]
+
+
+def made(folder: Path, name: str, **options: Any) -> Index:
+    return Index.build(demo.corpus(), folder / name, encoder="hash-64", **options)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return made(tmp_path_factory.mktemp("here"), "index")
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder = tmp_path_factory.mktemp("there")
+    return made(folder, "index", milvus=str(folder / "milvus.db"))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
+def test_every_kind_of_search_finds_the_same(here: Index, there: Index, kind: str) -> None:
+    for question in QUESTIONS:
+        local, remote = (index.as_kind(kind).search(question, 5) for index in (here, there))
+        assert [hit.passage for hit in remote] == [hit.passage for hit in local]
+        scores = [hit.score for hit in local]
+        # Milvus keeps the lengths of texts in a byte.
+        assert [hit.score for hit in remote] == pytest.approx(scores, rel=0.1)
+
+
+def test_anchors_lead_to_the_same_passages(here: Index, there: Index) -> None:
+    anchors = ["Titan", "Christiaan Huygens"]
+    assert there(QUESTIONS[0], 5, anchors) == here(QUESTIONS[0], 5, anchors)
+
+
+def test_the_manifest_alone_is_enough_to_search_and_not_to_change(
+    there: Index, tmp_path: Path
+) -> None:
+    assert there.path is not None
+    shutil.copy(there.path / "manifest.json", tmp_path)
+    alone = Index.open(tmp_path)
+    assert alone(QUESTIONS[0]) == there(QUESTIONS[0])
+    assert len(alone) == len(there) == len(list(alone))
+    first = next(iter(there))
+    assert alone.get(first.id) == first and first.id in alone
+    with pytest.raises(InputError, match="the folder in which the index was built"):
+        alone.delete([first.id])
+
+
+def test_what_is_added_and_deleted_is_found_as_in_an_index_built_from_scratch(
+    tmp_path: Path,
+) -> None:
+    index = made(tmp_path, "index", milvus=str(tmp_path / "milvus.db"))
+    new = Passage(
+        id="new", title="Ines Marlow", text="Ines Marlow was born in The Hague.",
+        metadata={"source": "a.md"},
+    )  # fmt: skip
+    index.add([new])
+    gone = [passage.id for passage in demo.corpus()[:3]]
+    index.delete(gone)
+    kept = [passage for passage in demo.corpus() if passage.id not in gone]
+    built = Index.from_passages([*kept, new], encoder="hash-64")
+    assert index("Ines Marlow", 1) == [new]
+    for question in ("Where was Ines Marlow born?", *QUESTIONS[:3]):
+        assert index(question) == built(question)
+    # So many deletions number the rows anew: all is published again, under another name.
+    index.delete([passage.id for passage in kept[:40]])
+    few = Index.from_passages([*kept[40:], new], encoder="hash-64")
+    assert index(QUESTIONS[1]) == few(QUESTIONS[1]) and len(index) == len(few)
+
+
+def test_a_sparse_index_needs_no_vectors(tmp_path: Path, here: Index) -> None:
+    index = made(tmp_path, "index", kind="sparse", milvus=str(tmp_path / "milvus.db"))
+    assert index(QUESTIONS[0]) == here.as_kind("sparse")(QUESTIONS[0])
+
+
+def test_a_server_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(GaDspyError, match="no Milvus at http://127"):
+        made(tmp_path, "index", milvus="http://127.0.0.1:1")
+    with pytest.raises(InputError, match="has a password in it"):
+        made(tmp_path, "other", milvus="http://user:secret@127.0.0.1:1")
+
+
+def test_the_command_line_builds_and_searches_there(
+    tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "bridge.md").write_text("# Halden Bridge\n\nNils Haug designed it.")
+    options = ("--out", "ix", "--encoder", "hash-64", "--engine", "milvus", "--uri", "m.db")
+    done = command("index", "build", "docs", *options, cwd=tmp_path)
+    assert done.returncode == 0 and "in Milvus" in done.stdout, done.stderr
+    done = command("index", "search", "Who designed the bridge?", "--index", "ix", cwd=tmp_path)
+    assert "Halden Bridge" in done.stdout, done.stderr
+    done = command("index", "build", "docs", "--out", "iy", "--engine", "milvus", cwd=tmp_path)
+    assert done.returncode == 2 and "--uri" in done.stderr
