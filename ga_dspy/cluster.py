@@ -83,6 +83,11 @@ def on_ray(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
+def on_cluster() -> bool:
+    """Whether a cluster is in force."""
+    return dspy.settings.get(_CLUSTER) is not None
+
+
 def spread(
     work: Callable[[Item], Result],
     items: Sequence[Item],

@@ -107,3 +107,12 @@ def test_a_command_spreads_its_questions(
         assert done.returncode == 0, done.stderr
     here, there = (tmp_path / name / "predictions.jsonl" for name in ("here", "there"))
     assert here.read_bytes() == there.read_bytes()
+
+
+def test_an_index_that_a_cluster_encodes_is_the_same(cluster: Any, tmp_path: Path) -> None:
+    options: Any = {"encoder": "hash-64", "batch_size": 16}
+    here = Index.build(demo.corpus(), tmp_path / "here", **options)
+    with on_ray(cluster.address):
+        there = Index.build(demo.corpus(), tmp_path / "there", **options)
+    files = [file for _, file in sorted(here.manifest.files.items())]
+    assert files == [file for _, file in sorted(there.manifest.files.items())]

@@ -67,6 +67,10 @@ RetryFailed = Annotated[
 ]
 K = Annotated[int | None, typer.Option(help=_setting("k"))]
 MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
 
 
@@ -115,10 +119,7 @@ _CALLS: dict[str, Any] = {
         int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
     ],
     "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
-    "ray": Annotated[
-        str | None,
-        typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
-    ],
+    "ray": Ray,
 }
 
 

@@ -6,14 +6,16 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from ga_dspy.cli.choices import IndexDir, Yes
+from ga_dspy.cli.choices import IndexDir, Ray, Yes
 from ga_dspy.cli.console import Console, building, columns, facts, number
+from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.retrieval import Changes, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS
@@ -57,6 +59,7 @@ def build(
     uri: Annotated[
         str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
     ] = None,
+    ray: Ray = None,
 ) -> None:
     """Build an index; run again to go on where it stopped."""
     console = Console()
@@ -75,7 +78,7 @@ def build(
     show_files(console, found.files)
     if overwrite and (out / MANIFEST).is_file():
         shutil.rmtree(out)
-    with building(console) as progress:
+    with on_ray(ray) if ray else nullcontext(), building(console) as progress:
         index = Index.build(
             found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress,
             milvus=uri,

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.cluster import spread
 from ga_dspy.errors import DamagedFile, InputError, require
 from ga_dspy.storage import on_disk
 from ga_dspy.text import name_words
@@ -575,10 +576,7 @@ def _shard(
 
     if work is None:
         return encode()
-    digest = hashlib.sha256(encoder.fingerprint.encode())
-    for text in texts:
-        digest.update(hashlib.sha256(text.encode()).digest())
-    path = work / f"{digest.hexdigest()[:32]}.npy"
+    path = _kept_at(work, texts, encoder)
     try:
         kept = np.load(path, allow_pickle=False)
     except (FileNotFoundError, EOFError, ValueError):
@@ -586,12 +584,37 @@ def _shard(
     else:
         return _checked(kept, len(texts), encoder)
     vectors = encode()
+    _keep(vectors, path)
+    return vectors
+
+
+def _kept_at(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
+    digest = hashlib.sha256(encoder.fingerprint.encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return work / f"{digest.hexdigest()[:32]}.npy"
+
+
+def _keep(vectors: NDArray[np.float32], path: Path) -> None:
     # Written under another name first: a file with the right name is always whole.
     draft = path.with_suffix(".new.npy")
     with on_disk(draft):
         np.save(draft, vectors)
         draft.replace(path)
-    return vectors
+
+
+def encode_ahead(shards: Sequence[Sequence[str]], encoder: Encoder, work: Path) -> None:
+    """Have a cluster encode those shards that are not in `work` yet, and keep them there."""
+    missing = [
+        (path, texts) for texts in shards if not (path := _kept_at(work, texts, encoder)).is_file()
+    ]
+    for path, vectors in spread(partial(_far_away, encoder), missing, max(len(missing), 1)):
+        _keep(_checked(vectors, len(vectors), encoder), path)
+
+
+def _far_away(encoder: Encoder, shard: tuple[Path, Sequence[str]]) -> tuple[Path, Any]:
+    path, texts = shard
+    return path, encoder.encode(texts)
 
 
 def _checked(vectors: NDArray[np.float32], count: int, encoder: Encoder) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.cluster import on_cluster
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import (
@@ -28,6 +29,7 @@ from ga_dspy.retrieval.encoders import (
     SentenceEncoder,
     StaticEncoder,
     as_encoder,
+    encode_ahead,
     encode_texts,
     load_encoder,
 )
@@ -183,6 +185,10 @@ def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder |
     )
 
 
+_AHEAD = 64
+"""Shards that a cluster encodes at once."""
+
+
 def _encoded(
     table: PassageTable, encoder: Encoder | None, work: Path | None, progress: Progress | None,
     size: int,
@@ -191,12 +197,15 @@ def _encoded(
     if encoder is None:
         return
     done = 0
-    for shard in batched(table, size):
-        if progress:
-            progress("encoding", done, len(table))
-        texts = [dense_text(passage) for passage in shard]
-        yield encode_texts(texts, encoder, work=work, shard_size=size)
-        done += len(shard)
+    for group in batched(batched(table, size), _AHEAD):
+        shards = [[dense_text(passage) for passage in shard] for shard in group]
+        if work and on_cluster():
+            encode_ahead(shards, encoder, work)
+        for texts in shards:
+            if progress:
+                progress("encoding", done, len(table))
+            yield encode_texts(texts, encoder, work=work, shard_size=size)
+            done += len(texts)
     if progress:
         progress("encoding", done, done)
 
