@@ -41,7 +41,7 @@ def built(command: Command, tmp_path: Path) -> Path:
         "  nile.txt: read (1 passage)\n"
         "  rows.csv: read (1 passage)\n"
         "  scan.png: unread (.png is no kind of file that is read)\n"
-        "ix: 3 passages, linked, hash-64 (Flat)\n"
+        "ix: 3 passages, linked, hash-64 (auto)\n"
     )
     return tmp_path
 
