@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _CLUSTER = "ga_dspy_cluster"
-_CARRIED = ("adapter", "track_usage", PATIENCE)
+_CARRIED = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
 """Settings of DSPy's context that hold on the other machines too."""
 
 _NONE: Any = None

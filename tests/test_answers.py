@@ -247,8 +247,8 @@ def test_a_subclass_that_overrides_forward_alone_is_asked_by_it_in_asyncio_too()
     import asyncio
 
     class Shouting(VanillaRAG):
-        def forward(self, question: str, config: Any = None) -> Any:
-            found = super().forward(question, config)
+        def forward(self, question: str, config: Any = None, where: Any = None) -> Any:
+            found = super().forward(question, config, where)
             found.answer = found.answer.upper()
             return found
 

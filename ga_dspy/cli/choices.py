@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import update_wrapper
 from inspect import Parameter, signature
@@ -67,6 +67,12 @@ RetryFailed = Annotated[
 ]
 K = Annotated[int | None, typer.Option(help=_setting("k"))]
 MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
+Wanted = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", help="Only passages with such metadata: lang=en, date>=2020; repeatable."
+    ),
+]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
@@ -129,6 +135,27 @@ def _seconds(text: str) -> float:
     if found is None:
         raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
     return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
+
+
+def choose_where(wanted: Sequence[str] | None) -> dict[str, Any]:
+    """The conditions on metadata that the command line names.
+
+    Raises:
+        InputError: One of them is none.
+    """
+    found: dict[str, Any] = {}
+    for text in wanted or ():
+        parts = re.fullmatch(r"\s*([\w.-]+)\s*(>=|<=|!=|=|>|<)\s*(.+)", text)
+        if parts is None:
+            raise InputError(
+                f"--where {text}", expected="a condition", remedy="pass lang=en or 'date>=2020'"
+            )
+        key, sign, value = parts.groups()
+        if sign == "=":
+            found[key] = [value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])]
+        else:
+            found.setdefault(key, {})[sign] = value
+    return found
 
 
 def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:

@@ -38,9 +38,11 @@ from ga_dspy.cli.choices import (
     Model,
     Program,
     Timeout,
+    Wanted,
     choose_corpus,
     choose_lm,
     choose_program,
+    choose_where,
     with_patience,
 )
 from ga_dspy.cli.compile import compile_program
@@ -52,7 +54,7 @@ from ga_dspy.eval.renaming import rename_file
 from ga_dspy.graphrag import Access, called_by
 from ga_dspy.passage import sound
 from ga_dspy.programs.program import as_json
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, only_where
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
 from ga_dspy.text import visible
@@ -128,11 +130,16 @@ def ask(
     label: Annotated[
         list[str] | None, typer.Option(help="An access label of yours; repeatable.")
     ] = None,
+    where: Wanted = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """Answer one question and show how the answer was found."""
     question, model = sound(question), choose_lm(lm, api_base, timeout)
-    with dspy.context(lm=model), called_by(Access(labels=frozenset(label or ()))):
+    seen, allowed = (
+        called_by(Access(labels=frozenset(label or ()))),
+        only_where(choose_where(where)),
+    )
+    with dspy.context(lm=model), seen, allowed:
         corpus = choose_corpus(index, graph, program, artifact)
         prediction = choose_program(program, artifact, corpus)(question=question)
     if json_only:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ga_dspy.cli.choices import IndexDir, Ray, Yes
+from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, choose_where
 from ga_dspy.cli.console import Console, building, columns, facts, number
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
@@ -173,10 +173,11 @@ def search(
     query: Annotated[str, typer.Argument(help="What is sought.")],
     index: IndexDir,
     k: Annotated[int, typer.Option(help="Passages.")] = 5,
+    where: Wanted = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
     """The passages that an index finds, with their scores and where they are from."""
-    hits = Index.open(index).search(query, k)
+    hits = Index.open(index).search(query, k, where=choose_where(where))
     if json_only:
         found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
         print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself

@@ -45,6 +45,7 @@ from ga_dspy.programs.program import (
     setting,
 )
 from ga_dspy.programs.reading import fit_passages
+from ga_dspy.retrieval import Where
 from ga_dspy.signatures import (
     AnswerFromPoints,
     AnswerQuestion,
@@ -199,17 +200,25 @@ class GraphRAG(MultiHopProgram):
             )
         return source
 
-    def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
-        """Answer a question."""
+    def forward(
+        self,
+        question: str,
+        config: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+    ) -> dspy.Prediction:
+        """Answer a question; its callers' labels decide what is seen, `where` is refused."""
         with untraced(caller()):
-            return super().forward(question, config)
+            return super().forward(question, config, where)
 
     async def aforward(
-        self, question: str, config: Mapping[str, Any] | None = None
+        self,
+        question: str,
+        config: Mapping[str, Any] | None = None,
+        where: Where | None = None,
     ) -> dspy.Prediction:
         """Answer a question from a coroutine."""
         with untraced(caller()):
-            return await super().aforward(question, config)
+            return await super().aforward(question, config, where)
 
     def start(self, question: str) -> Inquiry:
         """What is known of a question before anything was read: who asks."""

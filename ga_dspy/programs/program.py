@@ -34,6 +34,8 @@ from ga_dspy.programs.calls import (
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
+from ga_dspy.retrieval.protocol import check_conditions
+from ga_dspy.retrieval.where import Where, only_where
 from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
@@ -371,12 +373,28 @@ class MultiHopProgram(Configured):
         """The algorithm."""
         raise TypeError(f"{type(self).__name__} must implement converse(state)")
 
-    def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
-        """Answer a question."""
-        return drive(self.converse(self.start(question)), config=config)
+    def forward(
+        self,
+        question: str,
+        config: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+    ) -> dspy.Prediction:
+        """Answer a question.
+
+        Args:
+            question: The question.
+            config: What every LM call is sent beside its prompt, such as a temperature.
+            where: Conditions on the metadata of the passages that may be read, as of
+                `Index.search`.
+        """
+        with only_where(where):
+            return drive(self.converse(self.start(question)), config=config)
 
     async def aforward(
-        self, question: str, config: Mapping[str, Any] | None = None
+        self,
+        question: str,
+        config: Mapping[str, Any] | None = None,
+        where: Where | None = None,
     ) -> dspy.Prediction:
         """Answer a question from a coroutine; by `forward` where a subclass has its own."""
         order = type(self).__mro__
@@ -386,7 +404,8 @@ class MultiHopProgram(Configured):
         )
         if forward < aforward:
             return await in_thread(self.forward, question, config)
-        return await adrive(self.converse(self.start(question)), config=config)
+        with only_where(where):
+            return await adrive(self.converse(self.start(question)), config=config)
 
     def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
         """This program as a tool of an agent: a question in, the answer with its evidence out."""
@@ -401,8 +420,11 @@ class MultiHopProgram(Configured):
         """What is known of a question before anything was read.
 
         Raises:
-            InputError: The question is blank, or no text.
+            InputError: The question is blank, or no text; or conditions are in force that the
+                retriever cannot keep.
         """
+        if (retriever := vars(self).get("retriever")) is not None:
+            check_conditions(retriever)
         return State(_stripped(question))
 
     def _ask(

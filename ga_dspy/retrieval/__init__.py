@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval.read import FileRead as FileRead
     from ga_dspy.retrieval.read import read_files as read_files
     from ga_dspy.retrieval.read import read_passages as read_passages
+    from ga_dspy.retrieval.where import Where as Where
+    from ga_dspy.retrieval.where import only_where as only_where
 
 _HOME = {
     "Documents": "ga_dspy.retrieval.read",
@@ -31,6 +33,8 @@ _HOME = {
     "Retriever": "ga_dspy.retrieval.protocol",
     "as_retriever": "ga_dspy.retrieval.protocol",
     "load_encoder": "ga_dspy.retrieval.encoders",
+    "only_where": "ga_dspy.retrieval.where",
+    "Where": "ga_dspy.retrieval.where",
     "read_files": "ga_dspy.retrieval.read",
     "read_passages": "ga_dspy.retrieval.read",
 }

@@ -206,6 +206,11 @@ class LocalEngine:
         """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""
         return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
+    def restricted(self, wanted: Callable[[Mapping[str, Any]], bool]) -> LocalEngine:
+        """The same store as if it held only passages with such metadata."""
+        gone = [s.base + s.texts.without(wanted) for s in self.segments]
+        return LocalEngine(self.segments, np.concatenate([self.dead, *gone]), self.near)
+
     # --- Rows
 
     def rows(self) -> Rows:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -72,6 +72,7 @@ from ga_dspy.retrieval.store import (
     store,
     writing,
 )
+from ga_dspy.retrieval.where import Where, conditions, holds
 from ga_dspy.storage import MANIFEST, on_disk, open_current
 
 # --- The encoder: always the one that made the vectors of the index.
@@ -317,6 +318,7 @@ class _State(NamedTuple):
     engine: Any
     searched: Any
     ranking: Ranking
+    restricted: Callable[[str], Ranking | None]
 
 
 class Index(PassageRetriever):
@@ -326,6 +328,8 @@ class Index(PassageRetriever):
     Changes are visible to the next search and cost what they bring, not what is there; results
     are always those of an index built from scratch on the same passages.
     """
+
+    takes_conditions = True
 
     def __init__(
         self,
@@ -465,11 +469,15 @@ class Index(PassageRetriever):
         index._check_encoder()
         return index
 
-    def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
+    def __call__(
+        self, query: str, k: int = 5, anchors: Sequence[str] = (), where: Where | None = None
+    ) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
-        return [hit.passage for hit in self.search(query, k, anchors)]
+        return [hit.passage for hit in self.search(query, k, anchors, where)]
 
-    def search(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Hit]:
+    def search(
+        self, query: str, k: int = 5, anchors: Sequence[str] = (), where: Where | None = None
+    ) -> list[Hit]:
         """Return at most `k` passages with their scores, best first, equal ones in corpus order.
 
         Args:
@@ -479,12 +487,21 @@ class Index(PassageRetriever):
                 "linked" starts from their passages too, "hybrid" favours them; the other kinds
                 do without. They bring back their own passages, so who has read these asks for
                 as many more and passes over them: only then do anchors find more than the query.
+            where: Conditions on the metadata of passages (`Where`), beside those in force
+                (`only_where`). Others are not there for the search: neither they nor their words,
+                names and links count.
 
         Raises:
-            InputError: The query is blank, `k` is below 1, or the anchors are one text.
+            InputError: The query is blank, `k` is below 1, the anchors are one text, a condition
+                is none, or the passages are searched in Milvus, which takes no conditions yet.
         """
         check_query(query, k, anchors)
         state = self._state
+        if given := conditions(where):
+            restricted = state.restricted(json.dumps(given))
+            if restricted is None:
+                return []
+            state = state._replace(ranking=restricted)
         found = state.ranking.rank(query, k, anchors)
         passages = state.searched.passages([row for row, _ in found])
         return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
@@ -643,7 +660,21 @@ class Index(PassageRetriever):
 
     def _made(self, engine: Any, manifest: Manifest) -> _State:
         searched = _searched(engine, manifest)
-        return _State(manifest, engine, searched, _ranking(searched, manifest.kind, self.encoder))
+
+        @lru_cache(maxsize=16)
+        def restricted(given: str) -> Ranking | None:
+            if not isinstance(searched, LocalEngine):
+                raise InputError(
+                    "conditions on metadata over passages that are searched in Milvus",
+                    expected="an index that is searched in its folder",
+                    remedy="build one for each group of passages, or without milvus=…",
+                )
+            wanted = json.loads(given)
+            seen = searched.restricted(lambda found: all(holds(found, one) for one in wanted))
+            return _ranking(seen, manifest.kind, self.encoder) if len(seen) else None
+
+        ranking = _ranking(searched, manifest.kind, self.encoder)
+        return _State(manifest, engine, searched, ranking, restricted)
 
     def _known(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)

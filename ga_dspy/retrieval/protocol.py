@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, sound
+from ga_dspy.retrieval.where import conditions
 from ga_dspy.storage import in_thread
 
 # --- Passages, whatever they come as
@@ -233,6 +234,9 @@ def as_retriever(obj: Any) -> PassageRetriever:
 class PassageRetriever(ABC):
     """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
 
+    takes_conditions = False
+    """Whether it finds only passages that meet the conditions in force (`only_where`)."""
+
     @abstractmethod
     def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages, best first.
@@ -270,6 +274,7 @@ class AdaptedRetriever(PassageRetriever):
                 that holds no passage.
         """
         check_query(query, k)
+        check_conditions(self)
         result = self._search(query, k)
         if inspect.isawaitable(result):
             result = _run_to_end(result)
@@ -278,6 +283,7 @@ class AdaptedRetriever(PassageRetriever):
     async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """As a call: an asynchronous source is awaited, any other works in a thread."""
         check_query(query, k)
+        check_conditions(self)
         if self._asearch:
             result = self._asearch(query, k)
         else:
@@ -289,6 +295,16 @@ class AdaptedRetriever(PassageRetriever):
     def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
         """Pickle the source alone."""
         return type(self), (self.source,)
+
+
+def check_conditions(retriever: Any) -> None:
+    """Raise `InputError` where conditions are in force that a retriever cannot keep."""
+    if conditions() and not getattr(retriever, "takes_conditions", False):
+        raise InputError(
+            f"conditions on metadata before {type(retriever).__name__}",
+            expected="an Index, which alone can keep them",
+            remedy="have the retriever itself filter, and leave out where=…",
+        )
 
 
 def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:

@@ -170,6 +170,18 @@ class PassageTable:
         found = compute.match_substring_regex(self._columns["text"], pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
 
+    def without(self, wanted: Callable[[Mapping[str, Any]], bool]) -> NDArray[np.int64]:
+        """The places of passages whose metadata is not wanted; alike ones are looked at once."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        coded = self._columns["metadata"].combine_chunks().dictionary_encode()
+        unwanted = [not wanted(_decoded(each)) for each in coded.dictionary.to_pylist()]
+        return np.flatnonzero(np.array(unwanted)[coded.indices.to_numpy()])
+
+
+def _decoded(metadata: str | None) -> dict[str, Any]:
+    return json.loads(metadata) if metadata else {}
+
 
 def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """The items in lists of a size; the last may be shorter."""

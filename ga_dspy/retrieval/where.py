@@ -1,0 +1,98 @@
+"""Conditions on the metadata of passages: what a search may find, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import dspy
+
+from ga_dspy.errors import InputError
+
+Where = Mapping[str, Any]
+"""Conditions by key of the metadata; all must hold.
+
+A value: the passage has it, alone or in a list. A list: the passage has one of them. A mapping of
+comparisons, `{">=": "2020", "<": "2024"}`, with `>`, `>=`, `<`, `<=`, `!=`, and `within`, a list
+that holds every value of the passage: with it as what a caller may see, labels of passages are
+access labels. A passage without the key meets `!=` and `within` alone.
+"""
+
+WHERE: Final = "ga_dspy_where"
+"""Where `dspy.settings` holds the conditions in force, as JSON."""
+
+_ORDERED: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+@contextmanager
+def only_where(where: Where | None) -> Iterator[None]:
+    """Let searches inside this block find only such passages; blocks add to those around them.
+
+    Raises:
+        InputError: A condition is none.
+
+    >>> with only_where({"lang": "en"}):
+    ...     conditions()
+    ({'lang': 'en'},)
+    """
+    with dspy.context(**{WHERE: (*dspy.settings.get(WHERE, ()), *_written(where))}):
+        yield
+
+
+def conditions(where: Where | None = None) -> tuple[Where, ...]:
+    """The conditions in force, and one more."""
+    return tuple(map(json.loads, (*dspy.settings.get(WHERE, ()), *_written(where))))
+
+
+def holds(metadata: Mapping[str, Any], where: Where) -> bool:
+    """Whether metadata meets all conditions.
+
+    >>> holds({"lang": "en", "year": 1931}, {"lang": ["en", "de"], "year": {">=": 1930}})
+    True
+    """
+    return all(_meets(metadata.get(key), wanted) for key, wanted in where.items())
+
+
+def _meets(found: Any, wanted: Any) -> bool:
+    values = found if isinstance(found, list | tuple) else [] if found is None else [found]
+    if isinstance(wanted, Mapping):
+        return all(_compares(values, sign, bound) for sign, bound in wanted.items())
+    return any(value in values for value in (wanted if isinstance(wanted, list) else [wanted]))
+
+
+def _compares(values: Sequence[Any], sign: str, bound: Any) -> bool:
+    if sign == "!=":
+        return bound not in values
+    if sign == "within":
+        return all(value in bound for value in values)
+    alike = [v for v in values if isinstance(v, str) == isinstance(bound, str)]
+    return any(_ORDERED[sign](value, bound) for value in alike)
+
+
+def _written(where: Where | None) -> tuple[str, ...]:
+    """Conditions as JSON, checked."""
+    if not where:
+        return ()
+    plain = str | int | float | bool
+    for key, wanted in where.items() if isinstance(where, Mapping) else [("where", where)]:
+        pairs = wanted.items() if isinstance(wanted, Mapping) else [("", wanted)]
+        for sign, value in pairs:
+            listed = isinstance(value, list | tuple | set | frozenset)
+            each = value if listed else [value]
+            if (
+                not isinstance(where, Mapping)
+                or sign not in ("", "!=", "within", *_ORDERED)
+                or (listed and sign not in ("", "within"))
+                or (sign == "within" and not listed)
+                or not all(isinstance(one, plain) for one in each)
+            ):
+                raise InputError(
+                    f"the condition on {key!r} is {wanted!r:.80}",
+                    expected="a value, a list of values, or comparisons such as "
+                    '{">=": "2020"}: >, >=, <, <=, !=, within (a list)',
+                    remedy='pass where={"lang": "en", "date": {">=": "2020"}}',
+                )
+    return (json.dumps(where, sort_keys=True, default=sorted),)

@@ -1,0 +1,129 @@
+"""Conditions on metadata: what a search may find, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ga_dspy import GraphAnchor, VanillaRAG, demo
+from ga_dspy.errors import InputError
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import Index, only_where
+from ga_dspy.retrieval.where import holds
+from ga_dspy.testing import scripted_lm
+
+ANSWER = "[[ ## cited ## ]]\n1\n\n[[ ## answer ## ]]\nNils Haug"
+CORPUS = [
+    Passage(id="1", title="Halden Bridge", text="Nils Haug designed the Halden Bridge.",
+            metadata={"lang": "en", "date": "2019-03-01", "labels": ["staff"]}),
+    Passage(id="2", title="Haldenbrücke", text="Nils Haug entwarf die Halden Bridge.",
+            metadata={"lang": "de", "date": "2021-07-09", "pages": 3}),
+    Passage(id="3", title="Nils Haug", text="Nils Haug was born near the Halden Bridge.",
+            metadata={"lang": "en", "date": "2022-01-01", "labels": ["staff", "board"]}),
+    Passage(id="4", title="Tin", text="Tin is a metal."),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    return Index.from_passages(CORPUS, encoder="hash-64")
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ({"lang": "en"}, "13"),
+        ({"lang": ["de", "fr"]}, "2"),
+        ({"lang": "en", "date": {">=": "2020"}}, "3"),
+        ({"date": {">": "2019-03-01", "<": "2022"}}, "2"),
+        ({"pages": {"<=": 3}}, "2"),
+        ({"pages": {"<=": "3"}}, ""),
+        ({"lang": {"!=": "en"}}, "24"),
+        ({"labels": "board"}, "3"),
+        ({"labels": {"within": ["staff"]}}, "124"),
+        ({"labels": {"within": []}}, "24"),
+    ],
+)
+def test_conditions_say_who_is_found(where: dict[str, Any], ids: str) -> None:
+    assert "".join(p.id for p in CORPUS if holds(p.metadata, where)) == ids
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
+def test_a_search_is_one_of_an_index_that_holds_nothing_else(index: Index, kind: str) -> None:
+    where = {"labels": {"within": ["staff"]}, "lang": {"!=": "de"}}
+    alone = Index.from_passages([p for p in CORPUS if holds(p.metadata, where)], encoder="hash-64")
+    query = "Who designed the Halden Bridge in tin?"
+    found = index.as_kind(kind).search(query, 4, ["Nils Haug"], where=where)
+    expected = alone.as_kind(kind).search(query, 4, ["Nils Haug"])
+    assert [hit.passage for hit in found] == [hit.passage for hit in expected]
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sets(st.integers(0, 9), max_size=9), st.integers(1, 6))
+def test_nothing_else_is_ever_found(groups: set[int], k: int) -> None:
+    found = DEMO.search("Which moon did the lander touch?", k, where={"group": sorted(groups)})
+    assert {hit.passage.metadata["group"] for hit in found} <= groups
+    assert len(found) <= k and bool(found) == bool(groups)
+
+
+DEMO = Index.from_passages(
+    [p.model_copy(update={"metadata": {"group": n % 10}}) for n, p in enumerate(demo.corpus())],
+    encoder="hash-64",
+)
+
+
+def test_nothing_is_found_where_nothing_is_meant(index: Index) -> None:
+    assert index.search("bridge", where={"lang": "fi"}) == []
+
+
+def test_blocks_add_up_and_hold_for_one_question_in_threads_and_tasks(index: Index) -> None:
+    with only_where({"lang": "en"}):
+        assert {p.id for p in index("Halden Bridge")} == {"1", "3"}
+        with only_where({"date": {">=": "2020"}}):
+            assert {p.id for p in index("Halden Bridge")} == {"3"}
+    program = VanillaRAG(index)
+    program.set_lm(scripted_lm(lambda prompt: ANSWER))
+    asked = {"question": "Who designed the bridge?", "where": {"lang": "de"}}
+    assert [p.id for p in program(**asked).passages] == ["2"]
+    assert [p.id for p in asyncio.run(program.acall(**asked)).passages] == ["2"]
+    assert {"1", "2", "3"} <= {p.id for p in program(question=asked["question"]).passages}
+
+
+def test_what_changes_is_seen_by_the_next_search() -> None:
+    index = Index.from_passages(CORPUS, encoder="hash-64")
+    assert len(index("Halden Bridge", where={"lang": "de"})) == 1
+    index.delete(["2"])
+    assert index("Halden Bridge", where={"lang": "de"}) == []
+
+
+def test_a_retriever_that_cannot_keep_them_is_not_asked() -> None:
+    program = GraphAnchor(lambda query, k: pytest.fail("it was asked"))
+    with pytest.raises(InputError, match="conditions on metadata before"):
+        program(question="Who?", where={"lang": "en"})
+
+
+@pytest.mark.parametrize(
+    "where", [{"a": None}, {"a": {"~": 1}}, {"a": {">=": [1]}}, {"a": {"within": "x"}}, ["a"]]
+)
+def test_what_is_no_condition_is_refused(index: Index, where: Any) -> None:
+    with pytest.raises(InputError, match="the condition on"):
+        index.search("bridge", where=where)
+
+
+def test_the_command_line_takes_conditions(tmp_path: Path, command: Callable[..., Any]) -> None:
+    Index.build(CORPUS, tmp_path / "ix", encoder="hash-64")
+    search = ("index", "search", "Halden Bridge", "--index", "ix", "--json")
+    done = command(*search, "--where", "lang=en", "--where", "date>=2020", cwd=tmp_path)
+    assert '"id": "3"' in done.stdout and '"id": "1"' not in done.stdout, done.stderr
+    done = command(*search, "--where", "pages=3", cwd=tmp_path)
+    assert '"id": "2"' in done.stdout, done.stderr
+    ask = ("ask", "Who designed the Halden Bridge?", "--index", "ix", "--where", "lang=de")
+    assert "Haldenbrücke" in command(*ask, cwd=tmp_path).stdout
+    assert command(*search, "--where", "lang", cwd=tmp_path).returncode == 2
