@@ -167,6 +167,14 @@ class Segment:
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
 
+class Lists(list[tuple[Rows, Rows]]):
+    """Where the lists of some keys begin and end, in each of several tables."""
+
+    def of(self, some: NDArray[Any]) -> Lists:
+        """Those of some of the keys."""
+        return Lists([(begin[some], end[some]) for begin, end in self])
+
+
 _SAMPLE: Final = 1 << 16
 _LONG: Final = 1 << 14
 """Lists longer than this are read only where they can bring another row among the best."""
@@ -248,11 +256,18 @@ class LocalEngine:
         owner[self.dead] = -1
         return owner
 
-    def find(self, name: str, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], Rows]:
-        """Which rows hold each key: places in `keys`, and rows."""
+    def lists(self, name: str, keys: NDArray[np.uint64]) -> Lists:
+        """Where the list of each key begins and ends in each segment."""
+        return Lists([table.ranges(keys) for table in self.tables[name]])
+
+    def find(
+        self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
+    ) -> tuple[NDArray[np.int64], Rows]:
+        """Which rows hold each key: places in `keys`, and rows; known `lists` save time."""
         places, found = [], []
-        for number, table in enumerate(self.tables[name]):
-            place, cells = ragged(*table.ranges(keys))
+        lists = lists or self.lists(name, keys)
+        for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
+            place, cells = ragged(begin, end)
             rows = table.rows[cells].astype(np.int64)
             if name == "mentions" and self._owner is not None:
                 kept = self._owner[rows] == number
@@ -274,14 +289,16 @@ class LocalEngine:
         found: Rows = rows[np.isin(self._owner[rows], numbers)]
         return found
 
-    def count(self, name: str, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """How many rows hold each key."""
+    def count(
+        self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
+    ) -> NDArray[np.int64]:
+        """How many rows hold each key; known `lists` save time."""
+        lists = lists or self.lists(name, keys)
         if self._alive is not None or (name == "mentions" and self._owner is not None):
-            return np.bincount(self.find(name, keys)[0], minlength=len(keys))
-        ranges = (table.ranges(keys) for table in self.tables[name])
-        found: NDArray[np.int64] = sum(
-            (end - begin for begin, end in ranges), np.zeros(len(keys), int)
-        )
+            return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
+        found = np.zeros(len(keys), dtype=np.int64)
+        for begin, end in lists:
+            found += end - begin
         return found
 
     def held(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -433,21 +450,26 @@ class LocalEngine:
         found = [(out[name], target, 1 / np.bincount(name, minlength=1)[name])]
         # What mentions them, and spans that they share: weighed first, then looked up.
         into, names = self.held("aliases", rows)
-        into, names = into[known := self.known(names)], names[known]
+        bearers = self.lists("aliases", names)
+        meant = self.count("aliases", names, bearers)
+        known = (meant > 0) & (meant <= MOST_TARGETS)
+        into, names, meant, bearers = into[known], names[known], meant[known], bearers.of(known)
         # A passage that goes by the name itself means the others by it.
-        alike, bearer = self.find("aliases", names)
+        alike, bearer = self.find("aliases", names, bearers)
         place, keys = self.held("mentions", bearer)
         uses = np.bincount(place, weights=keys == names[alike[place]], minlength=len(bearer))
         among = np.bincount(alike, weights=uses, minlength=len(names))
         itself = np.bincount(
             alike, weights=uses * (bearer == rows[into[alike]]), minlength=len(names)
         )
-        mentions, meant = self.count("mentions", names), self.count("aliases", names)
+        users = self.lists("mentions", names)
+        mentions = self.count("mentions", names, users)
         weigh_in = (mentions - among) / meant + (among - itself) / np.maximum(meant - 1, 1)
         shared, spans = self.held("spans", rows)
-        holders = self.count("spans", spans)
+        those = self.lists("spans", spans)
+        holders = self.count("spans", spans, those)
         rare = (holders >= FEWEST) & (holders <= MOST)
-        shared, spans, holders = shared[rare], spans[rare], holders[rare]
+        shared, spans, holders, those = shared[rare], spans[rare], holders[rare], those.of(rare)
         total = np.zeros(len(rows))
         for place, weights in (
             (found[0][0], found[0][2]),
@@ -456,17 +478,16 @@ class LocalEngine:
         ):
             total += np.bincount(place, weights=weights, minlength=len(rows))
         least = faint * total
-        strong = 1 / meant >= least[into]
-        into, names, meant = into[strong], names[strong], meant[strong]
-        name, target = self.find("mentions", names)
-        alike, bearer = self.find("aliases", names)
+        strong = np.flatnonzero(1 / meant >= least[into])
+        name, target = self.find("mentions", names[strong], users.of(strong))
+        name = strong[name]
         own = np.isin(name * self.size + target, alike * self.size + bearer)
         other = target != rows[into[name]]
         name, target, own = name[other], target[other], own[other]
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
-        strong = SPAN_WEIGHT / holders >= least[shared]
+        strong = np.flatnonzero(SPAN_WEIGHT / holders >= least[shared])
         shared, spans, holders = shared[strong], spans[strong], holders[strong]
-        span, target = self.find("spans", spans)
+        span, target = self.find("spans", spans, those.of(strong))
         other = target != rows[shared[span]]
         span, target = span[other], target[other]
         found.append((shared[span], target, SPAN_WEIGHT / holders[span]))
