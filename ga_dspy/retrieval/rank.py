@@ -267,6 +267,8 @@ class Surroundings:
             reached = self._walk(damping, steps)
             reached[np.searchsorted(self.rows, self._asked)] = 0
             places = top_places(reached, FAR)[:FAR]
+            if not len(places):
+                break
             self._expand(self.rows[places], FAINT / (damping * reached[places]))
         return self._walk(damping, steps)
 
