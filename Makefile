@@ -12,6 +12,9 @@ export TOKENIZERS_PARALLELISM := false
 # Without a network, fetching the price list at import can hang an MLflow server.
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 
+# One more than there are cores: some tests wait for servers.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+
 .PHONY: demo test setup lint types contracts wheel unit constraints clean
 
 demo: $(VENV)/.demo
@@ -48,7 +51,7 @@ contracts: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # The wheel, built and imported in an environment that has the core dependencies only.
 wheel: $(VENV)/.ready

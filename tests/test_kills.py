@@ -19,7 +19,7 @@ from ga_dspy.retrieval import Index
 from ga_dspy.testing import scripted_lm
 
 
-@pytest.mark.parametrize("name", ["eval", "arena", "graph build", "compile bootstrap-rs"])
+@pytest.mark.parametrize("name", ["eval", "arena", "graph build"])
 def test_a_command_that_is_killed_ends_as_if_it_had_not_been_and_pays_for_no_call_twice(
     name: str, tmp_path: Path
 ) -> None:
