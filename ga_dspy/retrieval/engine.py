@@ -8,6 +8,7 @@ change costs what it brings, and what a search finds is what an index built from
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
@@ -363,11 +364,7 @@ class LocalEngine:
 
     def _asked(self, query: str) -> dict[int, int]:
         """The words of a query that stand in the corpus, with how often it holds each."""
-        found: dict[int, int] = {}
-        for key in word_keys(query):
-            if key in found or self._word(key)[0]:
-                found[key] = found.get(key, 0) + 1
-        return found
+        return {key: n for key, n in Counter(word_keys(query)).items() if self._word(key)[0]}
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
         """The rows with the `count` highest BM25 scores, all that tie with the last, and scores.

@@ -266,13 +266,7 @@ def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) 
     return manifest.model_copy(update={"published": published})
 
 
-def _searched(engine: LocalEngine | None, manifest: Manifest) -> Any:
-    """What a search asks: the engine itself, or where its passages were published."""
-    published = manifest.published
-    return MilvusEngine(published, manifest.passages) if published else engine
-
-
-def _ranking(engine: Any, kind: Kind, encoder: Encoder | None) -> Ranking:
+def _ranking(engine: LocalEngine | MilvusEngine, kind: Kind, encoder: Encoder | None) -> Ranking:
     """Return the ranking of a kind.
 
     Raises:
@@ -312,11 +306,19 @@ class Changes(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a search reads, swapped as a whole by a change."""
+    """What a search reads, swapped as a whole by a change.
+
+    Attributes:
+        manifest: What the index is.
+        engine: What holds the passages: the folder, or Milvus where there is a manifest alone.
+        searched: What is asked: the same, or Milvus.
+        ranking: How it is asked.
+        restricted: The ranking under conditions (as JSON); None where no passage meets them.
+    """
 
     manifest: Manifest
-    engine: Any
-    searched: Any
+    engine: LocalEngine | MilvusEngine
+    searched: LocalEngine | MilvusEngine
     ranking: Ranking
     restricted: Callable[[str], Ranking | None]
 
@@ -464,7 +466,8 @@ class Index(PassageRetriever):
 
         manifest = read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
-            return cls(_searched(None, manifest), manifest, encoder, folder)
+            engine = MilvusEngine(manifest.published, manifest.passages)
+            return cls(engine, manifest, encoder, folder)
         index = cls(*open_current(folder, read_manifest, read), encoder, folder)
         index._check_encoder()
         return index
@@ -521,8 +524,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is none.
         """
-        (found,) = self._state.engine.passages([self._row(id)])
-        return found  # type: ignore[no-any-return]
+        return self._state.engine.passages([self._row(id)])[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress | None = None) -> int:
         """Add passages; return how many were new (identical ones already here are not).
@@ -596,8 +598,19 @@ class Index(PassageRetriever):
 
     @property
     def engine(self) -> LocalEngine:
-        """The store of passages that rankings search, as it is now; changes make another one."""
-        return self._state.engine  # type: ignore[no-any-return]
+        """The folder's store of passages, as it is now; changes make another one.
+
+        Raises:
+            InputError: There is a manifest alone, and the passages lie in Milvus.
+        """
+        engine = self._state.engine
+        if isinstance(engine, MilvusEngine):
+            raise InputError(
+                f"{self.path} holds a manifest alone",
+                expected="the folder in which the index was built",
+                remedy="change the index there: what is published here follows",
+            )
+        return engine
 
     @property
     def kind(self) -> Kind:
@@ -649,7 +662,7 @@ class Index(PassageRetriever):
         engine = self._state.engine
         if isinstance(self.encoder, FunctionEncoder):
             row = engine.rows()[:1]
-            text = dense_text(engine.passages(row)[0])
+            text = dense_text(engine.passages(row.tolist())[0])
             if float(engine.cosines(self.encoder.encode([text])[0], row)[0]) < SAME_VECTOR:
                 raise InputError(
                     f"encoder {self.encoder.name!r} gives another vector for {text[:40]!r} than "
@@ -658,8 +671,10 @@ class Index(PassageRetriever):
                     remedy="open the index with that one, or build it again with this one",
                 )
 
-    def _made(self, engine: Any, manifest: Manifest) -> _State:
-        searched = _searched(engine, manifest)
+    def _made(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
+        published, searched = manifest.published, engine
+        if published and isinstance(engine, LocalEngine):
+            searched = MilvusEngine(published, manifest.passages)
 
         @lru_cache(maxsize=16)
         def restricted(given: str) -> Ranking | None:
@@ -682,12 +697,7 @@ class Index(PassageRetriever):
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
-        if isinstance(self._state.engine, MilvusEngine):
-            raise InputError(
-                f"{self.path} holds a manifest alone",
-                expected="the folder in which the index was built",
-                remedy="change the index there: what is published here follows",
-            )
+        _ = self.engine  # raises where there is none to change
         if self.path is None:
             yield
             return
@@ -696,7 +706,7 @@ class Index(PassageRetriever):
             yield
 
     def _row(self, id: str) -> int:
-        row: int | None = self._state.engine.row(id)
+        row = self._state.engine.row(id)
         if row is None:
             raise InputError(
                 f"the index holds no passage with id {id!r}",
@@ -725,7 +735,7 @@ class Index(PassageRetriever):
         """Delete and add in one change; a text that was here already is not encoded again."""
         if not gone and not new:
             return
-        engine = self._state.engine
+        engine = self.engine
         rows = sorted(self._row(id) for id in gone)
         if len(engine) + len(new) == len(rows):
             raise _empty_corpus()
@@ -742,16 +752,14 @@ class Index(PassageRetriever):
             progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
         manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
-        before, published = engine, manifest.published
-        anew = False
+        before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work) if work else nullcontext():
             grown = changed(engine, new, vectors, rows)
             engine = tidied(grown, work)
         engine = with_nearest(engine, manifest.factory)
-        if published and self.path:
+        if published and self.path and isinstance(searched, MilvusEngine):
             # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
-            anew = engine.size != grown.size or self._state.searched.count() != len(before)
-            if anew:
+            if engine.size != grown.size or searched.stored() != len(before):
                 manifest = _published(engine, manifest, published.uri, self.path)
             else:
                 sent = refresh(before, engine, rows, published)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -64,7 +65,7 @@ class MilvusEngine:
         """Whether the collection has "words", "vectors", "aliases" or "mentions"."""
         return part in self.parts
 
-    def count(self) -> int:
+    def stored(self) -> int:
         """How many rows the collection has now."""
         (record,) = self._ask("query", filter="", output_fields=["count(*)"])
         return int(record["count(*)"])
@@ -131,13 +132,6 @@ class MilvusEngine:
         _, scores = self._search("words", _term(key), 1)
         return count, idf, float(scores.max(initial=0.0))
 
-    def _asked(self, query: str) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for key in word_keys(query):
-            if key in found or self._word(key)[0]:
-                found[key] = found.get(key, 0) + 1
-        return found
-
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
         """The rows with the `count` highest BM25 scores, and these."""
         terms = _terms(word_keys(query))
@@ -145,7 +139,7 @@ class MilvusEngine:
 
     def weigh(self, query: str, rows: Rows) -> Weights:
         """The BM25 weight of each of the query's words in given rows."""
-        asked = self._asked(query)
+        asked = {k: n for k, n in Counter(word_keys(query)).items() if self._word(k)[0]}
         cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
         texts = self._fields(rows, "terms") if asked else {}
         for place, row in enumerate(rows.tolist() if asked else ()):
