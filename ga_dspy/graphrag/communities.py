@@ -300,17 +300,20 @@ class Summaries:
         missing = [community for community in communities if community.key not in found]
         if missing and lm is None:
             raise no_lm()
+        journal = self._journal if missing else None
 
         def summarise(community: Community) -> tuple[str, Summary | str]:
             text = community_text(graph.public, community)
-            return community.key, outcome_of(lambda: self.summariser(graph=text).summary)
+            outcome = outcome_of(lambda: self.summariser(graph=text).summary)
+            if journal and isinstance(outcome, Summary):
+                # At once: a kill must not come before the calling thread gets to it.
+                journal.record(f"{community.key}-{fingerprint}", outcome)
+            return community.key, outcome
 
         with dspy.context(lm=lm):
             outcomes = parallel(summarise, missing, check_whole("threads", threads))
             for done, (key, outcome) in enumerate(outcomes, 1):
                 found[key] = outcome
-                if isinstance(outcome, Summary):
-                    self._journal.record(f"{key}-{fingerprint}", outcome)
                 if progress:
                     progress("summarising", done, len(missing))
         return {community.key: found[community.key] for community in communities}
