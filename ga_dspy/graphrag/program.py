@@ -249,7 +249,7 @@ class GraphRAG(MultiHopProgram):
         inquiry.reading.add(question, found.passages)
         inquiry.graph = self._used(found)
         unknown = "the graph knows nothing of what is named: what is like it was read"
-        inquiry.steps = [self._step(inquiry, unknown if found.gap else "")]
+        yield from self._end_step(inquiry, self._step(inquiry, unknown if found.gap else ""))
         if self.mode == "hybrid" and self.summaries:
             topics = self._topics(f"summaries={self.summaries}")
             linked = [link.name for link in found.linked]

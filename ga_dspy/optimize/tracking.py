@@ -41,6 +41,7 @@ from ga_dspy.optimize.registry import ARTIFACT, REPORT, Registration, log_progra
 from ga_dspy.optimize.trials import Candidate, Outcome
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Ask, Request, Search, drive
+from ga_dspy.programs.events import Tell
 from ga_dspy.programs.program import as_json
 from ga_dspy.secrets import without_password
 
@@ -475,6 +476,8 @@ class _Trace:
     def _run(self, request: Request) -> Any:
         from mlflow import start_span_no_context
 
+        if isinstance(request, Tell):
+            return request.run()
         kind = "RETRIEVER" if isinstance(request, Search) else "LLM"
         name, inputs = self._name(request), publishable(_inputs(request))
         with reaching(self._store.uri):
@@ -492,7 +495,7 @@ class _Trace:
         self._end(span, _outputs(result))
         return result
 
-    def _name(self, request: Request) -> str:
+    def _name(self, request: Search | Ask) -> str:
         """What a request does and the step it belongs to.
 
         A search after a reading opens a step; a search after a search that brought nothing new
@@ -515,7 +518,7 @@ class _Trace:
                 span.end(outputs=publishable(outcome))
 
 
-def _inputs(request: Request) -> dict[str, Any]:
+def _inputs(request: Search | Ask) -> dict[str, Any]:
     if isinstance(request, Search):
         return {"query": request.query, "k": request.k}
     return {**request.inputs, **({"rollout": request.rollout} if request.rollout else {})}

@@ -71,7 +71,7 @@ class VanillaRAG(MultiHopProgram):
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search, answer."""
         step, _ = yield from self._retrieve(state, Step(number=1, query=state.question))
-        state.steps.append(step)
+        yield from self._end_step(state, step)
         return (yield from self._conclude(state))
 
 

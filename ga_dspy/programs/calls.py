@@ -27,6 +27,7 @@ from ga_dspy.grounding import Dropped, Grounding, ground
 from ga_dspy.passage import Passage
 from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, spell, too_long
 from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
 from ga_dspy.replies import clean, has_thoughts, holds_whole, read_reply, tidy
 from ga_dspy.retrieval import Retriever
@@ -38,9 +39,9 @@ from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- One algorithm, run by threads or by asyncio.
 #
-# A program is a generator that yields what it needs from the outside, a search or an LM call, and
-# is sent the result (or thrown the error). The two drivers below carry it out and are the only
-# places that know whether the world is synchronous.
+# A program is a generator that yields what it needs from the outside (a search, an LM call, a word
+# to whoever watches) and is sent the result, or thrown the error. The two drivers below carry it
+# out and are the only places that know whether the world is synchronous.
 
 Result = TypeVar("Result")
 
@@ -130,7 +131,7 @@ def _takes_all(parameter: inspect.Parameter) -> bool:
     return parameter.kind is inspect.Parameter.VAR_KEYWORD
 
 
-Request = Search | Ask
+Request = Search | Ask | Tell
 Conversation = Generator[Request, Any, Result]
 
 

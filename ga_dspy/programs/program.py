@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from types import NoneType
 from typing import Any, Literal, dataclass_transform
@@ -31,6 +31,7 @@ from ga_dspy.programs.calls import (
     is_ours,
     prompt_tokens,
 )
+from ga_dspy.programs.events import Event, Kind, Tell, is_watched
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
@@ -135,10 +136,34 @@ class Prediction(dspy.Prediction):
 def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
     """A prediction as JSON values, of whichever class a copy of it is."""
     record = {name: to_jsonable_python(v, fallback=str) for name, v in prediction.items()}
-    record["steps"] = [step.model_dump(mode="json", exclude={"graph"}) for step in prediction.steps]
+    record["steps"] = [step_as_json(step) for step in prediction.steps]
     shown = {part: getattr(prediction.graph, part) for part in ("entities", "relations")}
     record["graph"] = to_jsonable_python(shown)
     return record
+
+
+def step_as_json(step: Step) -> dict[str, Any]:
+    """A step as JSON values, without the graph, which its gains add up to."""
+    return step.model_dump(mode="json", exclude={"graph"})
+
+
+def tell(kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]) -> Conversation[None]:
+    """Tell whoever watches that something happened; costs nothing where nobody does."""
+    if is_watched():
+        yield Tell(Event(kind, message, data()))
+
+
+def step_message(step: Step) -> str:
+    """What a step gained and how it was judged, in a few words."""
+    gains = (
+        (len(step.entities), "entity", "entities"),
+        (len(step.relations), "relation", "relations"),
+    )
+    said = [f"+{n} {one if n == 1 else more}" for n, one, more in gains if n]
+    said += [f"{len(step.dropped)} dropped"] if step.dropped else []
+    judged = ": ".join(filter(None, (step.judgement, step.reasoning)))
+    told = "; ".join(filter(None, (", ".join(said), judged, step.rule, step.failure)))
+    return f"step {step.number}: {told or 'nothing new'}"
 
 
 # --- Settings: declared once, in the body of a program's class.
@@ -388,7 +413,7 @@ class MultiHopProgram(Configured):
                 `Index.search`.
         """
         with only_where(where):
-            return drive(self.converse(self.start(question)), config=config)
+            return drive(self._told(question), config=config)
 
     async def aforward(
         self,
@@ -405,7 +430,19 @@ class MultiHopProgram(Configured):
         if forward < aforward:
             return await in_thread(self.forward, question, config)
         with only_where(where):
-            return await adrive(self.converse(self.start(question)), config=config)
+            return await adrive(self._told(question), config=config)
+
+    def _told(self, question: str) -> Conversation[dspy.Prediction]:
+        """The algorithm from the start, and its end told to whoever watches."""
+        prediction = yield from self.converse(self.start(question))
+        said = prediction.answer or "(no answer)"
+        yield from tell("answer", f"answer: {said}", lambda: as_json(prediction))
+        return prediction
+
+    def _end_step(self, state: State, step: Step) -> Conversation[None]:
+        """Put a step to the others."""
+        state.steps.append(step)
+        yield from tell("step", step_message(step), lambda: step_as_json(step))
 
     def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
         """This program as a tool of an agent: a question in, the answer with its evidence out."""
@@ -465,6 +502,12 @@ class MultiHopProgram(Configured):
         """Search each query of a step; the step with what they returned, and what is new."""
         reading, fresh = state.reading, dict[int, Passage]()
         returned: list[str] = []
+        query = " | ".join((step.reformulated or step.query).splitlines())
+        yield from tell(
+            "search",
+            f"step {step.number}: searching {query!r}",
+            lambda: {"number": step.number, "query": query},
+        )
         for query in filter(str.strip, (step.reformulated or step.query).splitlines()):
             made = step.made or bool(step.reformulated)
             anchors = self._anchors(state, query)
@@ -474,7 +517,17 @@ class MultiHopProgram(Configured):
             "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
             "passage_ids": (*step.passage_ids, *(passage.id for passage in fresh.values())),
         }
-        return step.replace(**ids), fresh
+        step = step.replace(**ids)
+        yield from tell(
+            "passages",
+            f"step {step.number}: {len(ids['retrieved'])} passages, {len(fresh)} new",
+            lambda: {
+                "number": step.number,
+                "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
+                "retrieved": list(ids["retrieved"]),
+            },
+        )
+        return step, fresh
 
     def _anchors(self, state: State, query: str) -> tuple[str, ...]:
         """Names beside the query from which the retriever may start."""
@@ -483,6 +536,7 @@ class MultiHopProgram(Configured):
     def _conclude(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer from everything that was read, unless a round gave the answer."""
         if state.ending is None:
+            yield from tell("answering", "answering from what was read", dict)
             try:
                 state.ending = yield from self._answer(state)
             except StepFailed as failure:
@@ -662,7 +716,7 @@ class IterativeProgram(MultiHopProgram):
         query = yield from self._first_query(state)
         while query:
             step = yield from self._round(state, query)
-            state.steps.append(step)
+            yield from self._end_step(state, step)
             query = "" if self._ends(step) else step.next_query
         return (yield from self._conclude(state))
 

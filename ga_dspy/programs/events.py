@@ -1,0 +1,83 @@
+"""Events: what a program tells of its work as it goes, to terminals, pages and DSPy's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dspy
+from dspy.streaming import StatusMessage
+from dspy.streaming.messages import sync_send_to_stream
+
+Kind = Literal["search", "passages", "step", "answering", "answer"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened while a question was answered.
+
+    Attributes:
+        kind: "search" before a round searches, "passages" when it has found, "step" when it has
+            read and judged, "answering" before the last call, "answer" at the end.
+        message: The same in a few words, for a status line.
+        data: JSON values. For "search" `number` and `query`; for "passages" `number`, `new` (each
+            passage not read before, with its `label`) and `retrieved` (ids); for "step" the step
+            as in `Prediction.to_dict()`; for "answer" that dictionary.
+    """
+
+    kind: Kind
+    message: str
+    data: Mapping[str, Any]
+
+
+Listener = Callable[[Event], None]
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("ga_dspy_listener", default=None)
+
+
+@contextmanager
+def watching(listener: Listener) -> Iterator[None]:
+    """Hand every event of the questions asked in this context to a listener.
+
+    It is called in the thread, or by the event loop, that asks; an error of the listener ends the
+    question.
+
+    >>> with watching(lambda event: print(event.message)):
+    ...     pass  # program(question="…"), or await program.acall(question="…")
+    """
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def is_watched() -> bool:
+    """Whether anybody listens: a listener, or the stream of `dspy.streamify`."""
+    return _LISTENER.get() is not None or dspy.settings.send_stream is not None
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Hands an event to whoever listens; DSPy's stream gets its message."""
+
+    event: Event
+
+    def run(self) -> None:
+        """Tell it from a thread."""
+        self._tell_listener()
+        if stream := dspy.settings.send_stream:
+            sync_send_to_stream(stream, StatusMessage(self.event.message))
+
+    async def arun(self) -> None:
+        """Tell it from a coroutine."""
+        self._tell_listener()
+        if stream := dspy.settings.send_stream:
+            await stream.send(StatusMessage(self.event.message))
+
+    def _tell_listener(self) -> None:
+        if listener := _LISTENER.get():
+            listener(self.event)
