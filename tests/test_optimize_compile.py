@@ -123,13 +123,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "labeled": {"demos": 2},
     "bootstrap": {"demos": 2},
     "bootstrap-rs": {"demos": 2, "candidates": 2},
-    "knn": {"demos": 2},
-    "copro": {"breadth": 2, "depth": 1},
     "miprov2": {"candidates": 2, "trials": 2, "demos": 1},
-    "infer-rules": {"candidates": 2, "rules": 2, "demos": 1},
     "simba": {"batch": 4, "candidates": 2, "steps": 2},
     "gepa": {"evaluations": 36},
-    "better-together": {"candidates": 1, "evaluations": 12},
 }
 
 
@@ -138,20 +134,10 @@ def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
 
 
-class Letters:
-    """An encoder that counts digits."""
-
-    def encode(self, texts: list[str]) -> Any:
-        import numpy as np
-
-        return np.array([[t.count(c) for c in "0123456789"] for t in texts], dtype=np.float32)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ga_dspy.retrieval.load_encoder", lambda name: Letters())
     outcome = compiled(name, tmp_path, settings=SMALL[name])
     assert outcome.stopped == ""
     assert outcome.before.f1 < outcome.after.f1 == 100.0, outcome.candidates
@@ -168,13 +154,13 @@ def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
 
 
 def test_every_recipe_has_a_test_that_runs_it() -> None:
-    assert {*SMALL, "finetune"} == set(RECIPES)
+    assert set(SMALL) == set(RECIPES)
 
 
 def test_a_recipe_leaves_the_given_program_and_its_signatures_as_they_are(tmp_path: Path) -> None:
     program = GraphAnchor(search, max_steps=3, k=2)
     before = {name: p.signature.instructions for name, p in program.named_predictors()}
-    compiled("infer-rules", tmp_path, settings=SMALL["infer-rules"])
+    compiled("miprov2", tmp_path, settings=SMALL["miprov2"])
     fresh = GraphAnchor(search, max_steps=3, k=2)
     assert {name: p.signature.instructions for name, p in fresh.named_predictors()} == before
 
@@ -217,7 +203,7 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
         ("gepa", {"reflection_lm": None}, "has no reflection LM"),
         ("simba", {"settings": {"batch": 7}}, "simba was given 6 train questions.*at least 7"),
         ("bootstrap", {"settings": {"demos": 0}}, "demos of recipe bootstrap is 0"),
-        ("copro", {"settings": {"breadth": 1}}, "breadth .* is 1; expected a whole number from 2"),
+        ("miprov2", {"settings": {"demos": -1}}, "demos .* is -1; expected a whole number from 0"),
         ("bootstrap", {"train": [*TRAIN[:2], VALIDATION[0]]}, "in train and in validation, by id"),
         (
             "bootstrap",
@@ -255,7 +241,7 @@ def test_a_recipe_that_helps_nothing_is_said_to_and_changes_nothing(tmp_path: Pa
             {**reply, "answer": "State"} if isinstance(reply, dict) and "answer" in reply else reply
         )
 
-    outcome = compiled("copro", tmp_path, lm=scripted_lm(deaf), settings=SMALL["copro"])
+    outcome = compiled("gepa", tmp_path, lm=scripted_lm(deaf), settings=SMALL["gepa"])
     assert outcome.verdict == "unchanged" and outcome.p_value == 1.0
     assert outcome.prompts_after == outcome.prompts_before
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -270,7 +256,7 @@ def test_a_program_that_could_not_be_saved_is_not_chosen_and_the_reason_is_told(
         assert isinstance(reply, dict)
         return {name: f"{text} password: hunter2x" for name, text in reply.items()}
 
-    outcome = compiled("copro", tmp_path, prompt=leaking, settings=SMALL["copro"])
+    outcome = compiled("gepa", tmp_path, reflection=leaking, settings=SMALL["gepa"])
     assert outcome.prompts_after == outcome.prompts_before
     assert any("holds a password" in dropped for dropped in outcome.dropped_demos)
     assert (tmp_path / "program.json").is_file()
@@ -373,12 +359,9 @@ def test_a_cap_that_leaves_nothing_to_try_names_the_smallest_that_works(tmp_path
 
 
 LARGE: dict[str, dict[str, Any]] = {
-    "copro": {"breadth": 6, "depth": 3},
     "miprov2": {"candidates": 8, "trials": 30, "demos": 1},
-    "infer-rules": {"candidates": 30, "demos": 1},
     "simba": {"batch": 4, "candidates": 3, "steps": 30},
     "gepa": {"evaluations": 100_000},
-    "better-together": {"strategy": "instructions -> demos", "evaluations": 100_000},
 }
 
 

@@ -227,19 +227,6 @@ def test_an_lm_in_a_nested_context_pays_and_the_outer_one_is_back_afterwards(
         LedgerLM(scripted_lm(echo), "reflection", gate)("x")
 
 
-def test_an_lm_that_is_trained_into_another_pays_in_the_same_way(ledger: Ledger) -> None:
-    class Trainer(dspy.clients.provider.Provider):
-        def finetune(self, job: Any, model: str, *data: Any, **settings: Any) -> str:
-            return f"{model}-trained"
-
-    lm = scripted_lm(echo)
-    lm.provider = Trainer()
-    lm.provider.finetunable = True
-    trained = paying(lm, ledger).finetune([], None).result()
-    assert (type(trained), trained.model) == (LedgerLM, "ga-dspy/scripted-trained")
-    assert trained("x") and ledger.spent.calls == 1
-
-
 class Plugin(dspy.BaseLM):
     """An LM of the old kind, with a method that answers as OpenAI does."""
 

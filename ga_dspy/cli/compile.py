@@ -174,8 +174,8 @@ def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         InputError: There is no "=" in one.
 
-    >>> recipe_settings(["demos=3", "strategy=demos -> demos"])
-    {'demos': 3, 'strategy': 'demos -> demos'}
+    >>> recipe_settings(["demos=3", "merge=false"])
+    {'demos': 3, 'merge': False}
     """
     settings: dict[str, Any] = {}
     for pair in pairs:

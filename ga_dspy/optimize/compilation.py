@@ -216,9 +216,9 @@ class _Compilation:
 
     def run(self, tell: Callable[[Candidate], None]) -> Outcome:
         """Carry it out, and write the artifact; `tell` is called with each program tried."""
-        begun, task = time.monotonic(), self.lms["task"].model
+        begun = time.monotonic()
         before, _ = self._measure(self.program, "before")
-        self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell, task)
+        self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell)
         program, dropped, stopped = self._compiled(before)
         unchanged = fingerprint(program) == fingerprint(self.program)
         after, cut_short = (before, "") if unchanged else self._measure(program, "after")
@@ -232,11 +232,6 @@ class _Compilation:
             for report in (before, after)
         )
         paired = paired_test(after, before)
-        trained = {
-            f"task ({name})": predictor.lm.model
-            for name, predictor in program.named_predictors()
-            if predictor.lm is not None
-        }
         outcome = Outcome(
             recipe=self.recipe.name,
             parameters=self.recipe.parameters(),
@@ -253,7 +248,7 @@ class _Compilation:
             prompts_after=prompts(program),
             dropped_demos=dropped,
             data=fingerprints(self.sets, self.names),
-            lms={role: lm.model for role, lm in self.lms.items()} | trained,
+            lms={role: lm.model for role, lm in self.lms.items()},
             artifact=self.out,
             failures=failures,
             unchanged=unchanged,
@@ -283,11 +278,10 @@ class _Compilation:
         shutil.rmtree(out, ignore_errors=True)
         protocol = self._protocol(program)
         gate = Gate(self.ledger, self.caps)
-        asked = self._rebound(program, gate)
         lm = LedgerLM(self.lms["task"], "task", gate)
         for left in reversed(range(1 + Trials.again)):
             with suppress(BudgetExceeded), dspy.context(lm=lm):
-                run(asked, examples, out=out, protocol=protocol, threads=self.threads)
+                run(program, examples, out=out, protocol=protocol, threads=self.threads)
             if left == Trials.again or gate.closed:
                 _check_answering(gate)
             with RunJournal(out / JOURNAL) as journal:
@@ -339,7 +333,7 @@ class _Compilation:
             _check_answering(gate)
             gate.close("the recipe is over")
             with self._configured(last) as context:
-                program, dropped = self._choose(found, context, last)
+                program, dropped = self._choose(found, context)
             cut_short = last.closed
             last.close("the choice is made")
         _check_answering(last)
@@ -357,7 +351,7 @@ class _Compilation:
             return None, str(stop)
 
     def _choose(
-        self, found: MultiHopProgram | None, context: Context, gate: Gate
+        self, found: MultiHopProgram | None, context: Context
     ) -> tuple[MultiHopProgram, list[str]]:
         """The best program on the validation questions whose demos teach no fault.
 
@@ -368,7 +362,7 @@ class _Compilation:
         dropped: list[str] = []
         try:
             if (candidate := found or self.trials.promising()) is not None:
-                self._score(self._rebound(candidate, gate), context)
+                self._score(transplanted(self.program, candidate), context)
             for _ in range(_CLEANINGS):
                 if (best := self.trials.best()) is None:
                     break
@@ -379,7 +373,7 @@ class _Compilation:
                 dropped += faults or [f"all, for it cannot be saved: {unfit}"]
                 self.trials.discard(best)
                 if faults:
-                    self._score(self._rebound(clean, gate), context)
+                    self._score(clean, context)
         except BudgetExceeded:
             pass  # the gate says which cap it was; the program as it is given is what is left
         return self.program, dropped
@@ -410,14 +404,6 @@ class _Compilation:
                 threads=self.threads,
                 seed=self.seed,
             )
-
-    def _rebound(self, program: MultiHopProgram, gate: Gate) -> MultiHopProgram:
-        """A copy of a program whose trained LMs, where it has some, go through a gate."""
-        copied = transplanted(self.program, program, self.lms["task"].model)
-        for predictor in copied.predictors():
-            if predictor.lm is not None:
-                predictor.lm = LedgerLM(predictor.lm, "task", gate)
-        return copied
 
 
 def _check_answering(gate: Gate) -> None:

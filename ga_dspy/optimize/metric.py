@@ -123,10 +123,6 @@ class AnswerMetric:
         feedback = "\n".join([f"The question was answered with F1 {right:.2f}.", *faults])
         return dspy.Prediction(score=score, feedback=feedback)
 
-    def passes(self, gold: dspy.Example, pred: Any, trace: Any = None) -> bool:
-        """Whether the score reaches the threshold, for optimizers that ask for yes or no."""
-        return bool(float(self(gold, pred, trace)) >= self.threshold)
-
 
 def roles_of(signature: type[dspy.Signature]) -> frozenset[Role]:
     """The roles of a predictor, by its output fields.

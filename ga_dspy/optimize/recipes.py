@@ -1,8 +1,8 @@
 """The recipes: ways to compile a program, each a small value with its settings.
 
 A recipe says what it needs (`check`), about how much it does (`work`), and does it (`fit`), mostly
-by one of DSPy's optimizers. First come those that find demonstrations, then those that find
-instructions, those whose LM reads what went wrong, and those that train the LM itself.
+by one of DSPy's optimizers. First come those that find demonstrations, then the one that proposes
+instructions, and those whose LM reads what went wrong.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import functools
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
 from dspy.utils.callback import BaseCallback
 
-from ga_dspy.errors import InputError, RunAborted, need_package
+from ga_dspy.errors import InputError, need_package
 from ga_dspy.optimize.demos import labelled
 from ga_dspy.optimize.metric import AnswerMetric
-from ga_dspy.optimize.trials import Trials, transplanted
+from ga_dspy.optimize.trials import Trials
 from ga_dspy.programs import MultiHopProgram
 
 Examples = Sequence[dspy.Example]
@@ -227,48 +226,6 @@ class BootstrapRandomSearch(Recipe):
         return {**super().arguments(context), "restrict": tried}
 
 
-@dataclass(frozen=True)
-class KNNFewShot(Recipe):
-    """Demos from the train questions that lie nearest to the validation questions.
-
-    DSPy's own KNNFewShot picks neighbours anew for every question asked, by running the program
-    on them first; that multiplies the cost of an answer and cannot be saved. Here the same
-    nearest-neighbour search chooses once which train questions the demos are made from: those
-    that are most often among the `neighbours` of a validation question.
-
-    Attributes:
-        demos: The most for a predictor.
-        neighbours: How many nearest train questions each validation question votes for.
-        encoder: Name of the sentence encoder, as `ga_dspy.retrieval.load_encoder` takes it.
-    """
-
-    demos: int = 4
-    neighbours: int = 3
-    encoder: str = "auto"
-    name: ClassVar[str] = "knn"
-    package: ClassVar[tuple[str, ...]] = ("tokenizers", "search")
-
-    def least(self) -> int:
-        """As many as demos and neighbours."""
-        return max(self.demos, self.neighbours)
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Train questions until there are enough demos, then the validation questions."""
-        return BootstrapFewShot(self.demos).work(train, validation, predictors)
-
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Collect traces of the nearest questions first."""
-        from ga_dspy.retrieval import load_encoder
-
-        encode = dspy.Embedder(load_encoder(self.encoder).encode, caching=False)
-        search = dspy.KNN(self.neighbours, list(context.train), encode)
-        votes = Counter(
-            near.question for row in context.validation for near in search(question=row.question)
-        )
-        nearest = sorted(context.train, key=lambda example: -votes[example.question])
-        return BootstrapFewShot(self.demos).fit(program, replace(context, train=nearest))
-
-
 def _demos(context: Context, most: int) -> dict[str, Any]:
     """DSPy's settings for demos: from well-answered questions only, and no bare rows."""
     return {
@@ -280,47 +237,6 @@ def _demos(context: Context, most: int) -> dict[str, Any]:
 
 
 # --- Instructions, some with demos beside them, by proposing and scoring
-
-
-@dataclass(frozen=True)
-class COPRO(Recipe):
-    """Instructions proposed from the best ones before, scored on the validation questions.
-
-    Its proposals see no question, so the train questions are not used.
-
-    Attributes:
-        breadth: Instructions a predictor and round, the one before among them.
-        depth: Rounds.
-        temperature: Of the proposals.
-    """
-
-    breadth: int = 4
-    depth: int = 2
-    temperature: float = 1.0
-    name: ClassVar[str] = "copro"
-    lowest: ClassVar[Mapping[str, int]] = {"breadth": 2}
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """All instructions of a predictor, again in every round, on all validation questions."""
-        tried = sum(self.breadth * (1 + depth) for depth in range(self.depth)) * predictors
-        return Work(tried * validation, predictors * self.breadth * self.depth)
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        """It scores on what it calls the train set, and looks at no question otherwise."""
-        return {
-            "trainset": list(context.validation),
-            "eval_kwargs": {"num_threads": context.threads},
-        }
-
-    def optimizer(self, context: Context) -> Any:
-        """Proposes and scores, predictor by predictor."""
-        return dspy.COPRO(
-            prompt_model=context.proposer,
-            metric=context.metric,
-            breadth=self.breadth,
-            depth=self.depth,
-            init_temperature=self.temperature,
-        )
 
 
 @dataclass(frozen=True)
@@ -375,52 +291,6 @@ class MIPROv2(Recipe):
             "minibatch": self.minibatch < len(context.validation),
             "minibatch_size": min(self.minibatch, len(context.validation)),
         }
-
-
-@dataclass(frozen=True)
-class InferRules(Recipe):
-    """Rules read off well-answered train questions, added to the instructions.
-
-    Attributes:
-        candidates: Sets of rules to try.
-        rules: Rules in a set.
-        demos: The most for a predictor.
-    """
-
-    candidates: int = 4
-    rules: int = 6
-    demos: int = 3
-    name: ClassVar[str] = "infer-rules"
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """One bootstrap, then every set on all validation questions."""
-        asked = min(train, 3 * self.demos) + self.candidates * validation
-        return Work(asked, self.candidates * predictors)
-
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Bootstrap, infer, score.
-
-        DSPy's InferRules writes into signature classes, which its candidates share with each
-        other and with the program: it gets classes of its own, and the best candidate comes
-        from the trials, where each was copied when it was scored.
-        """
-        # It shows its LM whole rows: the question and its answers, and what the metric needs.
-        shown = ("id", "question", "answer", "answers", "gold_titles")
-        rows = [
-            dspy.Example({name: row[name] for name in shown if name in row}).with_inputs("question")
-            for row in context.train
-        ]
-        optimizer = dspy.InferRules(
-            **_demos(context, self.demos),
-            num_candidates=self.candidates,
-            num_rules=self.rules,
-            num_threads=context.threads,
-            teacher_settings={"lm": context.prompt_lm} if context.prompt_lm else None,
-        )
-        own = transplanted(program, program)
-        last = optimizer.compile(own, trainset=rows, valset=list(context.validation))
-        best = context.trials.best()
-        return best.program if best else transplanted(program, last)
 
 
 # --- Reflection: an LM reads what went wrong and writes better instructions
@@ -561,155 +431,12 @@ class GEPA(Recipe):
         return 12 * validation if self.evaluations is None else self.evaluations
 
 
-# --- Weights: the LM itself is trained, where its provider can; alone, or between prompt steps
-
-
-@dataclass(frozen=True)
-class BetterTogether(Recipe):
-    """Several optimizers one after another; the best program on the way is kept.
-
-    Attributes:
-        strategy: Steps joined by " -> ": "demos" (bootstrap random search), "instructions" (GEPA
-            where a reflection LM is given, else COPRO), "weights" (fine-tuning). Empty for all
-            that the LMs allow: demos, then weights or instructions, then demos.
-        candidates: Demo sets in a "demos" step.
-        evaluations: The most program runs of GEPA in an "instructions" step.
-    """
-
-    strategy: str = ""
-    candidates: int = 4
-    evaluations: int | None = None
-    name: ClassVar[str] = "better-together"
-
-    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
-        """Steps that are known, and what each of them needs."""
-        super().check(lm, train, reflection=reflection)
-        steps, recipes = self._steps(lm), self._recipes(reflection)
-        if unknown := [step for step in steps if step not in recipes]:
-            raise InputError(
-                f"step {unknown[0]!r} in the strategy of recipe {self.name}",
-                expected=f"steps among {', '.join(recipes)}, joined by ' -> '",
-                remedy="leave the strategy out for the default",
-            )
-        for step in steps:
-            recipes[step].check(lm, train, reflection=reflection)
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """The sum of the steps, as if instructions came from GEPA."""
-        parts = self._recipes(reflection=True)
-        order = ("demos", "instructions", "demos")
-        each = [parts[step].work(train, validation, predictors) for step in order]
-        asked = sum(work.questions for work in each) + 4 * validation
-        return Work(asked, sum(work.proposals for work in each))
-
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Run the steps."""
-        steps, recipes = self._steps(context.lm), self._recipes(context.reflection_lm is not None)
-        together = dspy.BetterTogether(
-            metric=context.metric,
-            **{step: recipes[step].optimizer(context) for step in set(steps)},
-        )
-        student = program.deepcopy()
-        student.set_lm(context.lm)
-        # COPRO scores on what it calls the train set.
-        scored_on = {"trainset": list(context.validation)}
-        proposed = {"instructions"} & {*steps} if context.reflection_lm is None else ()
-        best = together.compile(
-            student,
-            trainset=list(context.train),
-            valset=list(context.validation),
-            num_threads=context.threads,
-            seed=context.seed,
-            strategy=" -> ".join(steps),
-            optimizer_compile_args=dict.fromkeys(proposed, scored_on),
-        )
-        if best.flag_compilation_error_occurred and len(best.candidate_programs) == 1:
-            raise RunAborted(
-                f"recipe {self.name} failed in the first step of {' -> '.join(steps)!r}",
-                expected="a program from it",
-                remedy="see run/optimizer.log in the output directory, or run that step's own "
-                "recipe",
-            )
-        return best  # type: ignore[no-any-return]
-
-    def _steps(self, lm: dspy.BaseLM) -> list[str]:
-        middle = "weights" if _finetunable(lm) else "instructions"
-        return (self.strategy or f"demos -> {middle} -> demos").split(" -> ")
-
-    def _recipes(self, reflection: bool) -> dict[str, Any]:
-        return {
-            "demos": BootstrapRandomSearch(candidates=self.candidates),
-            "instructions": GEPA(evaluations=self.evaluations) if reflection else COPRO(),
-            "weights": BootstrapFinetune(),
-        }
-
-
-@dataclass(frozen=True)
-class BootstrapFinetune(Recipe):
-    """The LM is trained on the program's own traces of train questions that it answered well.
-
-    The compiled program answers with the trained model. An artifact keeps the prompts and the
-    model's name; the app that loads it configures that model.
-
-    Attributes:
-        multitask: One model for all predictors, or one for each.
-        settings: What the provider takes for training, as `(name, value)` pairs.
-    """
-
-    multitask: bool = True
-    settings: tuple[tuple[str, str | int | float], ...] = ()
-    name: ClassVar[str] = "finetune"
-
-    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
-        """Also a provider that trains."""
-        super().check(lm, train, reflection=reflection)
-        if not _finetunable(lm):
-            raise InputError(
-                f"the provider of {lm.model} cannot fine-tune",
-                expected=f"for recipe {self.name} a task LM whose provider does",
-                remedy="pass dspy.LM(…, provider=…) with a provider that is finetunable "
-                "(dspy.OpenAIProvider(), a local one), or choose a recipe for prompts",
-            )
-
-    def work(self, train: int, validation: int, predictors: int) -> Work:
-        """All train questions for traces, all validation questions with the trained model."""
-        return Work(train + validation)
-
-    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Collect traces, train, put the trained model in."""
-        student = program.deepcopy()
-        student.set_lm(context.lm)
-        return self.optimizer(context).compile(  # type: ignore[no-any-return]
-            student, trainset=list(context.train)
-        )
-
-    def optimizer(self, context: Context) -> Any:
-        """Trains on traces of questions that were answered well."""
-        return dspy.BootstrapFinetune(
-            metric=context.metric.passes,
-            multitask=self.multitask,
-            train_kwargs=dict(self.settings) or None,
-            num_threads=context.threads,
-        )
-
-    def parameters(self) -> dict[str, Any]:
-        """The settings, with those of the provider as a mapping."""
-        return {"multitask": self.multitask, "settings": dict(self.settings)}
-
-
-def _finetunable(lm: dspy.BaseLM) -> bool:
-    return bool(getattr(getattr(lm, "provider", None), "finetunable", False))
-
-
 # --- All of them, by the name they have on the command line
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.name: kind
-    for kind in (
-        LabeledFewShot, BootstrapFewShot, BootstrapRandomSearch, KNNFewShot, COPRO, MIPROv2,
-        InferRules, SIMBA, GEPA, BetterTogether, BootstrapFinetune,
-    )
-}  # fmt: skip
+    for kind in (LabeledFewShot, BootstrapFewShot, BootstrapRandomSearch, MIPROv2, SIMBA, GEPA)
+}
 
 
 def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any) -> Recipe:

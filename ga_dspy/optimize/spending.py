@@ -283,7 +283,7 @@ class LedgerLM(FrontLM):
     """An LM before an LM: a request is answered from the ledger, or sent on and written there.
 
     Whatever is no call is asked of the LM behind it, which is left as it is. Copies keep to the
-    same gate and ledger, and so does a model that the LM is trained into.
+    same gate and ledger.
 
     Args:
         lm: The LM that is called.
@@ -298,18 +298,6 @@ class LedgerLM(FrontLM):
     def before(self, lm: dspy.BaseLM) -> LedgerLM:
         """An LM that pays in the same way."""
         return LedgerLM(lm, self.role, self.gate)
-
-    def finetune(self, *args: Any, **kwargs: Any) -> Any:
-        """Train the LM; the model that comes of it pays in the same way."""
-        job = self.lm.finetune(*args, **kwargs)
-        result = job.result
-
-        def trained(timeout: float | None = None) -> Any:
-            found = result(timeout)
-            return self.before(found) if isinstance(found, dspy.BaseLM) else found
-
-        job.result = trained
-        return job
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Answer as the LM itself would.

@@ -73,7 +73,7 @@ class Outcome:
         prompts_after: The same of the compiled program.
         dropped_demos: Demos that were removed since they would teach a fault, and why.
         data: Fingerprints and sizes of the question sets, by role.
-        lms: Model name by role ("task", "reflection", "prompt", "teacher").
+        lms: Model name by role ("task", "reflection", "prompt").
         artifact: The folder it was saved into.
         failures: How many held-out questions had no answer, before and after, though asked again.
         unchanged: The program is the one that was given; it was not measured a second time.
@@ -207,7 +207,6 @@ class Trials(BaseCallback):
         validation: The questions whose mean score decides.
         ledger: Of what has been spent.
         tell: Called with each new candidate.
-        model: Name of the task LM; a predictor that has it as its own is as one that has none.
 
     Attributes:
         again: How often questions that failed are asked again.
@@ -221,9 +220,8 @@ class Trials(BaseCallback):
         validation: Sequence[dspy.Example],
         ledger: Ledger,
         tell: Callable[[Candidate], None],
-        model: str = "",
     ) -> None:
-        self._given, self._ledger, self._tell, self._model = given, ledger, tell, model
+        self._given, self._ledger, self._tell = given, ledger, tell
         self._validation = frozenset(example.question for example in validation)
         self._running: dict[str, tuple[Any, set[str], Any, int]] = {}
         self._known: set[str] = set()
@@ -256,7 +254,7 @@ class Trials(BaseCallback):
         outputs.score = round(100 * sum(scores) / len(scores), 2)
         whole = questions == self._validation
         if whole or (questions < self._validation and len(questions) >= _FEWEST):
-            kept = transplanted(self._given, program, self._model)
+            kept = transplanted(self._given, program)
             on = "" if whole else f"; on {len(questions)} questions"
             on += f"; {failed} failed" if failed else ""
             self._add(Trial(kept, fingerprint(kept), outputs.score, whole, failed), on)
@@ -285,7 +283,7 @@ class Trials(BaseCallback):
 
     def note(self, program: Any, question: str, score: float, batch: int) -> None:
         """A program has a score (percent) on one train question; after a batch, it is a trial."""
-        kept = transplanted(self._given, program, self._model)
+        kept = transplanted(self._given, program)
         mark = fingerprint(kept)
         if mark == fingerprint(self._given):
             return
@@ -341,19 +339,18 @@ class Trials(BaseCallback):
             self.trials = [trial for trial in self.trials if trial.mark != rejected.mark]
 
 
-def transplanted(given: MultiHopProgram, candidate: Any, model: str = "") -> MultiHopProgram:
-    """A copy of the given program with a candidate's instructions, demos and LMs.
+def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
+    """A copy of the given program with a candidate's instructions and demos.
 
-    Candidates carry what optimizers hang on them (all other candidates, patched methods), and
-    share signature classes, which some optimizers write to. An LM called `model` is left out.
+    Candidates carry what optimizers hang on them (all other candidates, patched methods, LMs), and
+    share signature classes, which some optimizers write to.
     """
     copied: MultiHopProgram = given.deepcopy()
     prompts = dict(candidate.named_predictors())
     for name, predictor in copied.named_predictors():
-        signature, own = prompts[name].signature, prompts[name].lm
+        signature = prompts[name].signature
         predictor.signature = signature.with_instructions(signature.instructions)
         predictor.demos = list(prompts[name].demos)
-        predictor.lm = None if own is None or own.model == model else own
     return copied
 
 
@@ -366,6 +363,4 @@ def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
             changes.append(f"new instruction for {name}")
         if len(predictor.demos) or len(before[name].demos):
             changes.append(f"{len(predictor.demos)} demos for {name}")
-        if predictor.lm is not None:
-            changes.append(f"{predictor.lm.model} for {name}")
     return ", ".join(changes) or "as given"
