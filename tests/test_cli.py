@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+import ga_dspy
+from ga_dspy.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -156,14 +163,50 @@ def test_an_error_is_one_clear_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
 
 
-def test_help_of_a_process_of_its_own_names_every_command(tmp_path: Path) -> None:
+def test_help_of_a_process_of_its_own_shows_the_tree_of_commands(tmp_path: Path) -> None:
     code = "from ga_dspy.cli import main; main()"
-    done = subprocess.run(
+    told = subprocess.run(
         [sys.executable, "-c", code, "--help"],
         capture_output=True, text=True, cwd=tmp_path, check=True,
-    )  # fmt: skip
-    for command in ("demo", "ask", "eval", "index", "bench", "fit-extractive"):
-        assert command in done.stdout
+    ).stdout  # fmt: skip
+    sought = ("Start", "demo", "ask", "Documents", "index", "graph", "Measure", "eval", "arena",
+              "report", "Tune", "compile", "artifact", "Develop", "fit-extractive", "bench",
+              "data")  # fmt: skip
+    places = [re.search(rf"^╭─ {name} |^│ {name} ", told, re.MULTILINE) for name in sought]
+    assert [place.start() for place in places if place] == sorted(
+        place.start() if place else -1 for place in places
+    )
+
+
+def test_every_command_has_examples_that_it_can_read() -> None:
+    top = get_command(app)
+    seen = set()
+    for words, command in _commands(top, []):
+        lines = re.findall(r"^  ga-dspy (.+)$", command.epilog or "", re.MULTILINE)
+        assert lines, words
+        for line in lines:
+            args = shlex.split(line.replace("\\[", "["))
+            given = _parse(top, args)
+            seen.add(given)
+    assert {"ask", "build", "sync", "compile", "verify", "rename", "eval"} <= seen
+
+
+def _commands(command: Any, words: list[str]) -> Iterator[tuple[list[str], Any]]:
+    for name, below in getattr(command, "commands", {}).items():
+        yield [*words, name], below
+        yield from _commands(below, [*words, name])
+
+
+def _parse(command: Any, args: list[str]) -> str:
+    """Read arguments as the command line would, without running anything; who took them."""
+    while below := getattr(command, "commands", None):
+        command, args = below[args[0]], args[1:]
+    command.make_context(command.name, args)
+    return str(command.name)
+
+
+def test_the_version_is_printed(command: Command, tmp_path: Path) -> None:
+    assert command("--version", cwd=tmp_path).stdout == f"ga-dspy {ga_dspy.__version__}\n"
 
 
 def test_the_grounding_benchmark_counts_true_lines_dropped_and_false_ones_kept(

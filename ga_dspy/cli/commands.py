@@ -1,389 +1,188 @@
-"""The command line: every command by its name, the smaller ones, and how an error ends them."""
+"""The tree of commands, in the order in which they are looked for; how an error ends one."""
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import dspy
 import typer
-from rich import box
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.rule import Rule
-from rich.table import Table
-from rich.text import Text
+from rich.markup import escape
+from typer.core import TyperGroup
 
 import extractive_lm
-from extractive_lm import Doc
-from extractive_lm.fit import Row, fit, save
-from ga_dspy.artifact import Manifest, PredictorState, diff, show, verify
-from ga_dspy.cli import bench, look, runs
+import ga_dspy
+from ga_dspy.cli import artifact, ask, bench, develop, look, runs
+from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
-from ga_dspy.cli.choices import (
-    ApiBase,
-    Artifact,
-    Graph,
-    IndexDir,
-    Model,
-    Program,
-    Timeout,
-    Wanted,
-    choose_corpus,
-    choose_lm,
-    choose_program,
-    choose_where,
-    with_patience,
-)
-from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import Console, building, facts, say_embedded, show_prediction
-from ga_dspy.demo import DEMO_QUESTION, corpus, questions
-from ga_dspy.errors import GaDspyError, InputError, RunAborted
-from ga_dspy.eval import load
-from ga_dspy.eval.renaming import rename_file
-from ga_dspy.graphrag import Access, called_by
-from ga_dspy.passage import sound
-from ga_dspy.programs.program import as_json
-from ga_dspy.retrieval import Index, only_where
+from ga_dspy.cli.choices import with_patience
+from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
 from ga_dspy.text import visible
 
-ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
+START, DOCUMENTS, MEASURE, TUNE, DEVELOP = _PANELS = (
+    "Start", "Documents", "Measure", "Tune", "Develop",
+)  # fmt: skip
 
 
-def demo(
-    keep: Annotated[
-        Path, typer.Option(help="Folder for the index and the runs of the demo.")
-    ] = Path(".demo"),
-) -> None:
-    """Index the shipped corpus, ask a question step by step, compare two programs."""
-    console = Console()
-    begun = time.perf_counter()
-    console.print(Rule("1. Index the shipped corpus", align="left"))
-    with building(console) as progress:
-        index = Index.build(corpus(), keep / "index", progress=progress)
-    console.print(f"{keep / 'index'}: {index.description}\n", markup=False)
+class _Tree(TyperGroup):
+    """Commands and groups in the order of their panels; Typer would put groups last."""
 
-    console.print(Rule("2. Ask a question that needs several documents", align="left"))
-    lm = choose_lm(None, None, 0)
-    with dspy.context(lm=lm):
-        prediction = choose_program("graph-anchor", None, index)(question=DEMO_QUESTION)
-    show_prediction(console, DEMO_QUESTION, prediction)
-
-    console.print()
-    console.print(Rule("3. Compare two programs on the shipped dev questions", align="left"))
-    shutil.rmtree(keep / "runs", ignore_errors=True)
-    reports = {
-        name: runs.run_program(
-            console, choose_program(name, None, index), name, "hotpotqa", questions("dev"),
-            keep / "runs" / name, lm,
-        )
-        for name in ("vanilla-rag", "graph-anchor")
-    }  # fmt: skip
-    say_embedded(console, lm)
-    console.print(runs.summary_table(reports))
-    console.print()
-    _compile(console, keep)
-    console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
-    asking = f'  {_own_command()} ask "…" --index {keep / "index"}'
-    console.print(asking, style="bold", markup=False)
+    def list_commands(self, ctx: Any) -> list[str]:
+        panels = {name: getattr(one, "rich_help_panel", "") for name, one in self.commands.items()}
+        return sorted(panels, key=lambda name: _PANELS.index(panels[name]))
 
 
-def _own_command() -> str:
-    """How this program was called, short where it lies below the working directory."""
-    path = Path(sys.argv[0]).absolute()
-    below = path.is_relative_to(Path.cwd())
-    return str(path.relative_to(Path.cwd())) if below else path.name
-
-
-def _compile(console: Console, keep: Path) -> None:
-    """Tune demos on the shipped train questions."""
-    console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
-    shutil.rmtree(keep / "artifacts", ignore_errors=True)
-    compile_program(
-        "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
-        test=questions("dev"), settings=["candidates=3"], yes=True,
-        track=find_spec("mlflow") is not None,
-    )  # fmt: skip
-
-
-def ask(
-    question: Annotated[str, typer.Argument(help="The question.")],
-    index: IndexDir,
-    program: Program = "graph-anchor",
-    artifact: Artifact = None,
-    lm: Model = None,
-    api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
-    graph: Graph = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="An access label of yours; repeatable.")
-    ] = None,
-    where: Wanted = None,
-    json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
-) -> None:
-    """Answer one question and show how the answer was found."""
-    question, model = sound(question), choose_lm(lm, api_base, timeout)
-    seen, allowed = (
-        called_by(Access(labels=frozenset(label or ()))),
-        only_where(choose_where(where)),
-    )
-    with dspy.context(lm=model), seen, allowed:
-        corpus = choose_corpus(index, graph, program, artifact)
-        prediction = choose_program(program, artifact, corpus)(question=question)
-    if json_only:
-        record = {"question": question, "lm": model.model, **as_json(prediction)}
-        print(json.dumps(record, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself
-        return
-    console = Console()
-    show_prediction(console, question, prediction)
-    say_embedded(console, model)
-
-
-def show_artifact(path: ArtifactDir) -> None:
-    """What an artifact is: program, provenance, scores, prompts."""
-    info = show(path)
-    console = Console()
-    console.print(Panel(_about(info.manifest), title=Text(str(path)), title_align="left"))
-    for name, state in info.predictors.items():
-        console.print(_prompt(name, state))
-
-
-def _about(manifest: Manifest) -> Table:
-    rows = [
-        ("program", manifest.program),
-        ("settings", ", ".join(f"{name}={value}" for name, value in manifest.settings.items())),
-        ("recipe", manifest.recipe.name if manifest.recipe else ""),
-        *((f"{role} LM", name) for role, name in manifest.lms.items()),
-    ]
-    if scores := manifest.scores:
-        rows += [
-            (metric, f"{scores.before.get(metric, '?')} → {after}")
-            for metric, after in scores.after.items()
-        ]
-        rows.append(("compared", f"{scores.verdict}, p = {scores.p_value:.3f}, n = {scores.n}"))
-    if cost := manifest.cost:
-        rows.append(("cost", f"{cost.calls:,} LM calls, {cost.tokens:,} tokens"))
-    versions = manifest.versions.model_dump().items()
-    rows += [
-        ("written by", ", ".join(f"{name} {version}" for name, version in versions)),
-        ("created", manifest.created.isoformat()),
-        ("sha256", manifest.sha256),
-    ]
-    return facts(rows)
-
-
-def _prompt(name: str, state: PredictorState) -> RenderableType:
-    table = Table(title=f"demos of {name}", box=box.SIMPLE_HEAD, title_justify="left")
-    for field in ("question", "answer"):
-        table.add_column(field, overflow="fold")
-    for demo in state.demos:
-        table.add_row(*(Text(str(demo.get(field, ""))) for field in ("question", "answer")))
-    # Paragraphs without the line breaks of the source file.
-    parts: list[RenderableType] = [
-        Text(re.sub(r"(?<!\n)\n(?!\n)", " ", state.signature.instructions))
-    ]
-    if state.demos:
-        parts.append(table)
-    return Panel(Group(*parts), title=name, title_align="left")
-
-
-def diff_artifacts(
-    one: ArtifactDir,
-    other: Annotated[Path, typer.Argument(help="Folder of another.")],
-) -> None:
-    """How two artifacts differ, in instructions, demos, settings and scores."""
-    difference = diff(one, other)
-    console = Console()
-    if not difference:
-        console.print("no difference")
-    for line in difference.splitlines():
-        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-        console.print(Text(line, style=style))
-
-
-def verify_artifact(path: ArtifactDir) -> None:
-    """Whether an artifact is intact; exit code 1 where it is not."""
-    problems = verify(path)
-    console = Console()
-    for problem in problems:
-        console.print(problem, style="red", markup=False)
-    if problems:
-        raise typer.Exit(1)
-    console.print(f"{path} is intact", markup=False)
-
-
-def rename_data(
-    file: Annotated[Path, typer.Argument(help="A file of questions with their paragraphs.")],
-    out: Annotated[Path, typer.Option(help="The renamed copy.")],
-    seed: Annotated[int, typer.Option(help="Another seed, other names.")] = 0,
-    dataset: Annotated[str | None, typer.Option(help="Told from its fields if left out.")] = None,
-    mapping: Annotated[
-        Path | None, typer.Option(help="A CSV of old and new names, to look at.")
-    ] = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Name questions that got lost and answers that stayed.")
-    ] = False,
-) -> None:
-    """Copy a dataset under invented names, so that only reading helps."""
-    console = Console()
-    report = rename_file(file, out, seed, dataset=dataset, mapping=mapping)
-    before, after = 100 * report.derivable_in_source, 100 * report.derivable_in_copy
-    rows = [
-        ("questions", f"{report.questions:,} of {report.dataset}, seed {report.seed}"),
-        ("renamed", _counts(report.renamed) or "none"),
-        ("answers left as they are", _counts(report.unchanged) or "none"),
-        (
-            "answers that can be read",
-            f"{after:.1f} % of the questions, {before:.1f} % in the source",
-        ),
-        (
-            "questions that can be followed",
-            f"{100 * report.followed_in_copy:.1f} %, {100 * report.followed_in_source:.1f} % in "
-            f"the source; lost {len(report.lost)}",
-        ),
-        ("rows that still show an old name", str(report.leaks)),
-        ("words left alone for an answer's sake", str(report.kept)),
-    ]
-    console.print(facts(rows))
-    for name in report.lost if listed else ():
-        console.print(f"  lost  {name}", markup=False)
-    for reason, answers in report.stayed.items() if listed else ():
-        for name, answer in answers:
-            console.print(f"  {reason}  {name}  {answer}", markup=False)
-    console.print(f"\nwrote {out}; index its passages anew:", markup=False)
-    console.print(f"  ga-dspy index build {out} --out …", style="bold", markup=False)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
-
-
-def fit_extractive(
-    hotpotqa: Annotated[Path, typer.Option(help="HotpotQA train file.")],
-    hotpotqa_index: Annotated[Path, typer.Option(help="Index over its passages.")],
-    musique: Annotated[Path, typer.Option(help="MuSiQue train file.")],
-    musique_index: Annotated[Path, typer.Option(help="Index over its passages.")],
-    out: Annotated[Path, typer.Option(help="Folder for the weights.")],
-) -> None:
-    """Fit the embedded LM's answer ranker on train files."""
-    console = Console()
-    rows: list[Row] = []
-    for dataset, data, folder in (
-        ("hotpotqa", hotpotqa, hotpotqa_index),
-        ("musique", musique, musique_index),
-    ):
-        rows += rows_of(dataset, data, Index.open(folder))
-        console.print(f"{data.name}: {len(rows)} rows so far", markup=False)
-    out.mkdir(parents=True, exist_ok=True)
-    for path in save(fit(rows), out):
-        console.print(f"wrote {path}", markup=False)
-
-
-DEPTHS = (5, 10)
-
-
-def rows_of(dataset: str, data: Path, index: Index) -> Iterator[Row]:
-    """Each question with its top passages at each depth, then its sub-questions where it has any.
-
-    Passages are taken exactly as retrieved: a ranker that is shown appended gold passages learns
-    where they were put.
-    """
-    for example in load(dataset, data):
-        answers = tuple(example.answers)
-        if {answer.lower() for answer in answers} & {"yes", "no"}:
-            continue
-        for depth in DEPTHS:
-            yield Row(example.question, _docs(index, example.question, depth), answers)
-        for question, answer in _parts(example.id, data) if dataset == "musique" else ():
-            yield Row(question, _docs(index, question, DEPTHS[0]), (answer,))
-
-
-def _docs(index: Index, question: str, depth: int) -> tuple[Doc, ...]:
-    found = index(question, depth)
-    return tuple(Doc(i, passage.title, passage.text) for i, passage in enumerate(found, 1))
-
-
-def _parts(id: str, data: Path) -> Iterator[tuple[str, str]]:
-    """MuSiQue's own single-hop parts of a question, "#1" replaced by the first part's answer."""
-    answers: list[str] = []
-    for part in _decompositions(data)[id]:
-        question = re.sub(r"#(\d+)", lambda m: answers[int(m.group(1)) - 1], part["question"])
-        answers.append(part["answer"])
-        yield question, part["answer"]
-
-
-def _decompositions(data: Path) -> dict[str, list[dict[str, Any]]]:
-    lines = data.read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines if line.strip()]
-    if not all("question_decomposition" in row for row in rows):
-        raise InputError(
-            f"{data} has rows without question_decomposition",
-            expected="MuSiQue's official train file",
-            remedy="pass --musique musique_ans_v1.0_train.jsonl",
-        )
-    return {row["id"]: row["question_decomposition"] for row in rows}
-
-
-_TYPER: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
+_TYPER: Final[dict[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
 app = typer.Typer(
     name="ga-dspy",
-    help="Multi-hop question answering over an evolving, grounded knowledge graph.",
+    cls=_Tree,
     add_completion=False,
     pretty_exceptions_enable=False,
     **_TYPER,
 )
-app.command()(demo)
-app.command()(with_patience(ask, "30s", spreads=False))
-app.command("eval")(with_patience(runs.evaluate))
-app.command()(with_patience(runs.arena))
-app.command()(runs.report)
-app.command("compile")(with_patience(compile_program))
-app.command("fit-extractive")(fit_extractive)
 
-data_app = typer.Typer(help="Prepare data.", **_TYPER)
-data_app.command("rename")(rename_data)
-app.add_typer(data_app, name="data")
 
-index_app = typer.Typer(help="Indexes over your documents.", **_TYPER)
-for of_index in (indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info,
-                 indexes.search, indexes.verify):  # fmt: skip
-    index_app.command()(of_index)
-app.add_typer(index_app, name="index")
+def _examples(*lines: str, more: str = "") -> str:
+    """What stands below a command's options: examples of its use, and more."""
+    shown = "\n".join(f"  {line}" for line in lines)
+    return escape("\n\n".join(filter(None, (f"Examples:\n\n{shown}", more))))
 
-artifact_app = typer.Typer(help="Look at compiled programs.", **_TYPER)
-artifact_app.command("show")(show_artifact)
-artifact_app.command("diff")(diff_artifacts)
-artifact_app.command("verify")(verify_artifact)
-app.add_typer(artifact_app, name="artifact")
 
-bench_app = typer.Typer(help="Measure.", **_TYPER)
-for measure in (bench.retrieval, bench.prompts, bench.grounding, bench.replies, bench.kills,
-                bench.faults, bench.fuzz, bench.scale):  # fmt: skip
-    bench_app.command()(measure)
-bench_app.command("load")(bench.pressure)
-app.add_typer(bench_app, name="bench")
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ga-dspy {ga_dspy.__version__}")  # noqa: T201 - the output itself
+        raise typer.Exit
 
-graph_app = typer.Typer(
-    help="Extract a knowledge graph from a whole corpus, and look into it.", **_TYPER
-)
-graph_app.command("build", epilog=graphs.RULES)(with_patience(graphs.build))
-graph_app.command("update")(with_patience(graphs.update))
-for command in (look.stats, look.show, look.paths, look.communities, look.picture, look.export,
-                look.merges):  # fmt: skip
-    graph_app.command()(command)
-app.add_typer(graph_app, name="graph")
+
+@app.callback()
+def _describe(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+    ] = False,
+) -> None:
+    """Multi-hop question answering over an evolving, grounded knowledge graph."""
+
+
+def _add(
+    panel: str | None,
+    name: str,
+    command: Callable[..., None],
+    *examples: str,
+    to: typer.Typer = app,
+    more: str = "",
+) -> None:
+    """Put a command into the tree, with examples of its use below its options."""
+    told = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
+    epilog = _examples(*examples, more=more)
+    to.command(name, rich_help_panel=panel, help=escape(told), epilog=epilog)(command)
+
+
+def _group(panel: str, name: str, help: str, *examples: str) -> typer.Typer:
+    group = typer.Typer(help=help, epilog=_examples(*examples), **_TYPER)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+    return group
+
+
+_add(START, "demo", ask.demo, "ga-dspy demo")
+_add(
+    START, "ask", with_patience(ask.ask, "30s", spreads=False),
+    'ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini',
+    'ga-dspy ask "…" --index my-index --lm openai/qwen3 --api-base http://localhost:8000/v1',
+    'ga-dspy ask "…" --index my-index --artifact artifacts/mine --json',
+)  # fmt: skip
+
+index = _group(
+    DOCUMENTS, "index", "Make your documents searchable.",
+    "ga-dspy index build docs --out my-index",
+    "ga-dspy index sync --index my-index",
+)  # fmt: skip
+for of_index, example in (
+    (indexes.build, "build docs minutes.jsonl --out my-index"),
+    (indexes.sync, "sync --index my-index"),
+    (indexes.add, "add more-docs --index my-index"),
+    (indexes.delete, "delete old.md --index my-index"),
+    (indexes.info, "info --index my-index"),
+    (indexes.search, 'search "bridges of steel" --index my-index --where lang=en'),
+    (indexes.verify, "verify --index my-index"),
+):
+    _add(None, of_index.__name__, of_index, f"ga-dspy index {example}", to=index)
+
+graph = _group(
+    DOCUMENTS, "graph", "Read a whole corpus into a graph ahead of time (GraphRAG).",
+    "ga-dspy graph build --index my-index --out my-graph --lm openai/gpt-4.1-mini",
+    'ga-dspy graph show my-graph "Isambard Brunel"',
+)  # fmt: skip
+for of_graph, example in (
+    (with_patience(graphs.build), "build --index my-index --out my-graph --rules rules.json"),
+    (with_patience(graphs.update), "update --index my-index --graph my-graph"),
+    (look.stats, "stats my-graph"),
+    (look.show, 'show my-graph "Isambard Brunel"'),
+    (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
+    (look.communities, "communities my-graph"),
+    (look.picture, 'picture my-graph "Isambard Brunel" --out brunel.png'),
+    (look.export, "export my-graph --to graphml --out my-graph.graphml"),
+    (look.merges, "merges my-graph"),
+):
+    called = of_graph.__name__
+    more = graphs.RULES if called == "build" else ""
+    _add(None, called, of_graph, f"ga-dspy graph {example}", to=graph, more=more)
+
+_add(
+    MEASURE, "eval", with_patience(runs.evaluate),
+    "ga-dspy eval --dataset hotpotqa --data hotpot_dev_distractor_v1.json --index my-index "
+    "--out runs/mine --lm openai/gpt-4.1-mini",
+)  # fmt: skip
+_add(
+    MEASURE, "arena", with_patience(runs.arena),
+    "ga-dspy arena --dataset hotpotqa --data dev.json --index my-index --out runs "
+    "--programs methods",
+)  # fmt: skip
+_add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
+
+_add(
+    TUNE, "compile", with_patience(compiling.compile_program),
+    "ga-dspy compile --dataset hotpotqa --train train.json --validation 50 --index my-index "
+    "--out artifacts/mine --max-calls 2000",
+)  # fmt: skip
+artifacts = _group(
+    TUNE, "artifact", "Look at compiled programs.",
+    "ga-dspy artifact show artifacts/mine",
+    "ga-dspy artifact diff artifacts/mine artifacts/other",
+)  # fmt: skip
+for of_artifact, example in (
+    (artifact.show, "show artifacts/mine"),
+    (artifact.diff, "diff artifacts/mine artifacts/other"),
+    (artifact.verify, "verify artifacts/mine"),
+):
+    _add(None, of_artifact.__name__, of_artifact, f"ga-dspy artifact {example}", to=artifacts)
+
+benches = _group(DEVELOP, "bench", "Measure parts of the library.", "ga-dspy bench prompts")
+for measure, example in (
+    (bench.retrieval, "retrieval --dataset hotpotqa --data dev.json --index my-index"),
+    (bench.scale, "scale --passages 100000"),
+    (bench.prompts, "prompts"),
+    (bench.grounding, "grounding lines.jsonl"),
+    (bench.replies, "replies recordings"),
+    (bench.pressure, "load --in-flight 64"),
+    (bench.faults, "faults"),
+    (bench.kills, "kills"),
+    (bench.fuzz, "fuzz"),
+):
+    _add(None, example.split()[0], measure, f"ga-dspy bench {example}", to=benches)
+renaming = "ga-dspy data rename dev.json --out renamed.json"
+data = _group(DEVELOP, "data", "Prepare datasets.", renaming)
+_add(None, "rename", develop.rename_data, renaming, to=data)
+_add(
+    DEVELOP, "fit-extractive", develop.fit_extractive,
+    "ga-dspy fit-extractive --hotpotqa train.json --hotpotqa-index ix1 --musique train.jsonl "
+    "--musique-index ix2 --out weights",
+)  # fmt: skip
 
 
 def main() -> None:

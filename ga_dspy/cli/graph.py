@@ -44,14 +44,13 @@ WithSummaries = Annotated[
 LabelsFile = Annotated[
     Path | None,
     typer.Option(
-        help="Who may see what: a .json {passage id: [label]}, or a .csv with passage,labels "
-        "(labels separated by ;)."
+        help="Who may see what: a .json of passage ids with lists of labels, or a .csv with "
+        "passage,labels (labels separated by ;)."
     ),
 ]
 
 RULES = """A file for --rules is JSON; each part may be left out:
 
-\b
   {"min_confidence": 0.5,
    "relations": ["born in", "wrote"],
    "critical": ["died in"],
@@ -62,7 +61,6 @@ RULES = """A file for --rules is JSON; each part may be left out:
      "same":  [["Bob Dylan", "Robert Zimmerman"]],
      "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
 
-\b
   min_confidence   leave out relations stated with less
   relations        leave out all other relations
   critical         leave out these unless two passages state them
@@ -72,8 +70,8 @@ RULES = """A file for --rules is JSON; each part may be left out:
   overrides        names that are one entity, or two; a name may be
                    meant in one passage alone
 
-single_valued and single_dated replace the lists that count without them. "was born in" is
-"born in" throughout."""
+single_valued and single_dated replace the lists that count without them.
+"was born in" is "born in" throughout."""
 
 
 def build(
