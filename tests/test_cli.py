@@ -207,36 +207,3 @@ def _parse(command: Any, args: list[str]) -> str:
 
 def test_the_version_is_printed(command: Command, tmp_path: Path) -> None:
     assert command("--version", cwd=tmp_path).stdout == f"ga-dspy {ga_dspy.__version__}\n"
-
-
-def test_the_grounding_benchmark_counts_true_lines_dropped_and_false_ones_kept(
-    command: Command, tmp_path: Path
-) -> None:
-    passages = [{"title": "Prism", "text": "Prism was made by Ann Fox in 1901."}]
-    rows = [
-        {"holds": True, "wording": "as asked", "line": "Prism -> made by -> Ann Fox"},
-        {"holds": True, "wording": "freely worded", "line": "Prism -> made by -> Foxy"},
-        {"holds": False, "fault": "near-name", "line": "Prism -> made by -> Anna Fox"},
-        {"holds": False, "fault": "relation", "line": "Ann Fox -> made by -> Prism"},
-    ]
-    file = tmp_path / "lines.jsonl"
-    file.write_text("\n".join(json.dumps({**row, "passages": passages}) for row in rows))
-    found = json.loads(command("bench", "grounding", file, "--json", cwd=tmp_path).stdout)
-    assert {rate["kind"]: rate["wrong"] for rate in found["rates"]} == {
-        "as asked": 0,
-        "freely worded": 1,
-        "near-name": 0,
-        "relation": 1,
-        "all but relations": 0,
-    }
-    assert [line["line"] for line in found["wrong"]] == [rows[1]["line"], rows[3]["line"]]
-    assert "Foxy" in command("bench", "grounding", file, "--list", cwd=tmp_path).stdout
-
-
-def test_a_file_without_labelled_lines_is_refused_by_the_grounding_benchmark(
-    command: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "lines.jsonl").write_text('{"line": "a -> b -> c"}')
-    refused = command("bench", "grounding", "lines.jsonl", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "holds" in refused.stderr

@@ -404,7 +404,7 @@ def test_a_text_of_a_million_characters_costs_no_more_than_its_length(piece: str
 
 
 def test_real_lines_are_kept_and_false_ones_refused(shared: Callable[[str], Path]) -> None:
-    from ga_dspy.eval.grounding import check_lines, rates
+    from labelled_lines import check_lines, rates
 
     shares = {
         rate.kind: rate.share for rate in rates(check_lines(shared("grounding/triples.jsonl")))

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from ga_dspy.errors import InputError
-from ga_dspy.eval.replay import (
+from recorded_replies import (
     Recording,
     cost_now,
     cost_then,
@@ -17,6 +15,8 @@ from ga_dspy.eval.replay import (
     read_recordings,
     replay,
 )
+
+from ga_dspy.errors import InputError
 
 PROMPT = """[system]
 Extend a graph.

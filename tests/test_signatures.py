@@ -9,9 +9,9 @@ import pytest
 from dspy.adapters.baml_adapter import BAMLAdapter
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from ga_dspy import PlainAdapter
-from ga_dspy.cli.bench import NestedGraph
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import prompt_tokens
 from ga_dspy.signatures import GraphProposal, ReadAndJudge, UpdateGraph
@@ -47,6 +47,29 @@ def test_a_demo_shows_the_graph_as_the_lines_that_are_asked_for(adapter: Any) ->
     shown = messages[2]["content"].replace("\\n", "\n")
     assert "- Katy Perry (person; artist) [2]" in shown
     assert "1. Katy Perry -> born -> October 25, 1984 (time: 1984) [2]" in shown
+
+
+class NestedEntity(BaseModel):
+    name: str
+    type: str
+    attributes: list[str]
+    passages: list[int]
+
+
+class NestedRelation(BaseModel):
+    head: str
+    relation: str
+    tail: str
+    time: str | None
+    confidence: float | None
+    passages: list[int]
+
+
+class NestedGraph(BaseModel):
+    """What GraphProposal holds, as an ordinary Pydantic type."""
+
+    entities: list[NestedEntity]
+    relations: list[NestedRelation]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Measurements: what prompts, replies, retrieval cost and bring."""
+"""Measurements: what retrieval brings, what size, load, faults, kills and tampering cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import dspy
 import typer
-from dspy.adapters.baml_adapter import BAMLAdapter
-from pydantic import BaseModel
-from rich import box
 from rich.table import Table
 
 from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
@@ -24,19 +20,13 @@ from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
 from ga_dspy.eval.fuzz import Target, targets
 from ga_dspy.eval.fuzz import fuzz as read_tampered
-from ga_dspy.eval.grounding import UNCHECKED, check_lines, rates
 from ga_dspy.eval.kills import COMMANDS, endure
-from ga_dspy.eval.replay import Replayed, cost_now, cost_then, read_back, read_recordings, replay
 from ga_dspy.eval.throughput import Load, held, measure
 from ga_dspy.optimize.recipes import recipe
 from ga_dspy.optimize.spending import Kept, Ledger
-from ga_dspy.plain_adapter import PlainAdapter
-from ga_dspy.programs.calls import prompt_tokens
 from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.retrieval.bench import bench
 from ga_dspy.retrieval.bench import scale as measure_scale
-from ga_dspy.signatures import AnswerQuestion, ReadAndJudge
-from ga_dspy.text import estimate_tokens
 
 
 def retrieval(
@@ -100,129 +90,6 @@ def scale(
     for kind in ("sparse", "dense", "hybrid", "linked", "faiss", "bm25"):
         table.add_row(kind, *(f"{took:.1f}" for took in found[kind].values()))
     console.print(table)
-
-
-def prompts() -> None:
-    """What a step's prompt costs by adapter, with our graph type and with a nested one."""
-    nested = ReadAndJudge.with_updated_fields("additions", type_=NestedGraph)
-    table = Table(
-        title="estimated prompt tokens of a step with empty inputs",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("adapter")
-    for heading in ("read, graph as lines (ours)", "read, nested type", "answer"):
-        table.add_column(heading, justify="right")
-    for name, make in ADAPTERS.items():
-        costs = [
-            prompt_tokens(s, make(), estimate_tokens)
-            for s in (ReadAndJudge, nested, AnswerQuestion)
-        ]
-        table.add_row(name, *map(str, costs))
-    Console().print(table)
-
-
-ADAPTERS = {
-    "Plain": PlainAdapter,
-    "Chat": dspy.ChatAdapter,
-    "JSON": dspy.JSONAdapter,
-    "BAML": BAMLAdapter,
-    "XML": dspy.XMLAdapter,
-}
-
-
-class NestedEntity(BaseModel):
-    """An entity as a nested schema states it."""
-
-    name: str
-    type: str
-    attributes: list[str]
-    passages: list[int]
-
-
-class NestedRelation(BaseModel):
-    """A relation as a nested schema states it."""
-
-    head: str
-    relation: str
-    tail: str
-    time: str | None
-    confidence: float | None
-    passages: list[int]
-
-
-class NestedGraph(BaseModel):
-    """What GraphProposal holds, as an ordinary Pydantic type."""
-
-    entities: list[NestedEntity]
-    relations: list[NestedRelation]
-
-
-def grounding(
-    file: Annotated[
-        Path, typer.Argument(help="JSONL: line, passages, holds, and wording or fault.")
-    ],
-    list_: Annotated[bool, typer.Option("--list", help="Name each line judged wrongly.")] = False,
-    json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
-) -> None:
-    """How many true graph lines grounding drops, and how many false ones it accepts."""
-    checked = check_lines(file)
-    wrong = [line for line in checked if not line.is_right]
-    if json_only:
-        shares = [{**rate._asdict(), "share": round(rate.share, 1)} for rate in rates(checked)]
-        found = {"rates": shares, "wrong": [line._asdict() for line in wrong]}
-        print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself
-        return
-    table = Table(title=f"{file.name}: {len(checked)} lines", title_justify="left")
-    for heading, side in (("lines", "left"), ("wrong", "right"), ("of", "right"), ("%", "right")):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for rate in rates(checked):
-        what = f"{'true, dropped' if rate.holds else 'false, accepted'}: {rate.kind}"
-        note = " (not checked)" if not rate.holds and rate.kind.startswith(UNCHECKED) else ""
-        table.add_row(what + note, str(rate.wrong), str(rate.lines), f"{rate.share:.1f}")
-    console = Console()
-    console.print(table)
-    for line in wrong if list_ else ():
-        verdict = f"dropped ({line.reason})" if line.holds else f"accepted ({line.kind})"
-        console.print(f"{line.line}: {verdict}", markup=False, soft_wrap=True)
-
-
-def replies(
-    file: Annotated[Path, typer.Argument(help="JSON lines with prompt and reply.")],
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """What recorded replies of an LM to GraphAnchor cost, then and under settings of today."""
-    recordings = read_recordings(file)
-    costs, replayed = {"recorded": cost_then(recordings)}, list[Replayed]()
-    for name, settings in REPLAYED.items():
-        replayed = list(replay(recordings, **settings))
-        costs[name] = cost_now(replayed)
-    found = read_back(replayed)
-    if json_output:
-        by_name = {name: cost._asdict() for name, cost in costs.items()}
-        print(json.dumps({"costs": by_name, "reading": found._asdict()}, indent=2))  # noqa: T201
-        return
-    table = Table(
-        title=f"{len(recordings)} recorded questions: LM calls and estimated tokens a question",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("GraphAnchor", no_wrap=True)
-    for heading in ("calls", "reading", "answering", "tokens", "share", "system, read"):
-        table.add_column(heading, justify="right")
-    for name, cost in costs.items():
-        counts = (f"{count:,.0f}" for count in (cost.read, cost.answer, cost.tokens))
-        share = f"{cost.tokens / costs['recorded'].tokens:.0%}"
-        table.add_row(name, f"{cost.calls:.2f}", *counts, share, f"{cost.system:,.0f}")
-    console = Console()
-    console.print(table)
-    console.print(
-        f"{found.replies} replies read, {found.asked_again} asked for again, {found.failures} "
-        f"failed; types kept: {found.types[1]} of {found.types[0]}; relations grounded: "
-        f"{found.relations[1]} of {found.relations[0]}"
-    )
-    for lost in found.lost:
-        console.print(f"  not grounded: {lost}", markup=False)
 
 
 def kills(
@@ -388,11 +255,3 @@ def _own_targets(folder: Path) -> Iterator[Target]:
 
     yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, read_ledger)
     yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, read_settings)
-
-
-REPLAYED: dict[str, dict[str, Any]] = {
-    "default": {},
-    "cited passages": {"answer_passages": "cited"},
-    "unsure call": {"final_call": "when unsure"},
-    "both": {"answer_passages": "cited", "final_call": "when unsure"},
-}

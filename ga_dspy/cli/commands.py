@@ -166,9 +166,6 @@ benches = _group(DEVELOP, "bench", "Measure parts of the library.", "ga-dspy ben
 for measure, example in (
     (bench.retrieval, "retrieval --dataset hotpotqa --data dev.json --index my-index"),
     (bench.scale, "scale --passages 100000"),
-    (bench.prompts, "prompts"),
-    (bench.grounding, "grounding lines.jsonl"),
-    (bench.replies, "replies recordings"),
     (bench.pressure, "load --in-flight 64"),
     (bench.faults, "faults"),
     (bench.kills, "kills"),

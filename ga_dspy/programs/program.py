@@ -276,7 +276,7 @@ LEAST_ROOM = 50
 """No prompt shows fewer tokens of passages."""
 
 ANSWER_TOKENS = 450
-"""About what an answer costs beside passages, graph and demos (`ga-dspy bench prompts`)."""
+"""About what an answer costs beside passages, graph and demos."""
 
 OPTIONAL = ("reasoning", "candidate", "next_query")
 """What a signature of one's own may leave out of a judge's reply."""

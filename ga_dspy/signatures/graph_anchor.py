@@ -32,9 +32,9 @@ Style = Literal["span", "sentence", "report"]
 
 # --- What an LM proposes to add to the graph: typed for us, plain lines for the LM.
 #
-# Lines cost a fraction of the tokens of a nested JSON schema (`ga-dspy bench prompts` prints how
-# much); JSON is understood as well. Reading is lenient: a bad line is skipped and named, the good
-# ones stay; text in which nothing reads as a graph is an empty proposal with what was skipped.
+# Lines cost less than half the tokens of a nested JSON schema; JSON is understood as well. Reading
+# is lenient: a bad line is skipped and named, the good ones stay; text in which nothing reads as a
+# graph is an empty proposal with what was skipped.
 
 LINE_FORMAT = """lines like these, or "none":
 Entities:

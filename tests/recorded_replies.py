@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,3 +219,23 @@ def read_back(replayed: Iterable[Replayed]) -> ReadBack:
         typed += len(stated)
         typed_kept += len(stated & said)
     return ReadBack(replies, again, failures, (typed, typed_kept), (proposed, kept), tuple(lost))
+
+
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "default": {},
+    "cited passages": {"answer_passages": "cited"},
+    "unsure call": {"final_call": "when unsure"},
+    "both": {"answer_passages": "cited", "final_call": "when unsure"},
+}
+
+if __name__ == "__main__":  # python tests/recorded_replies.py FILE
+    recordings = read_recordings(Path(sys.argv[1]))
+    costs = {"recorded": cost_then(recordings)}
+    for name, settings in SETTINGS.items():
+        costs[name] = cost_now(list(replay(recordings, **settings)))
+    print(f"{len(recordings)} recorded questions: LM calls and estimated tokens a question")
+    print(f"{'':16}{'calls':>8}{'tokens':>8}{'read':>8}{'answer':>8}{'system':>8}{'share':>8}")
+    for name, cost in costs.items():
+        counts = "".join(f"{count:8,.0f}" for count in cost[1:])
+        print(f"{name:16}{cost.calls:8.2f}{counts}{cost.tokens / costs['recorded'].tokens:8.0%}")
+    print(read_back(replay(recordings))._asdict())

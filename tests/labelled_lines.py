@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -112,3 +113,9 @@ def rates(checked: Iterable[Checked]) -> list[Rate]:
     false = [rate for rate in found if not rate.holds and not rate.kind.startswith(UNCHECKED)]
     wrong, count = sum(rate.wrong for rate in false), sum(rate.lines for rate in false)
     return [*found, Rate(f"all but {UNCHECKED}s", False, wrong, count)] if false else found
+
+
+if __name__ == "__main__":  # python tests/labelled_lines.py FILE
+    for rate in rates(check_lines(Path(sys.argv[1]))):
+        what = f"{'true, dropped' if rate.holds else 'false, accepted'}: {rate.kind}"
+        print(f"{what:40}{rate.wrong:4} of {rate.lines:4}{rate.share:7.1f} %")
