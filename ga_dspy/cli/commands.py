@@ -162,7 +162,9 @@ for of_artifact, example in (
 ):
     _add(None, of_artifact.__name__, of_artifact, f"ga-dspy artifact {example}", to=artifacts)
 
-benches = _group(DEVELOP, "bench", "Measure parts of the library.", "ga-dspy bench scale --passages 20000")
+benches = _group(
+    DEVELOP, "bench", "Measure parts of the library.", "ga-dspy bench scale --passages 20000"
+)
 for measure, example in (
     (bench.retrieval, "retrieval --dataset hotpotqa --data dev.json --index my-index"),
     (bench.scale, "scale --passages 100000"),
