@@ -1,0 +1,84 @@
+"""A conversation: a question that leans on what was said before, made to stand by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import dspy
+
+from ga_dspy.programs.calls import Conversation, Meter, StepFailed, adrive, ask, drive
+from ga_dspy.signatures.prompt import short_text
+
+MOST_TURNS, LONGEST_TURN = 8, 400
+"""How many of the latest turns an LM is shown, and how many characters of each text."""
+
+
+class Turn(NamedTuple):
+    """A question of a conversation, as it was understood, and its answer."""
+
+    question: str
+    answer: str
+
+
+class StandAlone(dspy.Signature):
+    """Write the last question of a conversation so that it is understood without the conversation.
+
+    Put the name of what is meant in the place of words that point back, such as "he", "there",
+    "that year" or "the second one", and add what a fragment ("And in 1990?") leaves out. Change
+    nothing else, add no facts and do not answer. A question that is understood by itself stays as
+    it is, word for word.
+    """
+
+    conversation: str = dspy.InputField(desc="what was asked and answered before")
+    question: str = dspy.InputField(desc="the last question")
+    standalone_question: str = dspy.OutputField(desc="the last question, understood by itself")
+
+
+class Rewrite(dspy.Module):
+    """Makes a question of a conversation one that can be searched for; nothing said, no call.
+
+    Returns a `dspy.Prediction` with `question` (as it is where the LM gave nothing of use, and
+    `failure` then says why), `usage`, `calls` and `tokens`.
+
+    >>> Rewrite()(question="Who designed it?").question
+    'Who designed it?'
+    """
+
+    def __init__(self) -> None:
+        """Make one; it has the predictor `rewrite`."""
+        super().__init__()
+        self.rewrite = dspy.Predict(StandAlone)
+
+    def forward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
+        """Rewrite a question.
+
+        Args:
+            question: The last question.
+            turns: What was said before, in order.
+        """
+        return drive(self._converse(question, turns))
+
+    async def aforward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
+        """Rewrite a question from a coroutine."""
+        return await adrive(self._converse(question, turns))
+
+    def _converse(self, question: str, turns: Sequence[Turn]) -> Conversation[dspy.Prediction]:
+        meter, rewritten, failure = Meter(), "", ""
+        if turns:
+            said = [" ".join(text.split())[:LONGEST_TURN] for turn in turns[-MOST_TURNS:]
+                    for text in turn]  # fmt: skip
+            lines = (f"{who}: {text}" for who, text in zip("QA" * len(said), said, strict=False))
+            inputs = {"conversation": "\n".join(lines), "question": question}
+            try:
+                reply = yield from ask("rewrite", self.rewrite, inputs, meter)
+                rewritten = " ".join(short_text(reply.standalone_question).split())
+            except StepFailed as error:
+                failure = str(error)
+        return dspy.Prediction(
+            question=rewritten or question,
+            failure=failure,
+            usage=dict(meter.usage),
+            calls=meter.calls,
+            tokens=meter.tokens,
+        )
