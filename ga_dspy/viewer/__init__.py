@@ -1,0 +1,7 @@
+"""Pages on which one sees how an answer was found, and the parts that they are made of."""
+
+from __future__ import annotations
+
+from ga_dspy.viewer.page import Assets as Assets
+from ga_dspy.viewer.page import assets as assets
+from ga_dspy.viewer.page import page as page
