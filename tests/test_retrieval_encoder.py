@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -182,50 +180,6 @@ def test_a_query_asked_again_is_not_encoded_again() -> None:
     asked = len(model.asked)
     encoder.encode_query("question")
     assert len(model.asked) == asked
-
-
-def test_queries_that_threads_ask_for_meanwhile_are_encoded_together() -> None:
-    encoder, model = fake("any/model")
-    batches: list[int] = []
-    encode, all_wait = model.encode, threading.Barrier(9)
-
-    def encode_slowly(texts: list[str], **settings: Any) -> Any:
-        if not batches:
-            all_wait.wait(10)
-            time.sleep(0.2)
-        batches.append(len(texts))
-        return encode(texts, **settings)
-
-    model.encode = encode_slowly  # type: ignore[assignment, method-assign]
-    with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(encoder.encode_query, "first")
-        asked = [pool.submit(lambda n: (all_wait.wait(10), encoder.encode_query(n * "x"))[1], n)
-                 for n in range(8)]  # fmt: skip
-        assert [int(vector.result().argmax()) for vector in asked] == list(range(8))
-        assert int(first.result().argmax()) == 5
-    assert len(batches) <= 3 and sum(batches) == 9, batches
-
-
-def test_an_encoder_that_fails_fails_for_every_query_that_waits_and_goes_on() -> None:
-    encoder, model = fake("any/model")
-    encode = model.encode
-    model.encode = lambda texts, **_: 1 / 0  # type: ignore[method-assign]
-    with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(encoder.encode_query, str(n)) for n in range(4)]
-    assert all(isinstance(one.exception(), ZeroDivisionError) for one in asked)
-    model.encode = encode  # type: ignore[method-assign]
-    assert encoder.encode_query("question").shape == (8,)
-
-
-@packaged
-def test_a_query_has_the_same_vector_whoever_asks_at_the_same_time() -> None:
-    queries = [" ".join(["river", "Oslo", "1904"][: n % 4] + n * ["bridge"]) for n in range(24)]
-    alone = load_encoder("minilm")
-    expected = [alone.encode_query(query) for query in queries]
-    with ThreadPoolExecutor(24) as pool:
-        together = list(pool.map(load_encoder("minilm").encode_query, queries))
-    assert np.allclose(together, expected, atol=1e-6)
-    assert np.allclose(expected, alone.encode(queries), atol=1e-5)
 
 
 def test_the_hash_encoder_is_the_same_everywhere_and_checks_its_name() -> None:

@@ -9,7 +9,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
@@ -186,20 +185,6 @@ _PROVIDERS = frozenset(
 
 _QUERY_CACHE = 1024
 
-_MOST_QUERIES = 64
-"""Queries encoded at once."""
-
-_PADDED_TO, _LEAST_TOKENS = 8, 16
-"""A query is padded to a multiple of so many tokens, and to no fewer."""
-
-
-class _Query:
-    """A query that waits to be encoded; `tokens` is what it is padded to."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.tokens = text, 0
-        self.vector: Future[NDArray[np.float32]] = Future()
-
 
 class SentenceEncoder:
     """A sentence-transformers model, loaded when first needed; safe to use from several threads.
@@ -213,9 +198,6 @@ class SentenceEncoder:
         self._source = source
         self._batch_size = batch_size
         self._lock = threading.Lock()
-        self._waiting: list[_Query] = []
-        self._turn = threading.Condition()
-        self._is_led = False
         self._loaded: Any = None
         self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
 
@@ -253,47 +235,10 @@ class SentenceEncoder:
         return self
 
     def _encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query, with those that threads have asked for meanwhile: one thread does it."""
-        mine = _Query(text)
-        with self._turn:
-            self._waiting.append(mine)
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: mine.vector.done() or not self._is_led)
-                if mine.vector.done():
-                    return mine.vector.result()
-                self._is_led = True
-                waiting = list(self._waiting)
-            batch = waiting
-            try:
-                with self._lock, _one_thread(self._model()):
-                    batch = self._next_batch(waiting)
-                    texts = [query.text for query in batch]
-                    vectors = self._encoded(texts, self._prompts()[0], batch[0].tokens)
-                vectors.flags.writeable = False
-                for query, vector in zip(batch, vectors, strict=True):
-                    query.vector.set_result(vector)
-            except Exception as error:  # noqa: BLE001 - raised where each of them was asked for
-                for query in batch:
-                    query.vector.set_exception(error)
-            finally:
-                with self._turn:
-                    self._waiting = [q for q in self._waiting if not q.vector.done()]
-                    self._is_led = False
-                    self._turn.notify_all()
-
-    def _next_batch(self, waiting: Sequence[_Query]) -> list[_Query]:
-        """The query that has waited longest, with others that are padded to the same length.
-
-        The padding decides the last bits of a vector, so it must not depend on who else waits.
-        """
-        tokenizer: Any = getattr(self._model(), "tokenizer", None)
-        for query in waiting if callable(tokenizer) else ():
-            if not query.tokens:
-                text = self._prompts()[0] + query.text
-                found = max(len(tokenizer(text)["input_ids"]), _LEAST_TOKENS)
-                query.tokens = -(-found // _PADDED_TO) * _PADDED_TO
-        return [query for query in waiting if query.tokens == waiting[0].tokens][:_MOST_QUERIES]
+        with self._lock:
+            vector: NDArray[np.float32] = self._encoded([text], self._prompts()[0])[0]
+        vector.flags.writeable = False
+        return vector
 
     def _prompts(self) -> tuple[str, str]:
         """What stands before a query and before a passage: as the model says, or its family."""
@@ -305,19 +250,13 @@ class SentenceEncoder:
         query, passage = next(families, ("", ""))
         return query, passage
 
-    def _encoded(self, texts: Sequence[str], prompt: str, tokens: int = 0) -> NDArray[np.float32]:
-        """Encode texts; each padded to so many tokens, as far as the model takes them."""
-        model, padded = self._model(), dict[str, Any]()
-        if tokens:
-            most = min(tokens, model.max_seq_length or tokens)
-            padded = {"text": {"padding": "max_length", "max_length": most}}
-        vectors = model.encode(
+    def _encoded(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        vectors = self._model().encode(
             list(texts),
             prompt=prompt,
-            batch_size=max(self._batch_size, _MOST_QUERIES if tokens else 1),
+            batch_size=self._batch_size,
             normalize_embeddings=True,
             show_progress_bar=False,
-            **({"processing_kwargs": padded} if padded else {}),
         )
         return np.array(vectors, dtype=np.float32)
 
@@ -473,22 +412,6 @@ def _intact(path: Path, sha256: str, remedy: str) -> Path:
     if found != sha256:
         raise DamagedFile(f"{path} has SHA-256 {found}", expected=sha256, remedy=remedy)
     return path
-
-
-@contextmanager
-def _one_thread(model: Any) -> Iterator[None]:
-    """Keep PyTorch to the calling thread: more take longer over a query, and round otherwise."""
-    if not callable(getattr(model, "tokenizer", None)):
-        yield
-        return
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager
