@@ -132,8 +132,12 @@ def test_a_build_that_is_done_asks_for_nothing(graph: Path, folder: Path) -> Non
 
 def test_stats_tell_sizes_wordings_and_central_things(graph: Path, folder: Path) -> None:
     told = said("stats", graph, "--label", "yard", cwd=folder)
-    assert f"entities {open_graph(graph).manifest.entities}," in told
+    stored = open_graph(graph)
+    assert f"entities {stored.manifest.entities}," in told
+    assert f"relations {stored.manifest.relations} in" in told
     assert "born" in told and "River Avon" in told
+    public = said("stats", graph, cwd=folder)
+    assert f"relations {len(stored.graph.public.relations)} in" in public
 
 
 def test_a_thing_is_shown_with_relations_and_passages_to_who_holds_the_label(
@@ -163,13 +167,13 @@ def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_ma
     assert "SS Great Britain" in found
 
 
-def test_paths_are_the_shortest_and_those_that_most_go_through(graph: Path, folder: Path) -> None:
+def test_paths_are_the_shortest_with_the_passages_that_state_them(
+    graph: Path, folder: Path
+) -> None:
     ends = ("River Avon", "Isambard Kingdom Brunel")
     told = said("paths", graph, *ends, "--label", "yard", cwd=folder)
     chain = "Bristol ← launched at ← SS Great Britain → designed by → Isambard Kingdom Brunel"
-    shortest, _, central = told.partition("Ways that most others go through")
-    assert chain in shortest and "cost" in shortest and PRIVATE in shortest
-    assert chain in central and "betweenness" in central
+    assert chain in told and "cost" in told and PRIVATE in told
     assert "no way" in said("paths", graph, *ends, cwd=folder)
 
 
@@ -199,7 +203,7 @@ def test_a_picture_is_drawn(graph: Path, folder: Path) -> None:
     assert (folder / "near.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("kind", ["graphml", "json-ld", "neo4j"])
+@pytest.mark.parametrize("kind", ["graphml", "neo4j"])
 def test_an_export_holds_what_the_caller_may_see(graph: Path, folder: Path, kind: str) -> None:
     if kind == "graphml":
         pytest.importorskip("networkx")

@@ -1,10 +1,9 @@
-"""Looking into a corpus graph: figures, one entity, exports that other tools read, pictures."""
+"""Exports that other tools read, pictures."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import networkx as nx
@@ -17,10 +16,7 @@ from ga_dspy.graphrag.communities import find_communities
 from ga_dspy.graphrag.look import (
     MOST_NODES,
     draw_graph,
-    show,
-    stats,
     to_graphml,
-    to_json_ld,
     to_neo4j,
 )
 
@@ -71,16 +67,6 @@ def test_graphml_reads_back_with_names_times_and_confidences(graph: CorpusGraph)
     assert "time" not in edges["lies in"]
 
 
-def test_json_ld_names_entities_and_makes_statements_about_them(graph: CorpusGraph) -> None:
-    document = json.loads(to_json_ld(graph.visible()))
-    items = {item["@id"]: item for item in document["@graph"]}
-    statements = [item for item in items.values() if item["@type"] == "rdf:Statement"]
-    triples = {(items[s["subject"]]["name"], s["predicate"], items[s["object"]]["name"])
-            for s in statements}  # fmt: skip
-    assert ('Café "Ö"; <Nord>', "lies in", "Graz") in triples and len(triples) == 2
-    assert document["@context"]["@vocab"] == "https://schema.org/"
-
-
 def test_neo4j_gets_two_files_with_its_headers(graph: CorpusGraph, tmp_path: Path) -> None:
     nodes, relationships = to_neo4j(graph.visible(), tmp_path)
     entities = list(csv.DictReader(nodes.open(encoding="utf-8", newline="")))
@@ -97,25 +83,10 @@ def test_neo4j_gets_two_files_with_its_headers(graph: CorpusGraph, tmp_path: Pat
 def test_no_export_holds_what_the_caller_may_not_see(graph: CorpusGraph, tmp_path: Path) -> None:
     view = graph.visible()
     files = to_neo4j(view, tmp_path)
-    texts = [to_graphml(view), to_json_ld(view), *(file.read_text("utf-8") for file in files)]
+    texts = [to_graphml(view), *(file.read_text("utf-8") for file in files)]
     assert not any("Nightfall" in text or "p2" in text for text in texts)
     everything = graph.visible(Access(labels=frozenset({"board"})))
-    assert "Nightfall" in to_json_ld(everything)
-
-
-def test_figures_count_what_the_caller_sees(graph: CorpusGraph) -> None:
-    figures = stats(graph.visible())
-    assert (figures.entities, figures.relations, figures.values, figures.parts) == (3, 2, 1, 1)
-    assert figures.central[0].name == 'Café "Ö"; <Nord>'
-    assert stats(graph.visible(Access(labels=frozenset({"board"})))).relations == 3
-
-
-def test_an_entity_is_shown_with_its_relations_and_their_passages(graph: CorpusGraph) -> None:
-    (graz,) = show(graph.visible(), "graz")
-    assert [(link.relation.relation, link.passages) for link in graz.relations] == [
-        ("lies in", ("p1",))
-    ]
-    assert show(graph.visible(), "Project Nightfall") == ()
+    assert "Nightfall" in to_graphml(everything)
 
 
 def test_a_community_lists_its_most_linked_entities_first(graph: CorpusGraph) -> None:

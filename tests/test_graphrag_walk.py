@@ -12,7 +12,6 @@ from ga_dspy.graph import Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
 from ga_dspy.graphrag.facts import Query
 from ga_dspy.graphrag.linking import Lexicon
-from ga_dspy.graphrag.look import central_paths_between
 from ga_dspy.graphrag.walk import Neighbourhood, expand, paths_between
 
 PEOPLE = ("Ann", "Bob", "Cay", "Dan", "Eve", "Flo")
@@ -206,14 +205,3 @@ def test_a_private_relation_is_a_way_only_for_those_who_may_see_it() -> None:
 def test_paths_keep_to_what_the_caller_wants() -> None:
     graph = graph_of("Ann / wrote / Ode", "Bob / sang / Ode")
     assert ways(graph, "Ann", "Bob", access=Access(relations=frozenset({"wrote"}))) == []
-
-
-def test_the_paths_that_carry_a_neighbourhood_come_first() -> None:
-    branches = [f"Ann / taught / Pupil {i}x" for i in range(5)]
-    graph = graph_of(
-        *branches, "Ann / met / Cay", "Cay / met / Bob", "Ann / saw / Dan", "Dan / saw / Eve",
-        "Eve / saw / Bob",
-    )  # fmt: skip
-    first, *_ = central_paths_between(graph.visible(), "Ann", "Bob")
-    assert first.path.text == "Ann -> met -> Cay -> met -> Bob"
-    assert first.betweenness > 0

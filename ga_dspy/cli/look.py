@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,22 +15,16 @@ from rich.text import Text
 from ga_dspy.cli.console import Console, columns, facts, plain, rest
 from ga_dspy.errors import InputError
 from ga_dspy.graph.paths import MOST_HOPS
-from ga_dspy.graphrag import Access, StoredGraph, Summaries, View, open_graph
+from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
 from ga_dspy.graphrag.communities import Community, Summary, members
 from ga_dspy.graphrag.facts import fact_text
 from ga_dspy.graphrag.look import (
     MOST_NODES,
-    ShownEntity,
-    ShownRelation,
-    Stats,
-    central_paths_between,
     draw_graph,
     to_graphml,
-    to_json_ld,
     to_neo4j,
 )
-from ga_dspy.graphrag.look import show as show_entity
-from ga_dspy.graphrag.look import stats as graph_stats
+from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
 from ga_dspy.graphrag.walk import GraphPath, around, find_named, paths_between
 from ga_dspy.storage import write_whole
@@ -43,7 +36,7 @@ Labels = Annotated[
 ]
 Most = Annotated[int, typer.Option(min=1, help="The most lines to list.")]
 
-_LETTERS: Final = 20
+_TOP = 10
 
 
 class Opened(NamedTuple):
@@ -67,60 +60,39 @@ def opened(folder: Path, labels: Iterable[str] | None) -> Opened:
 def stats(graph: Folder, label: Labels = None) -> None:
     """Size, commonest relations, central entities."""
     stored, view = opened(graph, label)
-    figures = graph_stats(view)
-    console = plain()
-    console.print(
+    known, edges = view.graph, view.graph.tables.edges
+    sizes = known.network.connected_components().sizes()
+    wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
+    values, contradicted = sum(known.plain_values), sum(map(bool, edges["contradicts"].to_pylist()))
+    mass = known.network.pagerank()
+    ranked = sorted(range(len(known)), key=lambda node: (known.plain_values[node], -mass[node]))
+    commonest = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
+    plain().print(
         facts(
             [
                 ("graph", f"{graph}, read by {stored.manifest.lm or 'an LM without a name'}"),
-                ("entities", f"{figures.entities:,}, {figures.values:,} dates, numbers or amounts"),
-                ("relations", f"{figures.relations:,} in {figures.wordings:,} wordings"),
-                ("passages", f"{figures.passages:,} state something"),
-                ("parts", f"{figures.parts:,}, the largest of {figures.largest_part:,} entities"),
-                ("isolated", f"{figures.isolated:,} entities without a relation"),
-                ("merged", f"{figures.merged:,} spellings"),
-                ("contradicted", f"{figures.contradicted:,} relations"),
+                ("entities", f"{len(known):,}, {values:,} dates, numbers or amounts"),
+                ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
+                ("passages", f"{len(known.passages):,} state something"),
+                ("parts", f"{len(sizes):,}, the largest of {max(sizes, default=0):,} entities"),
+                ("isolated", f"{sizes.count(1):,} entities without a relation"),
+                ("merged", f"{known.tables.merges.num_rows:,} spellings"),
+                ("contradicted", f"{contradicted:,} relations"),
+                ("commonest", ", ".join(commonest)),
+                ("central", ", ".join(map(known.name, ranked[:_TOP]))),
             ]
         )
     )
-    if figures.relations:
-        console.print()
-        console.print(_ranked(figures))
-
-
-def _ranked(figures: Stats) -> RenderableType:
-    table = columns(
-        "commonest", "n", "central entities", "between others", "ways",
-        right=("n", "ways"), widest=_LETTERS,
-    )  # fmt: skip
-    for wording, central, between in zip_longest(
-        figures.commonest, figures.central, figures.between
-    ):
-        table.add_row(
-            Text(wording.name if wording else ""),
-            f"{wording.value:,.0f}" if wording else "",
-            Text(central.name if central else ""),
-            Text(between.name if between else ""),
-            f"{between.value:,.0f}" if between else "",
-        )
-    note = (
-        "central: by PageRank; between: by how many shortest ways of at most four relations "
-        "pass the entity"
-    )
-    return Group(table, Text(f"\n{note}", style="dim"))
 
 
 def paths(
     graph: Folder,
     one: Annotated[str, typer.Argument(metavar="A", help="An entity.")],
     other: Annotated[str, typer.Argument(metavar="B", help="Another.")],
-    k: Annotated[int, typer.Option("--k", min=1, help="The most paths of each kind.")] = 3,
+    k: Annotated[int, typer.Option("--k", min=1, help="The most paths.")] = 3,
     label: Labels = None,
 ) -> None:
-    """How two entities are connected.
-
-    First the shortest ways, then those of highest betweenness: most other ways go through them.
-    """
+    """The shortest ways between two entities."""
     view = opened(graph, label).view
     if set(find_named(view.graph, one)) & set(find_named(view.graph, other)):
         raise InputError(
@@ -133,23 +105,21 @@ def paths(
     if not found:
         console.print(f"no way of at most {MOST_HOPS} relations connects the two")
         return
-    console.print("Shortest ways", style="bold cyan")
-    console.print(_chains(view, [(path, f"cost {path.cost:.1f}") for path in found]))
-    central = central_paths_between(view, one, other, k)
-    console.print("\nWays that most others go through", style="bold cyan")
-    console.print(_chains(view, [(path, f"betweenness {n:,.1f}") for path, n in central]))
+    console.print(_chains(view, found))
 
 
-def _chains(view: View, found: Sequence[tuple[GraphPath, str]]) -> Table:
-    """Paths, each over its figure and the passages that state it."""
+def _chains(view: View, found: Sequence[GraphPath]) -> Table:
+    """Paths, each over its cost and the passages that state it."""
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for number, (path, figure) in enumerate(found, 1):
+    for number, path in enumerate(found, 1):
         stated = dict.fromkeys(p for edge in path.edges for p in view.graph.passages_of_edge(edge))
         arrows = path.text.replace(" -> ", " → ").replace(" <- ", " ← ")
         passages = f"; passages {', '.join(stated)}" if stated else ""
-        table.add_row(f"{number}.", Text.assemble(f"{arrows}\n", (f"{figure}{passages}", "dim")))
+        table.add_row(
+            f"{number}.", Text.assemble(f"{arrows}\n", (f"cost {path.cost:.1f}{passages}", "dim"))
+        )
     return table
 
 
@@ -179,55 +149,55 @@ def show(
 ) -> None:
     """All that is known of an entity, and where it is said."""
     stored = opened(graph, label)
-    find_named(stored.view.graph, entity)
     console = plain()
-    for number, shown in enumerate(show_entity(stored.view, entity)):
+    for number, node in enumerate(find_named(stored.view.graph, entity)):
         if number:
             console.print()
-        _print_entity(console, stored, shown, most)
+        _print_entity(console, stored, node, most)
 
 
-def _print_entity(console: Console, graph: Opened, shown: ShownEntity, most: int) -> None:
-    entity = shown.entity
+def _print_entity(console: Console, opened: Opened, node: int, most: int) -> None:
+    graph, entity = opened.view.graph, opened.view.graph.node(node)
     kind = f"  {entity.type}" if entity.type else ""
     console.print(Text.assemble((entity.name, "bold cyan"), (kind, "dim")))
-    merged = {spelling: f"{spelling} ({rule})" for spelling, rule in shown.merged}
+    merged = {m.spelling: f"{m.spelling} ({m.rule})" for m in graph.merges if m.node == node}
     names = [*merged.values(), *(alias for alias in entity.aliases if alias not in merged)]
     console.print(
         facts(
             [
                 ("also", "; ".join(names)),
-                ("wikidata", shown.wikidata),
+                ("wikidata", graph.wikidata(node)),
                 ("attributes", "; ".join(entity.attributes)),
-                ("communities", _communities(graph, entity.name)),
-                ("passages", ", ".join(shown.passages)),
+                ("communities", _communities(opened, entity.name)),
+                ("passages", ", ".join(graph.passages_of(node))),
             ]
         )
     )
-    links = sorted(shown.relations, key=lambda link: link.relation.head != entity.name)
+    edges = [j for j in sorted(graph.network.incident(node)) if opened.view.edges[j]]
+    edges.sort(key=lambda j: int(graph.heads[j]) != node)
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold")
     table.add_column(style="dim", overflow="fold")
-    for link in links[:most]:
-        table.add_row(_worded(link, entity.name), ", ".join(link.passages) or "brought")
+    for edge in edges[:most]:
+        passages = ", ".join(graph.passages_of_edge(edge)) or "brought"
+        table.add_row(_worded(graph, edge, away=int(graph.heads[edge]) == node), passages)
     console.print(table)
-    rest(console, min(most, len(links)), len(links))
+    rest(console, min(most, len(edges)), len(edges))
 
 
-def _worded(link: ShownRelation, name: str) -> Text:
-    """A relation seen from an entity, with what is noted of it."""
-    relation = link.relation
-    away = relation.head == name
+def _worded(graph: CorpusGraph, edge: int, *, away: bool) -> Text:
+    """A relation seen from one end, with what is noted of it."""
+    relation, flags = graph.edge(edge), graph.flags(edge)
     arrow, other = ("→", relation.tail) if away else ("←", relation.head)
     text = Text.assemble((f"{arrow} {relation.relation} {arrow} ", "dim"), other)
     if relation.time:
         text.append(f" ({relation.time})")
     if relation.confidence is not None:
         text.append(f" (confidence {relation.confidence:g})")
-    if link.critical:
+    if flags.critical:
         text.append("  critical", style="yellow")
-    for against in link.contradicts:
-        text.append(f"\n  against: {fact_text(against)}", style="red")
+    for against in flags.contradicts:
+        text.append(f"\n  against: {fact_text(graph.edge(against))}", style="red")
     return text
 
 
@@ -344,10 +314,6 @@ def _kept(stored: StoredGraph) -> Mapping[str, Summary]:
     return Summaries(stored.path / SUMMARIES).kept(stored.communities)
 
 
-_TEXTS: Final[Mapping[str, Callable[[View], str]]] = {"graphml": to_graphml, "json-ld": to_json_ld}
-_NEO4J: Final = "neo4j"
-
-
 def picture(
     graph: Folder,
     entity: Annotated[str, typer.Argument(help="The entity in the middle.")],
@@ -381,28 +347,24 @@ def picture(
 
 def export(
     graph: Folder,
-    to: Annotated[str, typer.Option(help="graphml, json-ld or neo4j.")],
+    to: Annotated[str, typer.Option(help="graphml or neo4j.")],
     out: Annotated[Path, typer.Option(help="A file; for neo4j a folder.")],
     label: Labels = None,
 ) -> None:
-    """Write the graph for Gephi, RDF tools or Neo4j."""
-    if to not in (*_TEXTS, _NEO4J):
-        raise InputError(
-            f"--to {to}",
-            expected=f"one of {', '.join((*_TEXTS, _NEO4J))}",
-            remedy="pass --to graphml",
-        )
-    if out.is_dir() if to in _TEXTS else out.is_file():
-        sort = ("folder", "file") if to in _TEXTS else ("file", "folder")
+    """Write the graph for Gephi and the like, or for Neo4j."""
+    if to not in ("graphml", "neo4j"):
+        raise InputError(f"--to {to}", expected="graphml or neo4j", remedy="pass --to graphml")
+    sort = ("folder", "file") if to == "graphml" else ("file", "folder")
+    if out.is_dir() if to == "graphml" else out.is_file():
         raise InputError(
             f"--out {out} is a {sort[0]}", expected=f"a {sort[1]}", remedy="name another path"
         )
     view, console = opened(graph, label).view, plain()
-    if to == _NEO4J:
-        written: Sequence[Path] = to_neo4j(view, out)
+    written: Sequence[Path] = (out,)
+    if to == "neo4j":
+        written = to_neo4j(view, out)
     else:
-        write_whole(out, _TEXTS[to](view))
-        written = (out,)
+        write_whole(out, to_graphml(view))
     for path in written:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
     console.print(f"{len(view.graph):,} entities, {int(view.edges.sum()):,} relations")

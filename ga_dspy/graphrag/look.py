@@ -1,16 +1,14 @@
-"""Looking into a corpus graph: its figures, one entity, central paths, pictures, exports."""
+"""A part of a graph as a picture, and a caller's view of it for other tools."""
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import networkx as nx
 import numpy as np
@@ -18,201 +16,14 @@ from numpy.typing import NDArray
 
 from ga_dspy.drawing import GREY, INK, MUTED, PALE, canvas, head, save
 from ga_dspy.errors import InputError, require
-from ga_dspy.graph import Entity, KnowledgeGraph, Relation
+from ga_dspy.graph import KnowledgeGraph, Relation
 from ga_dspy.graphrag.corpus_graph import View
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.resolution import Flags
-from ga_dspy.graphrag.walk import GraphPath, around, find_named, paths_between
 from ga_dspy.text import csv_cell, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# --- A caller's graph in figures, and all that is known of one entity.
-
-_TOP: Final = 10
-_REACH: Final = 4
-"""Longer shortest paths do not count for betweenness, which keeps it quick in large graphs."""
-
-
-class Ranked(NamedTuple):
-    """A name and its figure."""
-
-    name: str
-    value: float
-
-
-class Stats(NamedTuple):
-    """A graph in figures.
-
-    Attributes:
-        entities: Nodes.
-        values: Nodes that are dates, numbers or amounts.
-        relations: Edges.
-        wordings: Different relations.
-        passages: Passages that state something.
-        parts: Connected parts.
-        largest_part: Entities in the largest of them.
-        isolated: Entities without a relation.
-        merged: Spellings that were merged into another name.
-        contradicted: Edges that contradict another.
-        commonest: The commonest relations.
-        central: Entities by PageRank.
-        between: Entities by betweenness, over paths of at most four relations.
-    """
-
-    entities: int
-    values: int
-    relations: int
-    wordings: int
-    passages: int
-    parts: int
-    largest_part: int
-    isolated: int
-    merged: int
-    contradicted: int
-    commonest: tuple[Ranked, ...]
-    central: tuple[Ranked, ...]
-    between: tuple[Ranked, ...]
-
-
-def stats(view: View) -> Stats:
-    """A caller's graph in figures."""
-    graph, edges, network = view.graph, view.graph.tables.edges, view.graph.network
-    wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
-    sizes = network.connected_components().sizes()
-
-    def top(values: Sequence[float]) -> tuple[Ranked, ...]:
-        entities = np.flatnonzero(~graph.plain_values).tolist()
-        best = sorted(entities, key=lambda i: (-values[i], i))[:_TOP]
-        return tuple(Ranked(graph.name(i), float(values[i])) for i in best)
-
-    return Stats(
-        entities=len(graph),
-        values=int(graph.plain_values.sum()),
-        relations=len(graph.relations),
-        wordings=len(wordings),
-        passages=len(graph.passages),
-        parts=len(sizes),
-        largest_part=max(sizes, default=0),
-        isolated=network.degree().count(0),
-        merged=graph.tables.merges.num_rows,
-        contradicted=sum(map(bool, edges["contradicts"].to_pylist())),
-        commonest=tuple(Ranked(name, n) for name, n in wordings.most_common(_TOP)),
-        central=top(network.pagerank()),
-        between=top(network.betweenness(directed=False, cutoff=_REACH)),
-    )
-
-
-class ShownRelation(NamedTuple):
-    """A relation of an entity, with the passages that state it and what it contradicts."""
-
-    relation: Relation
-    passages: tuple[str, ...]
-    critical: bool
-    contradicts: tuple[Relation, ...]
-
-
-class ShownEntity(NamedTuple):
-    """An entity and all that is known of it; `merged` has spellings, each with its rule."""
-
-    node: int
-    entity: Entity
-    wikidata: str
-    passages: tuple[str, ...]
-    relations: tuple[ShownRelation, ...]
-    merged: tuple[tuple[str, str], ...]
-
-
-def show(view: View, name: str) -> tuple[ShownEntity, ...]:
-    """Every entity that goes by a name, with all that a caller may know of it."""
-    graph = view.graph
-    return tuple(
-        ShownEntity(
-            node,
-            graph.node(node),
-            graph.wikidata(node),
-            graph.passages_of(node),
-            tuple(
-                ShownRelation(
-                    graph.edge(j),
-                    graph.passages_of_edge(j),
-                    graph.flags(j).critical,
-                    tuple(map(graph.edge, graph.flags(j).contradicts)),
-                )
-                for j in sorted(graph.network.incident(node))
-                if view.edges[j]
-            ),
-            tuple((merge.spelling, merge.rule) for merge in graph.merges if merge.node == node),
-        )
-        for node in graph.find(name)
-    )
-
-
-# --- Which paths carry a neighbourhood: those over the edges that most shortest ways go through.
-
-_PER_PAIR: Final = 5
-
-
-class CentralPath(NamedTuple):
-    """A path between two entities, and how much goes through it.
-
-    Attributes:
-        path: The path; its cost is its length.
-        betweenness: The mean, over its edges, of how many shortest ways between any two nodes of
-            the neighbourhood pass the edge.
-    """
-
-    path: GraphPath
-    betweenness: float
-
-
-def central_paths_between(
-    view: View, one: str, other: str, k: int = 3, *, hops: int = 2
-) -> tuple[CentralPath, ...]:
-    """The paths of highest betweenness that connect two entities, as a caller sees and wants it.
-
-    Args:
-        view: The caller's view.
-        one: A name; namesakes are all looked at.
-        other: Another.
-        k: The most paths.
-        hops: How far the neighbourhood reaches around the two.
-
-    Returns:
-        Highest first; none where nothing in the neighbourhood connects the two.
-
-    Raises:
-        InputError: Nothing that the caller sees goes by one of the names.
-    """
-    graph = view.graph
-    pairs = list(product(find_named(graph, one), find_named(graph, other)))
-    seeds = [node for pair in pairs for node in pair]
-    paths = paths_between(view, one, other, k)
-    near = around(view, seeds, hops=hops).edges.tolist()
-    edges = list(dict.fromkeys((*near, *(j for path in paths for j in path.edges))))
-    if not edges:
-        return ()
-    ends = np.column_stack([graph.heads[edges], graph.tails[edges]]).tolist()
-    place = {
-        node: i for i, node in enumerate(dict.fromkeys((*seeds, *(n for e in ends for n in e))))
-    }
-    network = require("igraph", "graph").Graph(
-        n=len(place), edges=[(place[a], place[b]) for a, b in ends]
-    )
-    through = network.edge_betweenness(directed=False)
-    central: dict[tuple[int, ...], CentralPath] = {}
-    for start, end in pairs:
-        a, b = place[start], place[end]
-        if a == b or network.distances(a, b)[0][0] == float("inf"):
-            continue
-        for chain in network.get_k_shortest_paths(a, to=b, k=_PER_PAIR, output="epath"):
-            path = GraphPath.along(graph, start, [edges[i] for i in chain], float(len(chain)))
-            share = round(sum(through[i] for i in chain) / len(chain), 6)
-            central[path.edges] = CentralPath(path, share)
-    ranked = sorted(central.values(), key=lambda each: (-each.betweenness, each.path.edges))
-    return tuple(ranked[:k])
-
 
 # --- A part of a graph as a picture, coloured by community.
 
@@ -364,17 +175,8 @@ def _box(alpha: float) -> dict[str, Any]:
     return {"facecolor": "white", "edgecolor": "none", "alpha": alpha, "pad": 0.8}
 
 
-# --- A caller's view of a corpus graph for other tools: GraphML, JSON-LD, CSV for Neo4j.
+# --- A caller's view of a corpus graph for other tools: GraphML, CSV for Neo4j.
 
-_CONTEXT: Final = {
-    "@vocab": "https://schema.org/",
-    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
-    "subject": {"@id": "rdf:subject", "@type": "@id"},
-    "predicate": "rdf:predicate",
-    "object": {"@id": "rdf:object", "@type": "@id"},
-    "sameAs": {"@type": "@id"},
-}
-_WIKIDATA: Final = "http://www.wikidata.org/entity/"
 _NODE_HEADER: Final = (
     "id:ID", "name", "type", "attributes:string[]", "aliases:string[]", "wikidata",
     "passages:string[]", ":LABEL",
@@ -414,39 +216,6 @@ def to_graphml(view: View) -> str:
             **{name: value for name, value in known.items() if value is not None},
         )
     return "\n".join(nx.generate_graphml(network))
-
-
-def to_json_ld(view: View) -> str:
-    """JSON-LD: entities in schema.org's words, relations as RDF statements about two of them."""
-    graph, items = view.graph, []
-    for i, entity in enumerate(graph.entities):
-        wikidata = graph.wikidata(i)
-        described: dict[str, Any] = {
-            "name": entity.name,
-            "additionalType": entity.type,
-            "description": "; ".join(entity.attributes),
-            "alternateName": list(entity.aliases),
-            "sameAs": f"{_WIKIDATA}{wikidata}" if wikidata else "",
-            "citation": list(graph.passages_of(i)),
-        }
-        known = {key: value for key, value in described.items() if value}
-        items.append({"@id": f"#n{i}", "@type": "Thing", **known})
-    for j, relation, flags in _edges(view):
-        noted: dict[str, Any] = {
-            "temporalCoverage": relation.time,
-            "confidence": relation.confidence,
-            "contradicts": [{"@id": f"#e{other}"} for other in flags.contradicts],
-            "citation": list(graph.passages_of_edge(j)),
-        }
-        statement = {
-            "@id": f"#e{j}",
-            "@type": "rdf:Statement",
-            "subject": f"#n{graph.heads[j]}",
-            "predicate": relation.relation,
-            "object": f"#n{graph.tails[j]}",
-        }
-        items.append(statement | {k: v for k, v in noted.items() if v not in (None, [])})
-    return json.dumps({"@context": _CONTEXT, "@graph": items}, ensure_ascii=False, indent=1)
 
 
 def to_neo4j(view: View, folder: Path | str) -> tuple[Path, Path]:
