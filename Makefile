@@ -15,7 +15,7 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 # One more than there are cores: some tests wait for servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
-.PHONY: demo test setup lint types contracts wheel unit constraints clean
+.PHONY: demo test setup lint types contracts wheel unit docs constraints clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
@@ -37,7 +37,7 @@ $(VENV)/.ready: $(VENV)/.demo
 	@echo "adding PyTorch and every extra to $(VENV) (once; a few minutes)"
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q '$(TORCH)' 2>/dev/null || \
 	  $(UV) install -q --torch-backend cpu '$(TORCH_PLAIN)'
-	@$(UV) install -q -c constraints.txt -e '.[all,dev]'
+	@$(UV) install -q -c constraints.txt -e '.[all,dev,docs]'
 	@touch $@
 
 lint: $(VENV)/.ready
@@ -62,6 +62,15 @@ wheel: $(VENV)/.ready
 	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.graphrag, ga_dspy.artifact, ga_dspy.eval, ga_dspy.arena, ga_dspy.optimize, ga_dspy.signatures, extractive_lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
 	@build/wheel/venv/bin/ga-dspy --help >/dev/null
 	@cd build/wheel && venv/bin/python ../../tests/app_of_ten_lines.py ../../artifacts/demo && echo "an app with the core alone answers"
+
+# The documentation as a site in build/site; links and anchors are checked.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "open build/site/index.html"
+
+$(VENV)/.docs: $(VENV)/.demo
+	@$(UV) install -q -c constraints.txt -e '.[offline,docs]'
+	@touch $@
 
 # The newest versions that pyproject.toml allows; PyTorch stays at the build that is named above.
 constraints: $(VENV)/.ready

@@ -1,0 +1,36 @@
+"""The site: pages that lie above docs/, and the examples of docstrings as code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.structure.files import File
+
+ABOVE = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages above."""
+    for name in ABOVE:
+        text = (Path(config.docs_dir).parent / name).read_text()
+        files.append(File.generated(config, name, content=text.replace("](docs/", "](")))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """In the site, what lies above docs/ lies in it."""
+    return re.sub(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(ABOVE)}))", r"](\1", markdown)
+
+
+class Doctests(griffe.Extension):
+    """Examples in docstrings are shown as code."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Fence each paragraph that begins with a prompt."""
+        if obj.docstring:
+            text = inspect.cleandoc(obj.docstring.value)
+            obj.docstring.value = re.sub(r"(?m)^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", text)
