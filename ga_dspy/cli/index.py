@@ -49,6 +49,9 @@ def build(
     encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
     encoder_batch: Annotated[int, typer.Option(help="Texts that it encodes at once.")] = 32,
     factory: Annotated[str, typer.Option(help="auto, or a FAISS index factory string.")] = "auto",
+    reranker: Annotated[
+        str | None, typer.Option(help="A cross-encoder that orders what is found.")
+    ] = None,
     chunk_tokens: ChunkTokens = None,
     overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
     strict: Strict = False,
@@ -81,7 +84,7 @@ def build(
     with on_ray(ray) if ray else nullcontext(), building(console) as progress:
         index = Index.build(
             found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress,
-            milvus=uri,
+            reranker=reranker, milvus=uri,
         )  # fmt: skip
     sources.save(out, found.files)
     console.print(f"{out}: {index.description}", markup=False)

@@ -45,6 +45,7 @@ from ga_dspy.retrieval.rank import (
     SparseRanking,
     dense_text,
 )
+from ga_dspy.retrieval.rerank import AMONG, Reranker, as_reranker, order
 from ga_dspy.retrieval.segments import (
     AUTO,
     analysing,
@@ -252,10 +253,12 @@ def _restored(
     passages: list[Passage],
     vectors: list[NDArray[np.float32]],
     encoder: Any,
+    reranker: Reranker | None,
 ) -> Index:
     """The index in memory that was pickled."""
     made_as = manifest.model_copy(update={"kind": kind})
-    return Index(_derived(PassageTable.of(passages), made_as, vectors), manifest, encoder)
+    engine = _derived(PassageTable.of(passages), made_as, vectors)
+    return Index(engine, manifest, encoder, reranker=reranker)
 
 
 def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
@@ -287,6 +290,10 @@ def _ranking(engine: LocalEngine | MilvusEngine, kind: Kind, encoder: Encoder | 
         return DenseRanking(engine, encoder.encode_query)
     made = HybridRanking if kind == "hybrid" else LinkedRanking
     return made(engine, encoder.encode_query)
+
+
+def _name(reranker: Reranker) -> str:
+    return str(getattr(reranker, "name", getattr(reranker, "__name__", type(reranker).__name__)))
 
 
 class Hit(NamedTuple):
@@ -339,8 +346,11 @@ class Index(PassageRetriever):
         manifest: Manifest,
         encoder: Any = None,
         path: Path | None = None,
+        reranker: str | Reranker | None = None,
     ) -> None:
         self.encoder = bind(manifest.encoder, encoder)
+        chosen = reranker or manifest.reranker
+        self.reranker = as_reranker(chosen) if chosen else None
         self.path = path
         self._changing = threading.RLock()
         self._state = self._made(engine, manifest)
@@ -353,6 +363,7 @@ class Index(PassageRetriever):
         kind: str = "linked",
         encoder: Any = "auto",
         factory: str = AUTO,
+        reranker: str | Reranker | None = None,
         progress: Progress | None = None,
     ) -> Index:
         """Index passages in memory.
@@ -365,6 +376,8 @@ class Index(PassageRetriever):
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
                 asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
+            reranker: Orders the first 50 found anew: the name of a cross-encoder of
+                sentence-transformers, or a function from a query and texts to scores.
             progress: Called with stage, units done, units in all.
 
         Raises:
@@ -376,7 +389,8 @@ class Index(PassageRetriever):
         manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
                             passages=len(table), source=source)  # fmt: skip
         vectors = _encoded(table, made, None, progress, SHARD)
-        return cls(_derived(table, manifest, vectors, progress=progress), manifest, made)
+        engine = _derived(table, manifest, vectors, progress=progress)
+        return cls(engine, manifest, made, reranker=reranker)
 
     @classmethod
     def build(
@@ -387,6 +401,7 @@ class Index(PassageRetriever):
         kind: str = "linked",
         encoder: Any = "auto",
         factory: str = AUTO,
+        reranker: str | None = None,
         progress: Progress | None = None,
         batch_size: int = SHARD,
         milvus: str | None = None,
@@ -406,6 +421,8 @@ class Index(PassageRetriever):
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
                 asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
+            reranker: The name of a cross-encoder, as of `from_passages`; it stands in the
+                manifest. A function is passed to `open`.
             progress: Called with stage, units done, units in all.
             batch_size: Passages in a shard of vectors.
             milvus: Search there: the address of a Milvus server, or a file of Milvus Lite that
@@ -428,7 +445,8 @@ class Index(PassageRetriever):
             try:
                 table, source = _spooled(chain([first], items), work / PASSAGES)
                 manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
-                                    passages=len(table), source=source)  # fmt: skip
+                                    passages=len(table), source=source,
+                                    reranker=reranker)  # fmt: skip
                 if not finished(folder, manifest):
                     vectors = _encoded(table, made, work, progress, batch_size)
                     engine = _derived(table, manifest, vectors, work, progress)
@@ -445,13 +463,16 @@ class Index(PassageRetriever):
         return cls.open(folder, encoder=made)
 
     @classmethod
-    def open(cls, path: Path | str, *, encoder: Any = None) -> Index:
+    def open(
+        cls, path: Path | str, *, encoder: Any = None, reranker: str | Reranker | None = None
+    ) -> Index:
         """Open a stored index: sizes of all files are checked, of large ones only `verify` more.
 
         Args:
             path: The folder.
             encoder: Needed only where the index was built with an encoder of your own; any
                 other is loaded by name at the first search that needs it.
+            reranker: In place of the one it was built with, as of `from_passages`.
 
         Raises:
             InputError: There is no finished index, the encoder did not make these vectors, or it
@@ -467,8 +488,8 @@ class Index(PassageRetriever):
         manifest = read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
             engine = MilvusEngine(manifest.published, manifest.passages)
-            return cls(engine, manifest, encoder, folder)
-        index = cls(*open_current(folder, read_manifest, read), encoder, folder)
+            return cls(engine, manifest, encoder, folder, reranker)
+        index = cls(*open_current(folder, read_manifest, read), encoder, folder, reranker)
         index._check_encoder()
         return index
 
@@ -505,8 +526,12 @@ class Index(PassageRetriever):
             if restricted is None:
                 return []
             state = state._replace(ranking=restricted)
-        found = state.ranking.rank(query, k, anchors)
+        most = max(k, AMONG) if self.reranker else k
+        found = state.ranking.rank(query, most, anchors)
         passages = state.searched.passages([row for row, _ in found])
+        if self.reranker and passages:
+            best = order(self.reranker, query, [passage.content for passage in passages])
+            return [Hit(passages[place], score) for place, score in best[:k]]
         return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
 
     def as_kind(self, kind: str) -> Index:
@@ -516,7 +541,7 @@ class Index(PassageRetriever):
             InputError: There is no such kind, or the index was built for one with fewer parts.
         """
         changed = self.manifest.model_copy(update={"kind": check_kind(kind)})
-        return Index(self._state.engine, changed, self.encoder)
+        return Index(self._state.engine, changed, self.encoder, reranker=self.reranker)
 
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
@@ -621,8 +646,9 @@ class Index(PassageRetriever):
     def description(self) -> str:
         """The index in one line."""
         named = f", {self.encoder.name} ({self.manifest.factory})" if self.encoder else ""
+        more = f", reranked by {_name(self.reranker)}" if self.reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
-        return f"{len(self):,} passages, {self.kind}{named}{where}"
+        return f"{len(self):,} passages, {self.kind}{named}{more}{where}"
 
     @property
     def fingerprint(self) -> str:
@@ -637,12 +663,13 @@ class Index(PassageRetriever):
         stored = self.manifest.encoder
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
-            return partial(Index.open, encoder=encoder), (self.path.absolute(),)
+            made = partial(Index.open, encoder=encoder, reranker=self.reranker)
+            return made, (self.path.absolute(),)
         engine = self._state.engine
         parts = {"mentions": "linked", "aliases": "hybrid", "words": "sparse", "vectors": "dense"}
         kind = next(kind for part, kind in parts.items() if engine.holds(part))
         vectors = list(engine.vectors())
-        return _restored, (self.manifest, kind, list(self), vectors, encoder)
+        return _restored, (self.manifest, kind, list(self), vectors, encoder, self.reranker)
 
     def __len__(self) -> int:
         return len(self._state.engine)

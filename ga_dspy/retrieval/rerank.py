@@ -1,0 +1,71 @@
+"""Rerankers: a second, closer look at the passages that a search found first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ga_dspy.errors import InputError, require
+
+Reranker = Callable[[str, Sequence[str]], Sequence[float]]
+"""Scores texts for a query, higher is better: shape (texts,)."""
+
+AMONG: Final = 50
+"""Passages that are looked at again, where fewer are asked for."""
+
+
+class CrossEncoderReranker:
+    """A cross-encoder of sentence-transformers, such as "cross-encoder/ms-marco-MiniLM-L6-v2".
+
+    It is loaded when first needed, onto a GPU where there is one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Score each text together with the query."""
+        with self._lock:
+            if self._loaded is None:
+                library = require("sentence_transformers", "retrieval")
+                try:
+                    self._loaded = library.CrossEncoder(self.name)
+                except Exception as error:  # the library's own are many, and none is named
+                    raise InputError(
+                        f"reranker {self.name!r} cannot be loaded: {str(error)[:200]}",
+                        expected="a cross-encoder of sentence-transformers, its name or folder",
+                        remedy="check the name, and the network of the first load",
+                    ) from error
+            pairs = [(query, text) for text in texts]
+            scores = self._loaded.predict(pairs, show_progress_bar=False)
+        return [float(score) for score in scores]
+
+
+def as_reranker(given: str | Reranker) -> Reranker:
+    """A reranker of a name, or a function as it is."""
+    return CrossEncoderReranker(given) if isinstance(given, str) else given
+
+
+def order(reranker: Reranker, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+    """Places of the texts with their scores, best first, equal ones as they were.
+
+    Raises:
+        InputError: The reranker did not give a number for each text.
+    """
+    given: Any = reranker(query, texts)
+    try:
+        scores = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        scores = np.array(np.nan)
+    if scores.shape != (len(texts),) or not np.isfinite(scores).all():
+        raise InputError(
+            f"the reranker gave {given!r:.60} for {len(texts)} texts",
+            expected="one finite number a text",
+            remedy="return a list of floats as long as the list of texts",
+        )
+    return [(place, float(scores[place])) for place in np.argsort(-scores, kind="stable").tolist()]
