@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -379,23 +379,6 @@ def test_a_view_is_the_graph_of_what_the_caller_may_read(
     readable = CorpusGraph.of(open_to)
     assert list(view.graph.entities) == list(readable.entities)
     assert list(view.graph.relations) == list(readable.relations)
-
-
-def test_wishes_are_a_mask_over_the_edges() -> None:
-    said = {
-        "a": stated("a", ("Bonn", "capital of", "West Germany"), time="1949-1990", confidence=0.9),
-        "b": stated("b", ("Bonn", "lies on", "Rhine"), confidence=0.3),
-    }
-    graph = CorpusGraph.of(said)
-
-    def kept(access: Access) -> Iterable[str]:
-        view = graph.visible(access)
-        return [graph.edge(j).relation for j in range(2) if view.edges[j]]
-
-    assert kept(Access(time=(2000, 2010))) == ["lies on"]
-    assert kept(Access(min_confidence=0.5)) == ["capital of"]
-    assert kept(Access(relations=frozenset({"lies on"}))) == ["lies on"]
-    assert graph.visible(Access(time=(2000, 2010))).subgraph((), (0, 1)).relations[0].head == "Bonn"
 
 
 def test_an_end_that_could_be_either_of_two_namesakes_is_a_thing_of_its_own() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval.result import Result
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
-from ga_dspy.graphrag.program import GraphRAG, read_gaps
+from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.programs import VanillaRAG
 from ga_dspy.programs.program import as_json
-from ga_dspy.testing import CutOff, Reply, scripted_lm
+from ga_dspy.testing import Reply, scripted_lm
 from ga_dspy.text import mentions
 
 TEXTS = {
@@ -158,28 +157,6 @@ def test_as_many_facts_are_shown_as_asked_for_and_fit_the_budget() -> None:
     )
 
 
-def test_an_lm_that_names_the_entities_is_asked_first_and_its_names_are_linked() -> None:
-    question = "Which river flows past the birthplace of the printer of the novel?"
-    plain, _ = ask(question, [GILAO])
-    named, prompts = ask(question, [{"entities": "- Ines Marlow"}, GILAO], entities="lm")
-    assert shown(prompts[0], "question") == question and len(prompts) == 2
-    assert plain.gap and not named.gap
-    assert "Ines Marlow -> was born in -> Tavira" in shown(prompts[1], "graph")
-    assert list(named.usage) == ["name", "answer"]
-
-
-def test_names_that_come_back_unusable_twice_are_looked_up_in_the_graph_alone() -> None:
-    prediction, _ = ask(QUESTION, [CutOff("Ines"), CutOff("Ines"), GILAO], entities="lm")
-    assert prediction.steps[0].rule.endswith("the names were looked up in the graph alone")
-    assert prediction.answer == "Gilão"
-
-
-@pytest.mark.parametrize("reply", ["", "none", QUESTION])
-def test_an_lm_that_names_nothing_leaves_the_dictionary(reply: str) -> None:
-    prediction, _ = ask(QUESTION, [{"entities": reply}, GILAO], entities="lm")
-    assert "Tavira" in [entity.name for entity in prediction.graph.entities]
-
-
 def test_a_question_that_the_graph_knows_nothing_of_still_finds_passages() -> None:
     prediction, prompts = ask(UNKNOWN, [GILAO | {"verdict": "not in passages"}])
     assert prediction.gap and len(prediction.passages) == 5
@@ -193,37 +170,6 @@ def test_without_the_vector_fallback_such_a_question_has_no_facts() -> None:
     prediction, prompts = ask(UNKNOWN, [GILAO], vector_fallback=False)
     assert shown(prompts[0], "graph") == "(empty)"
     assert prediction.graph.relations == ()
-
-
-def test_gaps_are_logged_once_with_what_was_asked_and_nowhere_by_default(tmp_path: Path) -> None:
-    for _ in range(2):
-        ask(UNKNOWN, [GILAO], gaps=tmp_path / "log")
-    ask(QUESTION, [GILAO], gaps=tmp_path / "log")
-    (gap,) = read_gaps(tmp_path / "log")
-    assert gap.question == UNKNOWN and gap.labels == ()
-    assert any("Laputa" in name for name in gap.mentions)
-    ask(UNKNOWN, [GILAO])
-    assert [path.name for path in tmp_path.rglob("*")] == ["log", "gaps.jsonl"]
-
-
-def test_threads_write_every_gap_once(tmp_path: Path) -> None:
-    program = GraphRAG(world(), gaps=tmp_path)
-    questions = [f"Who wrote Voyage {n} to Laputa?" for n in range(5)] * 4
-
-    def answer(question: str) -> str:
-        with dspy.context(lm=scripted_lm([GILAO])):
-            return str(program.deepcopy()(question=question).answer)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(answer, questions)) == ["Gilão"] * 20
-    assert sorted(gap.question for gap in read_gaps(tmp_path)) == sorted(set(questions))
-
-
-def test_a_log_that_holds_something_else_is_named_and_not_written_over(tmp_path: Path) -> None:
-    (tmp_path / "gaps.jsonl").write_text("mine\n")
-    with pytest.raises(InputError, match=r"line 1 of .*gaps\.jsonl is no gap"):
-        ask(UNKNOWN, [GILAO], gaps=tmp_path)
-    assert (tmp_path / "gaps.jsonl").read_text() == "mine\n"
 
 
 def test_asyncio_and_threads_give_the_same_prediction_from_the_same_prompts() -> None:
@@ -258,9 +204,7 @@ def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
         ask(QUESTION, [], mode="global")
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"mode": "both"}, {"entities": "me"}, {"paths": -1}, {"hops": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"mode": "both"}, {"paths": -1}, {"hops": 0}])
 def test_settings_that_make_no_sense_are_refused(wrong: Mapping[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         GraphRAG(world(), **wrong)
@@ -334,7 +278,7 @@ def test_a_compiled_program_is_loaded_from_its_artifact_with_its_demos(
         threads=1,
     )
     assert outcome.before.f1 < outcome.after.f1 == 100.0
-    loaded = load(outcome.artifact, retriever=world(), gaps=str(tmp_path / "gaps"))
+    loaded = load(outcome.artifact, retriever=world())
     assert isinstance(loaded, GraphRAG)
     assert loaded.settings() == GraphRAG(world(), k=3).settings()
     lm = scripted_lm(wordy_without_demos)
@@ -345,11 +289,10 @@ def test_a_compiled_program_is_loaded_from_its_artifact_with_its_demos(
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
 def test_a_saved_program_is_the_same_program_in_every_mode(mode: Any, tmp_path: Path) -> None:
-    program = GraphRAG(world(), mode=mode, entities="lm", facts=3, gaps=tmp_path / "gaps")
+    program = GraphRAG(world(), mode=mode, facts=3)
     save(program, tmp_path / "kept")
     loaded = load(tmp_path / "kept", retriever=world())
     assert loaded.settings() == program.settings()
-    assert "gaps" not in str(loaded.settings())
     asked_for = [(name, p.signature.instructions) for name, p in program.named_predictors()]
     assert [(n, p.signature.instructions) for n, p in loaded.named_predictors()] == asked_for
 
@@ -377,7 +320,7 @@ def demo_world() -> GraphIndex:
 def test_the_embedded_lm_answers_over_the_demo_corpus_with_a_chain() -> None:
     question = "In which town was the engineer born who led the work on the Saturn V?"
     with dspy.context(lm=extractive_lm()):
-        prediction = GraphRAG(demo_world(), entities="lm", hops=3)(question=question)
+        prediction = GraphRAG(demo_world(), hops=3)(question=question)
     assert prediction.answer == "Wirsitz" and prediction.supported
     assert ("Wernher von Braun", "was born in", "Wirsitz") in [
         (link.head, link.relation, link.tail) for link in prediction.evidence

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -22,7 +21,7 @@ from ga_dspy import Index, Passage
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
 from ga_dspy.graphrag.communities import Summary, community_text, find_communities, topics_of
-from ga_dspy.graphrag.program import GraphRAG, read_gaps
+from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.graphrag.records import called_by
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.programs.program import as_json
@@ -189,27 +188,14 @@ def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: Gr
     assert world.passage("no such passage", HR) is None
 
 
-def test_the_log_of_gaps_holds_what_was_asked_under_which_labels_and_nothing_of_the_corpus(
-    world: GraphIndex, tmp_path: Path
-) -> None:
-    unknown = "Who rules Laputa?"
-    for caller in (EVERYBODY, HR):
-        for program in programs(world, gaps=tmp_path):
-            for question in (MEANING, unknown, BETWEEN):
-                handed_out(program, question, caller)
-    assert not SECRET.search((tmp_path / "gaps.jsonl").read_text())
-    gaps = read_gaps(tmp_path)
-    assert {(gap.question, gap.labels) for gap in gaps} >= {(unknown, ()), (unknown, ("hr",))}
-    assert BETWEEN not in {gap.question for gap in gaps}
-
-
 def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label(
-    world: GraphIndex, tmp_path: Path
+    world: GraphIndex,
 ) -> None:
-    program = GraphRAG(world, gaps=tmp_path)
-    handed_out(program, PRIVATE)
-    handed_out(program, PRIVATE, HR)
-    assert [(gap.question, gap.labels) for gap in read_gaps(tmp_path)] == [(PRIVATE, ())]
+    gaps = []
+    for caller in (EVERYBODY, HR):
+        with dspy.context(lm=scripted_lm(reply)), called_by(caller):
+            gaps.append(GraphRAG(world)(question=PRIVATE).gap)
+    assert gaps == [True, False]
 
 
 def test_rights_end_with_their_block_and_do_not_reach_another_thread(world: GraphIndex) -> None:
@@ -257,11 +243,3 @@ def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphInde
     assert privately.answer.demos == []
     assert len(openly.answer.demos) == 1
     assert not SECRET.search(str(openly.answer.demos))
-
-
-def test_wishes_of_a_caller_narrow_what_is_shown(world: GraphIndex) -> None:
-    wish = Access(relations=frozenset({"wrote"}))
-    lm = scripted_lm(reply)
-    with dspy.context(lm=lm), called_by(wish):
-        prediction = GraphRAG(world)(question=BETWEEN)
-    assert {relation.relation for relation in prediction.graph.relations} == {"wrote"}

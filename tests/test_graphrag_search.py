@@ -68,7 +68,7 @@ SECRETS = ("nightfall", "night owl", "suspended", "90,000", "earns", "runs", "ke
 
 
 def neighbourhood(found: Found) -> KnowledgeGraph:
-    return found.view.subgraph(found.nodes, found.edges)
+    return found.view.graph.subgraph(found.nodes, found.edges)
 
 
 def handed_out(found: Found) -> str:
@@ -81,11 +81,8 @@ def handed_out(found: Found) -> str:
 
 
 @pytest.mark.parametrize("question", ATTACKS)
-@pytest.mark.parametrize("mentions", [None, ("Night Owl", "Project Nightfall", "90,000 crowns")])
-def test_a_caller_without_the_label_learns_nothing_private(
-    question: str, mentions: tuple[str, ...] | None
-) -> None:
-    found = SEARCH.find(question, mentions=mentions, k=6)
+def test_a_caller_without_the_label_learns_nothing_private(question: str) -> None:
+    found = SEARCH.find(question, k=6)
     assert not [secret for secret in SECRETS if secret in handed_out(found)]
     assert not {"plan", "pay"} & {passage.id for passage in found.passages}
 
@@ -136,24 +133,11 @@ def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
     assert "stone" in with_graph
 
 
-def test_edges_that_the_caller_does_not_want_are_neither_shown_nor_followed() -> None:
-    found = SEARCH.find("Ada Brook?", access=Access(relations=frozenset({"lives in"})), k=6)
-    assert [fact.relation.relation for fact in found.facts] == ["lives in"]
-    assert len(neighbourhood(found).relations) == 1
-
-
 def test_a_question_that_names_nothing_is_linked_by_meaning_and_is_a_gap() -> None:
     found = SEARCH.find("which songs were set to music?")
     assert found.gap
     assert {link.how for link in found.linked} == {"vector"}
     assert "River Songs" in [link.name for link in found.linked]
-
-
-def test_a_given_name_that_nothing_goes_by_is_linked_by_meaning_and_listed() -> None:
-    found = SEARCH.find("Did Ada Brook write it?", mentions=["songs set to music by Carl"])
-    assert found.unlinked == ("songs set to music by Carl",)
-    assert ("River Songs", "vector") in [(link.name, link.how) for link in found.linked]
-    assert not found.gap
 
 
 def test_without_vectors_a_question_that_names_nothing_still_gets_passages() -> None:

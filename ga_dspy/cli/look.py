@@ -173,7 +173,7 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
             ]
         )
     )
-    edges = [j for j in sorted(graph.network.incident(node)) if opened.view.edges[j]]
+    edges = sorted(graph.network.incident(node))
     edges.sort(key=lambda j: int(graph.heads[j]) != node)
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold")
@@ -333,7 +333,7 @@ def picture(
         f"; the closest {len(drawn)} of {len(whole):,} entities" if len(drawn) < len(whole) else ""
     )
     draw_graph(
-        view.subgraph(drawn.tolist(), _among(view, drawn.tolist())),
+        view.graph.subgraph(drawn.tolist(), _among(view, drawn.tolist())),
         out,
         title=" and ".join(marked),
         subtitle=f"up to {hops} relations away; colours are communities{left}",
@@ -367,15 +367,15 @@ def export(
         write_whole(out, to_graphml(view))
     for path in written:
         console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    console.print(f"{len(view.graph):,} entities, {int(view.edges.sum()):,} relations")
+    console.print(f"{len(view.graph):,} entities, {len(view.graph.relations):,} relations")
 
 
 def _among(view: View, nodes: Sequence[int]) -> list[int]:
-    """The edges between these nodes that a caller sees and wants."""
+    """The edges between these nodes that a caller sees."""
     import numpy as np
 
     graph = view.graph
-    inside = np.isin(graph.heads, nodes) & np.isin(graph.tails, nodes) & view.edges
+    inside = np.isin(graph.heads, nodes) & np.isin(graph.tails, nodes)
     edges: list[int] = inside.nonzero()[0].tolist()
     return edges
 

@@ -28,9 +28,8 @@ from ga_dspy.graphrag.records import (
     Labels,
     Rules,
     Sources,
-    relation_key,
 )
-from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve, years_in
+from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
 
 if TYPE_CHECKING:
     import igraph
@@ -234,7 +233,7 @@ class CorpusGraph:
         return require("igraph", "graph").Graph(n=len(self), edges=list(pairs))
 
     def visible(self, access: Access | None = None) -> View:
-        """What a caller may and wants to see; by default what everybody may see."""
+        """What a caller may see; by default what everybody may see."""
         access = access or Access()
         return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
 
@@ -268,32 +267,17 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class View:
-    """What one caller may and wants to see of a corpus graph.
+    """What one caller may see of a corpus graph.
 
     Attributes:
         graph: The caller's own graph: nothing in it, its numbers and its names rests on what the
             caller may not see. Every node and edge number of a view is one of this graph.
-        access: The caller's rights and wishes.
+        access: The caller's rights.
     """
 
     graph: CorpusGraph
     access: Access
     _withheld: Mapping[str, Labels]
-
-    @cached_property
-    def edges(self) -> NDArray[np.bool_]:
-        """Which edges the caller wants, by relation, time and confidence, shape (edges,)."""
-        table, access = self.graph.tables.edges, self.access
-        wanted = np.ones(table.num_rows, dtype=np.bool_)
-        if access.relations is not None:
-            keys = set(map(relation_key, access.relations))
-            wanted &= [relation_key(name) in keys for name in table["relation"].to_pylist()]
-        if access.time is not None:
-            wanted &= [within(time, access.time) for time in table["time"].to_pylist()]
-        if access.min_confidence > 0:
-            stated = table["confidence"].to_pylist()
-            wanted &= [value is None or value >= access.min_confidence for value in stated]
-        return wanted
 
     def readable(self, passage: str) -> bool:
         """Whether the text of a passage may enter a prompt of this caller.
@@ -301,22 +285,6 @@ class View:
         Needs the labels of the passage and of every relation that was read from it.
         """
         return self._withheld.get(passage, NO_LABELS) <= self.access.labels
-
-    def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
-        """A part of what is seen, in the library's own class; edges not wanted are left out."""
-        return self.graph.subgraph(nodes, (j for j in edges if self.edges[j]))
-
-
-def within(time: str | None, years: tuple[int, int]) -> bool:
-    """Whether the years that a time states meet a range; a time without years is in any.
-
-    Two years are the ends of a span.
-
-    >>> [within(text, (1980, 1989)) for text in ("1984", "from 1970 to 1999", "May 2001", None)]
-    [True, True, False, True]
-    """
-    stated = years_in(time)
-    return not stated or (min(stated) <= years[1] and max(stated) >= years[0])
 
 
 # --- The columns of a corpus graph: what was resolved, as Arrow tables that map into memory.

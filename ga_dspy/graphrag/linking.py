@@ -21,7 +21,7 @@ from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.walk import Wiring
 from ga_dspy.retrieval.encoders import Encoder, encode_texts
 from ga_dspy.retrieval.engine import top
-from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold_words, longest_matches, places
+from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold_words, longest_matches
 
 # --- The words of a graph: in which names, descriptions and relations each of them stands.
 
@@ -168,7 +168,7 @@ class Link(NamedTuple):
     """A mention and an entity that it may mean; namesakes are several links of one mention.
 
     Attributes:
-        mention: The words of the question, or the name that was given.
+        mention: The words of the question.
         node: The entity, a node of the caller's own graph.
         name: The name that it is shown under.
         how: "exact" by its name, "alias" by another name of it, "spelling" by a name spelled
@@ -181,13 +181,6 @@ class Link(NamedTuple):
     name: str
     how: How
     score: float
-
-
-class Linked(NamedTuple):
-    """Links, surest first, and the names that no entity goes by."""
-
-    links: tuple[Link, ...]
-    unlinked: tuple[str, ...]
 
 
 class Token(NamedTuple):
@@ -205,54 +198,36 @@ class Linker:
     >>> from ga_dspy.graph import GraphUpdate, Relation
     >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
     >>> graph = CorpusGraph.of({"p": stated})
-    >>> [(link.mention, link.how) for link in Linker(graph, Lexicon(graph)).link("Oslo?").links]
+    >>> [(link.mention, link.how) for link in Linker(graph, Lexicon(graph)).link("Oslo?")]
     [('Oslo', 'exact')]
     """
 
     def __init__(self, graph: CorpusGraph, lexicon: Lexicon) -> None:
         self.graph, self.lexicon = graph, lexicon
 
-    def link(self, question: str, mentions: Sequence[str] = ()) -> Linked:
-        """Find the entities that a question names.
+    def link(self, question: str) -> tuple[Link, ...]:
+        """Find the entities that a question names, surest first.
 
         Of overlapping names the longest counts. A name of one word counts where the question
         writes it with a capital or a digit, or has no capitals at all; dates and numbers count
         where they stand in the question. A surname alone names a person where just one has it.
-
-        Args:
-            question: The question.
-            mentions: Names that were found in it otherwise; each counts whatever its case.
         """
         tokens = _tokens(question)
-        given = list(dict.fromkeys(mention.strip() for mention in mentions if mention.strip()))
-        covered = {i for mention in given for i in _place_of(mention, tokens)}
-        spans = list(self._spans(question, tokens, covered))
-        covered |= {i for span in spans for i in range(*span)}
+        spans = list(self._spans(question, tokens))
+        covered = {i for span in spans for i in range(*span)}
         links: list[Link] = []
-        unlinked = []
-        for mention in given:
-            found = self._by_name(mention, question) or self._by_spelling(mention, question)
-            links += found
-            unlinked += [] if found else [mention]
         for span in spans:
             sure = any(token.proper for token in tokens[slice(*span)])
             text = _text(question, tokens, span)
             links += self._by_name(text, question, 1.0 if sure else _LOWER_CASE)
         for span in _capitalised_runs(tokens, covered):
-            text = _text(question, tokens, span)
-            found = self._by_spelling(text, question)
-            links += found
-            unlinked += [] if found else [text]
-        return Linked(surest(links), tuple(dict.fromkeys(unlinked)))
+            links += self._by_spelling(_text(question, tokens, span), question)
+        return surest(links)
 
-    def _spans(
-        self, question: str, tokens: Sequence[Token], covered: set[int]
-    ) -> Iterator[tuple[int, int]]:
+    def _spans(self, question: str, tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
         """The longest names in a question as token ranges, left to right."""
 
         def is_name(first: int, last: int) -> bool:
-            if not covered.isdisjoint(range(first, last)):
-                return False
             text, inside = _text(question, tokens, (first, last)), tokens[first:last]
             name, names, alone = normalise(text), self.graph.names, len(inside) == 1
             if inside[0].plain in ARTICLES and not alone:
@@ -267,7 +242,7 @@ class Linker:
 
         return longest_matches(range(len(tokens)), len(tokens), is_name)
 
-    def _by_name(self, mention: str, question: str, share: float = 1.0) -> list[Link]:
+    def _by_name(self, mention: str, question: str, share: float) -> list[Link]:
         """The entities that go by a name, weighed by the rest of the question."""
         plain, values = normalise(mention), self.lexicon.wiring.values
         nodes = self.graph.find(mention)
@@ -345,13 +320,6 @@ def _tokens(question: str) -> list[Token]:
         Token(*match.span(), word, word not in STOPWORDS and (big or (relaxed and len(word) > 3)))
         for match, word, big in zip(found, plain, capital, strict=True)
     ]
-
-
-def _place_of(mention: str, tokens: Sequence[Token]) -> Iterable[int]:
-    """Where a mention stands in the question, as token numbers; none where it does not."""
-    sought = [token.plain for token in _tokens(mention)]
-    found = places(sought, [token.plain for token in tokens])
-    return range(found[0], found[0] + len(sought)) if found else ()
 
 
 def _capitalised_runs(tokens: Sequence[Token], covered: set[int]) -> Iterator[tuple[int, int]]:

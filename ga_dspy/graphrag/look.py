@@ -257,8 +257,8 @@ def relationship_type(relation: str) -> str:
 
 
 def _edges(view: View) -> Iterator[tuple[int, Relation, Flags]]:
-    """The edges that a caller wants, with their relations and what is noted of them."""
-    for j in view.edges.nonzero()[0].tolist():
+    """All edges, with their relations and what is noted of them."""
+    for j in range(len(view.graph.relations)):
         yield j, view.graph.edge(j), view.graph.flags(j)
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
-from pydantic import ValidationError
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph import KnowledgeGraph, evidence_chain, linearise, prune
-from ga_dspy.graph.records import Value
 from ga_dspy.graphrag.communities import (
     Topic,
     passages_of_topic,
@@ -50,7 +45,6 @@ from ga_dspy.signatures import (
     AnswerFromPoints,
     AnswerQuestion,
     CollectPoints,
-    QuestionEntities,
     Verdict,
     answer_signature,
 )
@@ -66,7 +60,7 @@ class Inquiry(State):
     """Everything known about one question, with what the graph has of it.
 
     Attributes:
-        access: The caller's rights and wishes at the time of the question.
+        access: The caller's rights at the time of the question.
         found: What graph and passages brought.
         topics: The topics shown, or for a question about the whole corpus those cited.
         links: Of an answer about the whole corpus, what the passages behind it say.
@@ -89,7 +83,6 @@ def _inquiry(state: State) -> Inquiry:
 # --- The program.
 
 Mode = Literal["local", "global", "hybrid"]
-Entities = Literal["dictionary", "lm"]
 _LEADING: Final = 12
 """How many facts lead to passages where the prompt shows none."""
 
@@ -103,7 +96,7 @@ class GraphRAG(MultiHopProgram):
     for a question about everything that names nothing of the graph.
 
     Where the question names nothing that the graph knows, the graph is entered by meaning
-    and passages are found as ever; such questions can be logged (`gaps`).
+    and passages are found as ever.
 
     What a caller may see is decided when a question is asked, by the `called_by` block around it;
     without one it is what everybody may see. A call with labels leaves nothing in DSPy's trace, so
@@ -117,10 +110,6 @@ class GraphRAG(MultiHopProgram):
     """
 
     mode: Mode = setting('"local", "global" or "hybrid".', default="local")
-    entities: Entities = setting(
-        'Who finds the names in a question: the graph\'s "dictionary", or an "lm" besides.',
-        default="dictionary",
-    )
     hops: int = setting(
         "How far from the linked entities the graph is searched.", default=2, least=1
     )
@@ -158,23 +147,12 @@ class GraphRAG(MultiHopProgram):
     summary_tokens: int = setting(
         "Budget for the summaries in an answer prompt.", default=1000, least=50
     )
-    gaps: Path | str | None = setting(
-        "The folder in which questions that the graph knows nothing of are logged; None for "
-        "nowhere. Never saved with the program.",
-        default=None,
-        saved=False,
-    )
-
-    def __post_init__(self) -> None:
-        """Check the settings; make the predictors and the log."""
-        super().__post_init__()
-        self._gap_log = None if self.gaps is None else GapLog(self.gaps)
 
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings."""
         if self.mode == "global":
             return {"collect": CollectPoints, "answer": AnswerFromPoints}
-        steps = {"name": QuestionEntities} if self.entities == "lm" else {}
+        steps: Signatures = {}
         answer = AnswerQuestion
         if not (self.facts or self.paths):
             answer = answer_signature(None).delete("candidate")
@@ -229,7 +207,6 @@ class GraphRAG(MultiHopProgram):
         inquiry, question = _inquiry(state), state.question
         if self.mode == "global":
             return (yield from self._overview(inquiry, "answer"))
-        names = yield from self._names(inquiry)
         index = self.graph_index
         search = index.search(
             hops=self.hops,
@@ -239,13 +216,11 @@ class GraphRAG(MultiHopProgram):
             keep=self.facts or _LEADING,
             vector_fallback=self.vector_fallback,
         )
-        request = Find(index, question, self.k, graph=search, mentions=names, access=inquiry.access)
+        request = Find(index, question, self.k, graph=search, access=inquiry.access)
         found: Found = (yield request).found
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
             return (yield from self._overview(inquiry, "combine"))
-        if found.gap and self._gap_log is not None:
-            self._gap_log.note(question, found.unlinked, inquiry.access)
         inquiry.reading.add(question, found.passages)
         inquiry.graph = self._used(found)
         unknown = "the graph knows nothing of what is named: what is like it was read"
@@ -255,18 +230,6 @@ class GraphRAG(MultiHopProgram):
             linked = [link.name for link in found.linked]
             inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
         return (yield from self._conclude(inquiry))
-
-    def _names(self, inquiry: Inquiry) -> Conversation[tuple[str, ...] | None]:
-        """The names that an LM finds in the question; None where it is not asked or finds none."""
-        if self.entities != "lm":
-            return None
-        inputs = {"question": inquiry.question}
-        try:
-            reply = yield from self._ask(inquiry, "name", inputs, "entities")
-        except StepFailed as failure:
-            inquiry.opening = f"{failure}: the names were looked up in the graph alone"
-            return None
-        return names_in(reply.entities, inquiry.question)
 
     def _used(self, found: Found) -> KnowledgeGraph:
         """The facts and paths that are shown, as a graph; relations of a subject stand together."""
@@ -278,7 +241,8 @@ class GraphRAG(MultiHopProgram):
         heads, by_subject = found.view.graph.heads, dict[int, list[int]]()
         for edge in dict.fromkeys([*facts, *walked]):
             by_subject.setdefault(int(heads[edge]), []).append(edge)
-        return found.view.subgraph(linked, (e for edges in by_subject.values() for e in edges))
+        ordered = (edge for edges in by_subject.values() for edge in edges)
+        return found.view.graph.subgraph(linked, ordered)
 
     def _step(
         self, inquiry: Inquiry, rule: str, failures: Iterable[str] = (), **stated: str
@@ -433,86 +397,9 @@ class GraphRAG(MultiHopProgram):
         return prediction
 
 
-# --- Gaps of a graph: questions whose names it does not know.
-
-GAPS: Final = "gaps.jsonl"
-
-
-class Gap(Value):
-    """A question that the graph could not be entered with.
-
-    Nothing in it comes from the graph or the corpus: it holds what was asked, not what is known.
-
-    Attributes:
-        question: The question as it was asked.
-        mentions: The names in it that no entity of the graph goes by.
-        labels: The labels of the caller, who may have named something that others may not see.
-    """
-
-    question: str
-    mentions: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-
-
-class GapLog:
-    """Gaps in `gaps.jsonl` of a folder, each once; safe to use from several threads.
-
-    Each gap is written as one line in one piece, so that several processes may share a file;
-    each of them leaves out what stood there when it first wrote.
-
-    Args:
-        folder: Where to write; made with the first gap.
-    """
-
-    def __init__(self, folder: Path | str) -> None:
-        self.path = Path(folder) / GAPS
-        self._known: set[Gap] | None = None
-        self._lock = threading.Lock()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GapLog:
-        """Return itself: copies of a program write to one log."""
-        return self
-
-    def note(self, question: str, mentions: tuple[str, ...], access: Access) -> None:
-        """Write a gap down, unless the same one was."""
-        gap = Gap(question=question, mentions=mentions, labels=tuple(sorted(access.labels)))
-        with self._lock:
-            if self._known is None:
-                self._known = set(read_gaps(self.path))
-            if gap in self._known:
-                return
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(gap.model_dump(mode="json"), ensure_ascii=False) + "\n")
-            self._known.add(gap)
-
-
-def read_gaps(path: Path) -> tuple[Gap, ...]:
-    """The gaps in a file, or in `gaps.jsonl` of a folder; none where there is no such file.
-
-    Raises:
-        InputError: A line is no gap.
-    """
-    file = path / GAPS if path.is_dir() else path
-    if not file.exists():
-        return ()
-    gaps = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            gaps.append(Gap.model_validate_json(line))
-        except ValidationError as error:
-            raise InputError(
-                f"line {number} of {file} is no gap",
-                expected="lines that a program with gaps=… wrote",
-                remedy="remove the line, or name another folder",
-            ) from error
-    return tuple(gaps)
-
-
 # --- Reading the question, and the paths as a prompt shows them.
 
 _BULLET: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s+")
-_MOST_NAMES: Final = 12
 _GLOBAL: Final = re.compile(
     r"\b(?:overall|in general|as a whole|altogether|main(?:ly)?|major|key|themes?|topics?|trends?|"
     r"summar(?:y|i[sz]e)|overview|most (?:common|important|frequent)|kinds? of|types? of|corpus|"
@@ -528,17 +415,6 @@ def is_global(question: str) -> bool:
     (True, False)
     """
     return bool(_GLOBAL.search(question))
-
-
-def names_in(text: str, question: str) -> tuple[str, ...] | None:
-    r"""The names that an LM wrote, one a line; None for none. The whole question is no name.
-
-    >>> names_in("- Red Lodge\n- Montana", "Is Red Lodge in Montana?")
-    ('Red Lodge', 'Montana')
-    """
-    lines = (free_text(_BULLET.sub("", line)) for line in free_text(text).splitlines())
-    names = dict.fromkeys(line for line in lines if line and line != question)
-    return tuple(names)[:_MOST_NAMES] or None
 
 
 def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
@@ -683,7 +559,7 @@ def stated_in(
         for edge in view.graph.edges_in(passage.id)
         if {int(view.graph.heads[edge]), int(view.graph.tails[edge])} <= members
     )
-    return view.subgraph((), edges)
+    return view.graph.subgraph((), edges)
 
 
 def _shared(one: str, other: str) -> int:

@@ -240,23 +240,17 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
     )
 
 
-# --- Who is asking: the rights and wishes under which a program sees a corpus graph.
+# --- Who is asking: the rights under which a program sees a corpus graph.
 
 
 class Access(Value):
-    """A caller's rights and wishes.
+    """A caller's rights.
 
     Attributes:
         labels: The labels that the caller holds.
-        relations: The only relations wanted; None for all.
-        time: First and last year wanted; a relation that states other years alone is left out.
-        min_confidence: A relation that states a lower confidence is left out.
     """
 
     labels: Labels = NO_LABELS
-    relations: frozenset[str] | None = None
-    time: tuple[int, int] | None = None
-    min_confidence: Confidence = 0.0
 
 
 _CALLER: ContextVar[Access] = ContextVar("ga_dspy_caller")

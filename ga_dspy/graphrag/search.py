@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.facts import FactVectors, Query, RankedFact, rank
-from ga_dspy.graphrag.linking import Lexicon, Link, Linked, Linker, Profiles, surest
+from ga_dspy.graphrag.linking import Lexicon, Link, Linker, Profiles, surest
 from ga_dspy.graphrag.records import Access, caller
 from ga_dspy.graphrag.store import SUMMARIES, open_graph
 from ga_dspy.graphrag.walk import (
@@ -48,7 +48,6 @@ class Found:
     Attributes:
         question: The question.
         linked: The entities that the question is about, surest first.
-        unlinked: Names in the question that no entity of the graph goes by.
         nodes: The entities in the neighbourhood of the linked ones, those first.
         edges: The relations among them.
         paths: How linked entities are connected, cheapest first.
@@ -60,7 +59,6 @@ class Found:
 
     question: str
     linked: tuple[Link, ...]
-    unlinked: tuple[str, ...]
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
     paths: tuple[GraphPath, ...]
@@ -137,9 +135,7 @@ FIRST, START = 10, 0.5
 """PageRank also starts from the index's first hits: how many, and with what share in all."""
 
 _QUESTION_NEAREST, _QUESTION_LEAST = 5, 0.25
-_MENTION_NEAREST, _MENTION_LEAST = 3, 0.5
 _PAIRS, _CANDIDATES = 8, 2
-_VIEWS: Final = 64
 _STAGES: Final = ("linking", "expansion", "ranking", "passages")
 
 
@@ -157,8 +153,8 @@ class GraphSearch:
         max_edges: The most relations in a neighbourhood.
         paths: The most paths between two entities that a question names.
         keep: How many facts to return.
-        vector_fallback: Whether a given name that nothing goes by, and a question in which
-            nothing is named, are linked to the entities whose profiles are nearest.
+        vector_fallback: Whether a question in which nothing is named is linked to the entities
+            whose profiles are nearest.
         folder: Where the vectors of the profiles are kept; in memory alone without it.
 
     Raises:
@@ -185,8 +181,6 @@ class GraphSearch:
         self._vectors = FactVectors(index.encoder) if index.encoder is not None else None
         self._encoder = index.encoder if vector_fallback else None
         self._folder = folder
-        # Filters look at every edge, so the view of a caller is kept.
-        self._view = lru_cache(maxsize=_VIEWS)(graph.visible)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphSearch:
         """Return itself: copies of a program share the search."""
@@ -196,7 +190,6 @@ class GraphSearch:
         self,
         question: str,
         *,
-        mentions: Sequence[str] | None = None,
         access: Access | None = None,
         k: int = 5,
     ) -> Found:
@@ -204,25 +197,23 @@ class GraphSearch:
 
         Args:
             question: The question.
-            mentions: Names that an LM or a dictionary found in it; the graph's own names are
-                looked for besides.
-            access: The caller's rights and wishes; by default what everybody may see.
+            access: The caller's rights; by default what everybody may see.
             k: Passages to return, at most.
 
         Raises:
             InputError: The question is blank or `k` is below 1.
         """
         check_query(question, k)
-        view = self._view(access or Access())
+        view = self.graph.visible(access)
         graph, derived = view.graph, derive(view.graph)
         clock = [time.perf_counter()]
-        links, unlinked = self._linked(question, mentions or (), graph, derived)
+        links = self._linked(question, graph, derived)
         clock.append(time.perf_counter())
         named = [link.mention for link in links if link.how != "vector"]
         query = Query(question, derived.lexicon, named)
         near = expand(
-            query.lexicon.wiring, {link.node: link.score for link in links}, view.edges,
-            query.edges, hops=self.hops, max_nodes=self.max_nodes, max_edges=self.max_edges,
+            query.lexicon.wiring, {link.node: link.score for link in links}, query.edges,
+            hops=self.hops, max_nodes=self.max_nodes, max_edges=self.max_edges,
         )  # fmt: skip
         paths = self._between(links, derived, view)
         clock.append(time.perf_counter())
@@ -233,7 +224,6 @@ class GraphSearch:
         return Found(
             question=question,
             linked=links,
-            unlinked=unlinked,
             nodes=tuple(near.nodes.tolist()),
             edges=tuple(near.edges.tolist()),
             paths=paths,
@@ -245,28 +235,18 @@ class GraphSearch:
 
     def warm(self, access: Access | None = None) -> None:
         """Make what a caller's questions need, the vectors of all entities included."""
-        graph = self._view(access or Access()).graph
+        graph = self.graph.visible(access).graph
         derived = derive(graph)
         if self._encoder is not None:
             derived.profiles(graph, self._encoder, self._folder)
 
-    def _linked(
-        self, question: str, mentions: Sequence[str], graph: CorpusGraph, derived: Derived
-    ) -> Linked:
-        """What a question names; by meaning what nothing goes by."""
-        linked = Linker(graph, derived.lexicon).link(question, mentions)
-        unknown = [mention for mention in linked.unlinked if mention in mentions]
-        if self._encoder is None or (linked.links and not unknown):
-            return linked
+    def _linked(self, question: str, graph: CorpusGraph, derived: Derived) -> tuple[Link, ...]:
+        """What a question names; by meaning where it names nothing."""
+        links = Linker(graph, derived.lexicon).link(question)
+        if links or self._encoder is None:
+            return links
         profiles = derived.profiles(graph, self._encoder, self._folder)
-        more = [
-            link
-            for mention in unknown
-            for link in profiles.links(mention, _MENTION_NEAREST, _MENTION_LEAST)
-        ]
-        if not linked.links and not more:
-            more = profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST)
-        return Linked(surest((*linked.links, *more)), linked.unlinked)
+        return surest(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
 
     def _between(
         self, links: Sequence[Link], derived: Derived, view: View
@@ -299,7 +279,7 @@ class GraphSearch:
         hits = self._hits(question, max(DEPTH, 4 * k), view)
         total = sum(1 / rank for rank in range(1, len(hits[:FIRST]) + 1))
         first = {hit.passage.id: START / n / total for n, hit in enumerate(hits[:FIRST], 1)}
-        visited = walk.rank(_start_shares(links), first, view.edges, DEPTH)
+        visited = walk.rank(_start_shares(links), first, DEPTH)
         # Scores from 0 to 1, in the order of the hits.
         best = max((hit.score for hit in hits), default=0.0)
         scores = {h.passage.id: max(h.score, 0.0) / best if best > 0 else 0.0 for h in hits}
@@ -452,12 +432,11 @@ class Find(Search):
     """Graph and passages for a question, as a caller may see them."""
 
     graph: GraphSearch = field(kw_only=True)
-    mentions: tuple[str, ...] | None = field(kw_only=True)
     access: Access = field(kw_only=True)
 
     def run(self) -> Retrieved:
         """Search now."""
-        found = self.graph.find(self.query, mentions=self.mentions, access=self.access, k=self.k)
+        found = self.graph.find(self.query, access=self.access, k=self.k)
         return Retrieved(found)
 
     async def arun(self) -> list[Passage]:

@@ -1,7 +1,6 @@
 """Walks over a graph: what lies around entities, which passages they lead to, how two connect.
 
-An edge is followed either way. All numbers of nodes and edges are those of one `CorpusGraph`;
-`wanted` says which of its edges the caller wants.
+An edge is followed either way. All numbers of nodes and edges are those of one `CorpusGraph`.
 """
 
 from __future__ import annotations
@@ -93,14 +92,13 @@ class Neighbourhood(NamedTuple):
 def expand(
     wiring: Wiring,
     starts: Mapping[int, float],
-    wanted: NDArray[np.bool_],
     fit: NDArray[np.floating],
     *,
     hops: int,
     max_nodes: int,
     max_edges: int,
 ) -> Neighbourhood:
-    """Go out from some nodes along wanted edges, hop by hop, keeping the closest of each hop.
+    """Go out from some nodes, hop by hop, keeping the closest of each hop.
 
     An edge passes on the closeness of the node it starts from: more where it fits the question
     and is stated with confidence, less where the node is a hub. Nothing is passed on by a plain
@@ -109,7 +107,6 @@ def expand(
     Args:
         wiring: The edges of the graph.
         starts: How close each starting node is, from 0 to 1.
-        wanted: Which edges may be followed, shape (edges,).
         fit: How well each edge fits the question, from 0 to 1, shape (edges,).
         hops: How far to go.
         max_nodes: The most nodes to keep; of each hop but the last, half of what is left.
@@ -122,7 +119,6 @@ def expand(
     layers, passed = [frontier], []
     for hop in range(1, hops + 1):
         near, edges = wiring.touching(frontier)
-        near, edges = near[wanted[edges]], edges[wanted[edges]]
         damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB)
         gains = close[near] * damping * wiring.confidence[edges] * (_UNASKED + fit[edges])
         passed.append((edges, wiring.across(near, edges), gains / (_UNASKED + 1)))
@@ -153,11 +149,11 @@ def expand(
 def around(
     view: View, nodes: Iterable[int], *, hops: int = 2, max_nodes: int = 200, max_edges: int = 400
 ) -> Neighbourhood:
-    """The neighbourhood of some nodes, as far as a caller sees and wants it, whatever is asked."""
+    """The neighbourhood of some nodes, as far as a caller sees it, whatever is asked."""
     wiring = Wiring(view.graph)
     fit = np.ones(len(wiring.heads))
     return expand(
-        wiring, dict.fromkeys(nodes, 1.0), view.edges, fit,
+        wiring, dict.fromkeys(nodes, 1.0), fit,
         hops=hops, max_nodes=max_nodes, max_edges=max_edges,
     )  # fmt: skip
 
@@ -200,7 +196,6 @@ class PassageWalk:
         self,
         nodes: Mapping[int, float],
         passages: Mapping[str, float],
-        wanted: NDArray[np.bool_],
         count: int,
     ) -> dict[str, float]:
         """The passages that a walk from some nodes and passages visits most, most visited first.
@@ -211,22 +206,16 @@ class PassageWalk:
         Args:
             nodes: Where walks start, by node: its share.
             passages: Where walks start, by passage id; ids that the graph lacks are passed over.
-            wanted: Which edges of the graph may be followed, shape (edges,).
             count: The most passages.
         """
         reset = {int(node): weight for node, weight in nodes.items()}
         reset |= {self._vertex[id]: w for id, w in passages.items() if id in self._vertex}
         if not reset or not self._passages:
             return {}
-        # What links an entity to its passages comes after the relations, and is always wanted.
-        followed = np.ones(len(self._wiring.heads), dtype=np.bool_)
-        followed[: len(wanted)] = wanted
-        near = self._nearest(sorted(reset), followed)
+        near = self._nearest(sorted(reset))
         start = np.zeros(len(near))
         start[np.searchsorted(near, list(reset))] = list(reset.values())
-        network = require("igraph", "graph").Graph(
-            n=len(near), edges=self._among(near, followed).data
-        )
+        network = require("igraph", "graph").Graph(n=len(near), edges=self._among(near).data)
         mass = network.personalized_pagerank(damping=DAMPING, reset=start.tolist(), directed=False)
         # PRPACK's last digits depend on the order of its sums; ties must not.
         mass = np.round(np.asarray(mass), 12)
@@ -237,7 +226,7 @@ class PassageWalk:
         found = zip(rows[best].tolist(), scaled.tolist(), strict=True)
         return {self._passages[row]: share for row, share in found}
 
-    def _nearest(self, starts: list[int], followed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _nearest(self, starts: list[int]) -> NDArray[np.int64]:
         """The vertices that edges lead to, nearest first up to the limit; ascending."""
         wiring, count = self._wiring, len(self._wiring.degrees)
         known = np.zeros(count, dtype=np.bool_)
@@ -246,7 +235,7 @@ class PassageWalk:
         while len(frontier) and total < MOST_VERTICES:
             nodes, edges = wiring.touching(frontier)
             reached = np.zeros(count, dtype=np.bool_)
-            reached[wiring.across(nodes, edges)[followed[edges]]] = True
+            reached[wiring.across(nodes, edges)] = True
             frontier = np.flatnonzero(reached & ~known)
             # Of the last layer those with few edges: a hub is near to everything.
             order = np.lexsort((frontier, wiring.degrees[frontier]))
@@ -255,12 +244,11 @@ class PassageWalk:
             total += len(frontier)
         return np.flatnonzero(known)
 
-    def _among(self, vertices: NDArray[np.int64], followed: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The followed edges among some vertices: the places of their ends, shape (edges, 2)."""
+    def _among(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The edges among some vertices: the places of their ends, shape (edges, 2)."""
         place = np.full(len(self._wiring.degrees), -1)
         place[vertices] = np.arange(len(vertices))
         edges = np.unique(self._wiring.touching(vertices)[1])
-        edges = edges[followed[edges]]
         pairs = place[np.column_stack([self._wiring.heads[edges], self._wiring.tails[edges]])]
         return np.ascontiguousarray(pairs[(pairs >= 0).all(axis=1)])
 
@@ -357,7 +345,7 @@ def shortest_paths(
     costs: NDArray[np.float64],
     k: int,
 ) -> list[GraphPath]:
-    """The cheapest paths between two nodes along the edges that a caller wants, cheapest first.
+    """The cheapest paths between two nodes, cheapest first.
 
     Of several edges between the same two nodes the cheapest counts, so that paths differ in the
     nodes they pass. A path of more than `MOST_HOPS` hops counts as chance.
@@ -372,7 +360,7 @@ def shortest_paths(
     """
     if source == target:
         return []
-    edges = _edges_between(wiring, source, target, view.edges)
+    edges = _edges_between(wiring, source, target)
     edges = edges[np.lexsort((edges, costs[edges]))][:_MOST_EDGES]
     pairs = np.column_stack([wiring.heads[edges], wiring.tails[edges]])
     _, first = np.unique(np.sort(pairs, axis=1), axis=0, return_index=True)
@@ -395,7 +383,7 @@ def shortest_paths(
 
 
 def paths_between(view: View, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
-    """How two entities are connected, as far as a caller sees and wants it; cheapest first.
+    """How two entities are connected, as far as a caller sees it; cheapest first.
 
     Namesakes are all looked at. No path is an answer: nothing short connects the two.
 
@@ -439,10 +427,8 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
     return found
 
 
-def _edges_between(
-    wiring: Wiring, source: int, target: int, wanted: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """The wanted edges on some way of at most `MOST_HOPS` hops from one end to the other."""
+def _edges_between(wiring: Wiring, source: int, target: int) -> NDArray[np.int64]:
+    """The edges on some way of at most `MOST_HOPS` hops from one end to the other."""
     fans_out = wiring.degrees <= CROWD
     # From each end half of the way is looked at; the other half lies in what is near to both.
     far = np.full((2, len(fans_out)), -1)
@@ -454,12 +440,11 @@ def _edges_between(
         for distance, within in zip(far, inside, strict=True):
             last = (distance == hop - 1) & within & (fans_out | (hop == 1))
             nodes, edges = wiring.touching(np.flatnonzero(last))
-            reached = wiring.across(nodes, edges)[wanted[edges]]
+            reached = wiring.across(nodes, edges)
             distance[reached[(distance[reached] < 0) & within[reached]]] = hop
     both = (far >= 0).all(axis=0) & fans_out
     both[[source, target]] = True
     edges = np.unique(wiring.touching(np.flatnonzero(both))[1])
-    edges = edges[wanted[edges]]
     ahead, behind = np.where(far < 0, MOST_HOPS, far)
     heads, tails = wiring.heads[edges], wiring.tails[edges]
     hops = 1 + np.minimum(ahead[heads] + behind[tails], ahead[tails] + behind[heads])

@@ -21,4 +21,3 @@ from ga_dspy.signatures.graph_anchor import judge_signature as judge_signature
 from ga_dspy.signatures.graph_anchor import read_signature as read_signature
 from ga_dspy.signatures.graphrag import AnswerFromPoints as AnswerFromPoints
 from ga_dspy.signatures.graphrag import CollectPoints as CollectPoints
-from ga_dspy.signatures.graphrag import QuestionEntities as QuestionEntities

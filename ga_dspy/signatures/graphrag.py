@@ -28,20 +28,6 @@ class ExtractFacts(dspy.Signature):
     additions: GraphProposal = dspy.OutputField(desc='all it states; "none" if nothing')
 
 
-# --- Question entities: the names in a question, where a graph is entered.
-
-
-class QuestionEntities(dspy.Signature):
-    """List the people, places, works, organisations and events that the question names.
-
-    One name a line, in full. A description is no name: of "the director of Red Lodge" only
-    "Red Lodge" is one.
-    """
-
-    question: str = dspy.InputField()
-    entities: str = dspy.OutputField(desc='one name a line, or "none"')
-
-
 # --- Summarise: what one community of the graph is about.
 
 
