@@ -223,3 +223,15 @@ def test_without_the_cache_every_call_is_made_anew(
         assert command(*args, *at(endpoint, *more), cwd=tmp_path).returncode == 0
         asked.append(len(endpoint.requests))
     assert asked == [3, 3, 6]
+
+
+def test_an_adapter_of_ones_own_is_part_of_the_protocol() -> None:
+    examples = [dspy.Example(id="1", question="Who?", answer="A").with_inputs("question")]
+    program = ga_dspy.VanillaRAG(lambda query, k: [])
+    about: dict[str, Any] = {"name": "a", "dataset": "b", "source": "c", "lm": dspy.LM("openai/m")}
+    adapters: tuple[Any, ...] = (None, ga_dspy.PlainAdapter(), dspy.JSONAdapter())
+    sampled = []
+    for adapter in adapters:
+        with dspy.context(adapter=adapter):
+            sampled.append(protocol_of(program, examples, **about).sampling)
+    assert sampled[0] == sampled[1] and sampled[2] == {**sampled[0], "adapter": "JSONAdapter"}

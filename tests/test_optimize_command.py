@@ -11,7 +11,8 @@ import pytest
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
-from ga_dspy.cli.compile import Lines, compile_program, read_questions, recipe_settings
+from ga_dspy.cli.choices import read_pairs
+from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import Candidate, Caps, Estimate
@@ -46,13 +47,13 @@ def test_a_validation_set_that_is_empty_or_takes_all_is_refused(
 
 
 def test_settings_of_a_recipe_are_read_as_json_or_text() -> None:
-    assert recipe_settings(["demos=2", "merge=false", "encoder=auto"]) == {
+    assert read_pairs(["demos=2", "merge=false", "encoder=auto"], "--set") == {
         "demos": 2,
         "merge": False,
         "encoder": "auto",
     }
     with pytest.raises(InputError, match="--set demos"):
-        recipe_settings(["demos"])
+        read_pairs(["demos"], "--set")
 
 
 def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:

@@ -1,4 +1,4 @@
-"""`ga-dspy demo` and `ask`: questions, and how their answers were found."""
+"""`ga-dspy demo`, `ask` and `chat`: questions, and how their answers are found."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import dspy
 import typer
 from rich.rule import Rule
+from rich.text import Text
 
 from ga_dspy.cli import runs
-from ga_dspy.cli.choices import (
-    ApiBase,
-    Artifact,
-    Graph,
-    IndexDir,
-    Model,
-    Program,
-    Timeout,
-    Wanted,
-    choose_corpus,
-    choose_lm,
-    choose_program,
-    choose_where,
-)
+from ga_dspy.cli.choices import Asking, choose_lm, choose_program
 from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import Console, building, say_embedded, show_prediction
+from ga_dspy.cli.console import (
+    Console,
+    building,
+    number,
+    say_embedded,
+    show_answer,
+    steps_shown,
+    warn,
+)
 from ga_dspy.demo import DEMO_QUESTION, corpus, questions
-from ga_dspy.graphrag import Access, called_by
+from ga_dspy.errors import InputError
+from ga_dspy.graphrag import estimate_build
 from ga_dspy.passage import sound
+from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.program import as_json
-from ga_dspy.retrieval import Index, only_where
+from ga_dspy.retrieval import Index
 
 
 def demo(
@@ -53,9 +53,9 @@ def demo(
 
     console.print(Rule("2. Ask a question that needs several documents", align="left"))
     lm = choose_lm(None, None, 0)
+    asking = Asking(choose_program("graph-anchor", None, index), lm, index)
     with dspy.context(lm=lm):
-        prediction = choose_program("graph-anchor", None, index)(question=DEMO_QUESTION)
-    show_prediction(console, DEMO_QUESTION, prediction)
+        _answer(console, asking, DEMO_QUESTION, _static_cost(asking))
 
     console.print()
     console.print(Rule("3. Compare two programs on the shipped dev questions", align="left"))
@@ -72,8 +72,8 @@ def demo(
     console.print()
     _compile(console, keep)
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
-    asking = f'  {_own_command()} ask "…" --index {keep / "index"}'
-    console.print(asking, style="bold", markup=False)
+    own = f'  {_own_command()} ask "…" --index {keep / "index"}'
+    console.print(own, style="bold", markup=False)
 
 
 def _own_command() -> str:
@@ -95,33 +95,95 @@ def _compile(console: Console, keep: Path) -> None:
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="The question.")],
-    index: IndexDir,
-    program: Program = "graph-anchor",
-    artifact: Artifact = None,
-    lm: Model = None,
-    api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
-    graph: Graph = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="An access label of yours; repeatable.")
+    asking: Asking,
+    question: Annotated[
+        list[str] | None, typer.Argument(help="A question, or several; - reads them from stdin.")
     ] = None,
-    where: Wanted = None,
-    json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+    questions: Annotated[
+        Path | None, typer.Option(help="A file with a question a line, or - for stdin.")
+    ] = None,
+    json_only: Annotated[
+        bool, typer.Option("--json", help="Print JSON, nothing else; of several, a line each.")
+    ] = False,
 ) -> None:
-    """Answer one question and show how the answer was found."""
-    question, model = sound(question), choose_lm(lm, api_base, timeout)
-    seen, allowed = (
-        called_by(Access(labels=frozenset(label or ()))),
-        only_where(choose_where(where)),
+    """Answer questions and show, as it happens, how the answers are found."""
+    console, asked = Console(), [*_lines(question or (), questions)]
+    if not asked:
+        raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
+    before = "" if json_only else _static_cost(asking)
+    for place, text in enumerate(asked):
+        if json_only:
+            found = asking.program(question=text)
+            record = {"question": text, "lm": asking.lm.model, **as_json(found)}
+            indent = 2 if len(asked) == 1 else None
+            shown = json.dumps(record, ensure_ascii=False, indent=indent)
+            print(shown, flush=True)  # noqa: T201 - the output itself
+            continue
+        console.print("\n" * bool(place), end="")
+        _answer(console, asking, text, before)
+    if not json_only:
+        say_embedded(console, asking.lm)
+
+
+def _lines(questions: Sequence[str], file: Path | None) -> Iterator[str]:
+    """The questions that are named, then those of a file; "-" stands for stdin."""
+    for text in (*questions, *(["-"] if str(file) == "-" else ())):
+        read = sys.stdin.read().splitlines() if text == "-" else [text]
+        yield from (sound(line.strip()) for line in read if line.strip() or text != "-")
+    if file and str(file) != "-":
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        yield from (sound(line.strip()) for line in lines if line.strip())
+
+
+def _answer(console: Console, asking: Asking, question: str, before: str) -> dspy.Prediction:
+    """Ask a question, showing its steps as they come; then its answer."""
+    console.print(Text.assemble(("Question  ", "bold"), question), "")
+    with steps_shown(console):
+        found = asking.program(question=question)
+    show_answer(console, found, before)
+    return found
+
+
+_SAMPLE = 200
+
+
+def _static_cost(asking: Asking) -> str:
+    """What a graph of the whole corpus would cost before the first question, by a sample of it.
+
+    Nothing where such a graph is searched: it is paid for.
+    """
+    if not isinstance(asking.corpus, Index):
+        return ""
+    sample = [*islice(asking.corpus, _SAMPLE)]
+    calls = len(asking.corpus)
+    tokens = estimate_build(sample).tokens * calls / max(1, len(sample))
+    return (
+        f"a static graph of this corpus: {calls:,} calls, about {tokens:,.0f} tokens before the "
+        "first question"
     )
-    with dspy.context(lm=model), seen, allowed:
-        corpus = choose_corpus(index, graph, program, artifact)
-        prediction = choose_program(program, artifact, corpus)(question=question)
-    if json_only:
-        record = {"question": question, "lm": model.model, **as_json(prediction)}
-        print(json.dumps(record, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself
-        return
-    console = Console()
-    show_prediction(console, question, prediction)
-    say_embedded(console, model)
+
+
+def chat(asking: Asking) -> None:
+    """Talk with your documents: each question is understood from what was said before.
+
+    An empty line or Ctrl-D ends it. The embedded LM rewrites nothing: it asks as is.
+    """
+    console, said, rewrite = Console(), list[Turn](), Rewrite()
+    say_embedded(console, asking.lm)
+    while question := _next_line(console):
+        asked = rewrite(question=question, turns=said)
+        if asked.failure:
+            warn(console, f"asked as it is: {asked.failure}")
+        if asked.question != question:
+            cost = f"({number(asked.calls, 'call')}, {asked.tokens:,} tokens)"
+            console.print(f"asked as: {asked.question} {cost}", style="dim", markup=False)
+        found = _answer(console, asking, asked.question, "")
+        said.append(Turn(asked.question, found.answer or "(no answer)"))
+
+
+def _next_line(console: Console) -> str:
+    """The next question; empty at the end of what is typed."""
+    try:
+        return sound(console.input("> " if console.is_terminal else "").strip())
+    except EOFError:
+        return ""

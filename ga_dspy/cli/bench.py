@@ -11,8 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
-from ga_dspy.cli.compile import recipe_settings
+from ga_dspy.cli.choices import (
+    IndexDir,
+    Limit,
+    Program,
+    Threads,
+    Timeout,
+    choose_program,
+    read_pairs,
+)
 from ga_dspy.cli.console import Console, columns, progress_bar, some
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
@@ -251,7 +258,7 @@ def _own_targets(folder: Path) -> Iterator[Target]:
 
     def read_settings(at: Path, name: str) -> None:
         pairs = (at / name).read_bytes().decode("utf-8", "surrogateescape").split()
-        recipe("bootstrap-rs", **recipe_settings(pairs))
+        recipe("bootstrap-rs", **read_pairs(pairs, "--set"))
 
     yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, read_ledger)
     yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, read_settings)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from contextvars import ContextVar
 from functools import update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, Final, NamedTuple, cast, get_args, get_type_hints
 
 import dspy
 import typer
+from dspy.adapters.baml_adapter import BAMLAdapter
+from pydantic import TypeAdapter, ValidationError
 
 import ga_dspy
 from ga_dspy.arena.methods import METHODS, method
-from ga_dspy.artifact import load
+from ga_dspy.artifact import PROGRAMS, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.graphrag import GraphIndex
+from ga_dspy.graphrag import Access, GraphIndex, called_by
 from ga_dspy.programs import GraphAnchor, MultiHopProgram
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, only_where
 from ga_dspy.secrets import check_addresses, without_password
 
 
@@ -67,6 +71,12 @@ RetryFailed = Annotated[
 ]
 K = Annotated[int | None, typer.Option(help=_setting("k"))]
 MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="A setting of the program: k=10, abstain=chained, style=report; repeatable."
+    ),
+]
 Wanted = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,6 +88,16 @@ Ray = Annotated[
     typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
+
+
+ADAPTERS: Final[dict[str, type[dspy.Adapter]]] = {
+    "plain": ga_dspy.PlainAdapter,
+    "chat": dspy.ChatAdapter,
+    "json": dspy.JSONAdapter,
+    "xml": dspy.XMLAdapter,
+    "baml": BAMLAdapter,
+}
+_LM_SETTINGS: ContextVar[dict[str, Any]] = ContextVar("ga_dspy_lm_settings")
 
 
 def with_patience(
@@ -92,27 +112,51 @@ def with_patience(
     """
 
     def run(
-        patience: str, retries: int, no_cache: bool, ray: str | None = None, **arguments: Any
-    ) -> None:
+        patience: str, retries: int, no_cache: bool, adapter: str | None, lm_set: list[str] | None,
+        ray: str | None = None, **arguments: Any,
+    ) -> None:  # fmt: skip
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+        if adapter and adapter not in ADAPTERS:
+            raise InputError(
+                f"--adapter {adapter}",
+                expected=f"one of {', '.join(ADAPTERS)}",
+                remedy="leave it out: plain says least and reads every form of reply",
+            )
+        _LM_SETTINGS.set(read_pairs(lm_set, "--lm-set"))
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
         try:
             spread = on_ray(ray) if ray else nullcontext()
-            with ga_dspy.patient(outage=_seconds(patience), retries=retries), spread:
+            asked = dspy.context(adapter=ADAPTERS[adapter]()) if adapter else nullcontext()
+            with ga_dspy.patient(outage=_seconds(patience), retries=retries), spread, asked:
                 command(**arguments)
         finally:
             log.removeHandler(handler)
 
-    given = signature(command, eval_str=True)
-    options = (
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for (name, kind), default in zip(_CALLS.items(), (outage, 10, False, None), strict=True)
+    defaults = (outage, 10, False, None, None, None)
+    options = {
+        name: (kind, default)
+        for (name, kind), default in zip(_CALLS.items(), defaults, strict=True)
         if spreads or name != "ray"
+    }
+    return _extended(run, command, options)
+
+
+def _extended(
+    run: Callable[..., None],
+    command: Callable[..., None],
+    options: Mapping[str, tuple[Any, Any]],
+    skip: int = 0,
+) -> Callable[..., None]:
+    """A function in a command's place, with further options: annotations and defaults by name."""
+    given = signature(command, eval_str=True)
+    more = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
     )
     vars(update_wrapper(run, command))["__signature__"] = given.replace(
-        parameters=[*given.parameters.values(), *options]
+        parameters=[*[*given.parameters.values()][skip:], *more]
     )
     return run
 
@@ -125,6 +169,13 @@ _CALLS: dict[str, Any] = {
         int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
     ],
     "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
+    "adapter": Annotated[
+        str | None, typer.Option(help=f"How prompts are put: {', '.join(ADAPTERS)}.")
+    ],
+    "lm_set": Annotated[
+        list[str] | None,
+        typer.Option(help="A setting of the LM: max_tokens=2000, temperature=0.7; repeatable."),
+    ],
     "ray": Ray,
 }
 
@@ -135,6 +186,53 @@ def _seconds(text: str) -> float:
     if found is None:
         raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
     return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
+
+
+class Asking(NamedTuple):
+    """What a command asks: a program over an index, and the LM that answers."""
+
+    program: MultiHopProgram
+    lm: dspy.LM
+    corpus: Index | GraphIndex
+
+
+def with_program(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is handed an `Asking`, with the options that choose it.
+
+    It runs with the LM in force, and sees what the caller's labels and conditions allow.
+    """
+
+    def run(
+        index: Path, program: str, artifact: str | None, lm: str | None, api_base: str | None,
+        timeout: float, graph: Path | None, label: list[str] | None, where: list[str] | None,
+        settings: list[str] | None, **arguments: Any,
+    ) -> None:  # fmt: skip
+        model, conditions = choose_lm(lm, api_base, timeout), choose_where(where)
+        chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
+        seen = called_by(Access(labels=frozenset(label or ())))
+        with dspy.context(lm=model), seen, only_where(conditions):
+            corpus = choose_corpus(index, graph, program, artifact)
+            made = choose_program(program, artifact, corpus, **chosen)
+            command(Asking(made, model, corpus), **arguments)
+
+    return _extended(run, command, _PROGRAM, skip=1)
+
+
+_PROGRAM: dict[str, tuple[Any, Any]] = {
+    "index": (IndexDir, Parameter.empty),
+    "program": (Program, "graph-anchor"),
+    "artifact": (Artifact, None),
+    "lm": (Model, None),
+    "api_base": (ApiBase, None),
+    "timeout": (Timeout, 120.0),
+    "graph": (Graph, None),
+    "label": (
+        Annotated[list[str] | None, typer.Option(help="An access label of yours; repeatable.")],
+        None,
+    ),
+    "where": (Wanted, None),
+    "settings": (Settings, None),
+}
 
 
 def choose_where(wanted: Sequence[str] | None) -> dict[str, Any]:
@@ -171,8 +269,8 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM
                 expected="the name of the model served there",
                 remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
             )
-        return ga_dspy.extractive_lm()
-    settings: dict[str, Any] = {"timeout": timeout}
+        return ga_dspy.extractive_lm(**_LM_SETTINGS.get({}))
+    settings: dict[str, Any] = {"timeout": timeout, **_LM_SETTINGS.get({})}
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
@@ -194,6 +292,82 @@ def choose_corpus(
     return GraphIndex.open(index, graph, summaries=summarised)
 
 
+def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:
+    """Texts of the form `name=value`; values are read as JSON, or are texts.
+
+    Raises:
+        InputError: There is no "=" in one.
+
+    >>> read_pairs(["demos=3", "strategy=demos -> demos"], "--set")
+    {'demos': 3, 'strategy': 'demos -> demos'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, sign, value = (part.strip() for part in pair.partition("="))
+        if not sign:
+            raise InputError(f"{option} {pair}", expected="name=value", remedy="such as k=10")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value
+    return found
+
+
+def choose_settings(
+    pairs: Sequence[str] | None, *programs: type[MultiHopProgram]
+) -> dict[str, Any]:
+    """Settings of programs that the command line names, in the types that they declare.
+
+    Raises:
+        InputError: None of the programs has such a setting, or it cannot have that value.
+
+    >>> choose_settings(["k=10", "abstain=None", "anchored=yes"], GraphAnchor)
+    {'k': 10, 'abstain': None, 'anchored': True}
+    """
+    found: dict[str, Any] = {}
+    types = {
+        name: (get_type_hints(kind)[name], one.metadata["doc"])
+        for kind in reversed(programs)
+        for name, one in kind.declared().items()
+        if one.metadata["saved"]
+    }
+    for name, value in read_pairs(pairs, "--set").items():
+        if name not in types:
+            raise InputError(
+                f"--set {name}={value}",
+                expected=f"one of {', '.join(sorted(types))}",
+                remedy="leave it out, or choose a program that has it",
+            )
+        kind, doc = types[name]
+        try:
+            given = None if str(value).lower() in ("none", "null") else value
+            found[name] = TypeAdapter(kind).validate_python(given)
+        except ValidationError as error:
+            raise InputError(
+                f"--set {name}={value}",
+                expected=error.errors()[0]["msg"].lower().removeprefix("input should be "),
+                remedy=f"{name} is: {doc}",
+            ) from error
+    return found
+
+
+def program_class(program: str, artifact: str | None = None) -> type[MultiHopProgram]:
+    """The class of the program of that name, or of a compiled one.
+
+    Raises:
+        InputError: There is no such program.
+    """
+    if artifact:
+        return PROGRAMS[show(artifact).manifest.program]
+    if program not in METHODS:
+        raise InputError(
+            f"--program {program}",
+            expected=f"one of {', '.join(METHODS)}",
+            remedy="pass --program graph-anchor",
+        )
+    return METHODS[program].program
+
+
 def choose_program(
     program: str, artifact: str | None, retriever: Any, **settings: Any
 ) -> MultiHopProgram:
@@ -204,12 +378,7 @@ def choose_program(
     """
     if artifact:
         return load(artifact, retriever=retriever, **settings)
-    if program not in METHODS:
-        raise InputError(
-            f"--program {program}",
-            expected=f"one of {', '.join(METHODS)}",
-            remedy="pass --program graph-anchor",
-        )
+    program_class(program)
     return method(program).make(retriever, **settings)
 
 

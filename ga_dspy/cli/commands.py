@@ -19,7 +19,7 @@ from ga_dspy.cli import artifact, ask, bench, develop, look, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
-from ga_dspy.cli.choices import with_patience
+from ga_dspy.cli.choices import with_patience, with_program
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
@@ -91,10 +91,15 @@ def _group(panel: str, name: str, help: str, *examples: str) -> typer.Typer:
 
 _add(START, "demo", ask.demo, "ga-dspy demo")
 _add(
-    START, "ask", with_patience(ask.ask, "30s", spreads=False),
+    START, "ask", with_patience(with_program(ask.ask), "30s", spreads=False),
     'ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini',
     'ga-dspy ask "…" --index my-index --lm openai/qwen3 --api-base http://localhost:8000/v1',
-    'ga-dspy ask "…" --index my-index --artifact artifacts/mine --json',
+    'ga-dspy ask "…" --index my-index --set k=10 --set style=report --adapter json',
+    "ga-dspy ask --questions questions.txt --index my-index --artifact artifacts/mine --json",
+)  # fmt: skip
+_add(
+    START, "chat", with_patience(with_program(ask.chat), "30s", spreads=False),
+    "ga-dspy chat --index my-index --lm openai/gpt-4.1-mini",
 )  # fmt: skip
 
 index = _group(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -28,6 +27,9 @@ from ga_dspy.cli.choices import (
     choose_corpus,
     choose_lm,
     choose_program,
+    choose_settings,
+    program_class,
+    read_pairs,
 )
 from ga_dspy.cli.console import Console, say_embedded, warn
 from ga_dspy.errors import InputError, install
@@ -64,7 +66,8 @@ def compile_program(
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the recipe, name=value.")
+        list[str] | None,
+        typer.Option("--set", help="A setting of the recipe or of the program: demos=4, k=10."),
     ] = None,
     program: Program = "graph-anchor",
     lm: Model = None,
@@ -101,7 +104,10 @@ def compile_program(
     }
     with dspy.context(lm=lms["task"]):
         corpus = choose_corpus(index, graph, program)
-    given = choose_program(program, None, corpus)
+    kind = program_class(program)
+    own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
+    of_recipe = [pair for pair in settings or () if pair not in own]
+    given = choose_program(program, None, corpus, **choose_settings(own, kind))
     caps = Caps(max_calls, max_tokens, max_money)
     free = all(one.model == EMBEDDED for one in lms.values())
     lines = Lines(console, agreed=yes or free, caps=caps)
@@ -109,7 +115,7 @@ def compile_program(
     tracker = _tracker(console, tracking_uri, out, packed) if track else None
     outcome = compile(
         given,
-        recipe(recipe_name, reflection="reflection" in lms, **recipe_settings(settings or ())),
+        recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
         questions.train,
         questions.validation,
         test=questions.test,
@@ -166,27 +172,6 @@ def read_questions(dataset: str, train: Path, validation: str, test: Path | None
         )
     names |= {"train": f"{train.name}[:{kept}]", "validation": f"{train.name}[{kept}:]"}
     return Questions(learned[:kept], learned[kept:], tested, names)
-
-
-def recipe_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read settings of the form `name=value`.
-
-    Raises:
-        InputError: There is no "=" in one.
-
-    >>> recipe_settings(["demos=3", "merge=false"])
-    {'demos': 3, 'merge': False}
-    """
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign:
-            raise InputError(f"--set {pair}", expected="name=value", remedy="such as --set demos=3")
-        try:
-            settings[name.strip()] = json.loads(value)
-        except (ValueError, RecursionError):
-            settings[name.strip()] = value.strip()
-    return settings
 
 
 class Lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.programs import EvidenceLink, Step
+from ga_dspy.programs import Event, EvidenceLink, Step, watching
 from ga_dspy.text import visible
 
 MAX_LINES = 8
@@ -55,16 +55,32 @@ class Console(RichConsole):
         return super().render(renderable, options)
 
 
-def show_prediction(console: Console, question: str, prediction: dspy.Prediction) -> None:
-    """Print every step, then the answer."""
-    console.print(Text.assemble(("Question  ", "bold"), question))
-    titles = {passage.id: passage.title or passage.id for passage in prediction.passages}
-    numbers = {passage.id: i for i, passage in enumerate(prediction.passages, 1)}
-    for step in prediction.steps:
-        console.print()
-        console.print(_step(step, titles, numbers))
-    console.print()
+@contextmanager
+def steps_shown(console: Console) -> Iterator[None]:
+    """Print the steps of a question as they come; on a terminal, a line says what is under way."""
+    titles: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    with console.status("") if console.is_terminal else nullcontext() as status:
+
+        def show(event: Event) -> None:
+            for new in event.data["new"] if event.kind == "passages" else ():
+                titles[new["id"]] = new["title"] or new["id"]
+                numbers[new["id"]] = new["label"]
+            if event.kind == "step":
+                console.print(_step(Step.model_validate(event.data), titles, numbers), "")
+            elif status and event.kind != "answer":
+                reading = "; reading" * (event.kind == "passages")
+                status.update(Text(event.message + reading, overflow="ellipsis", no_wrap=True))
+
+        with watching(show):
+            yield
+
+
+def show_answer(console: Console, prediction: dspy.Prediction, before: str = "") -> None:
+    """Print the answer, its evidence and its cost, beside what a graph of the corpus would cost."""
     console.print(_answer(prediction))
+    cost = f"this question: {number(prediction.calls, 'call')}, {prediction.tokens:,} tokens"
+    console.print("; ".join(filter(None, (cost, before))), style="dim", soft_wrap=True)
 
 
 def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
@@ -107,18 +123,14 @@ def _answer(prediction: dspy.Prediction) -> RenderableType:
         answer = Text(prediction.answer, style="bold")
     else:
         answer = Text("(no answer)", style="bold red")
-    notes = [
-        prediction.verdict,
-        _SUPPORT[prediction.supported],
-    ]
     parts: list[RenderableType] = [answer]
     if prediction.evidence:
         parts.append(Text("\nEvidence", style="dim"))
         parts += [_link(i, link) for i, link in enumerate(prediction.evidence, 1)]
-    cost = f"{prediction.calls} LM calls, {prediction.tokens:,} tokens"
+    how = f"{prediction.verdict}; {_SUPPORT[prediction.supported]}"
     return Panel(
-        Group(*parts), title="Answer", title_align="left",
-        subtitle=escape(f"{'; '.join(notes)}; {cost}"), subtitle_align="left",
+        Group(*parts), title="Answer", title_align="left", subtitle=escape(how),
+        subtitle_align="left",
     )  # fmt: skip
 
 

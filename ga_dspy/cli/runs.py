@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ga_dspy.arena import Ground, Round, collect, compete, entrants, rounds
 from ga_dspy.arena.figures import draw_figures
-from ga_dspy.arena.methods import method
+from ga_dspy.arena.methods import method, methods
 from ga_dspy.arena.report import write_report
 from ga_dspy.cli.choices import (
     AbortAfter,
@@ -29,13 +29,16 @@ from ga_dspy.cli.choices import (
     Program,
     RetryFailed,
     Score,
+    Settings,
     Threads,
     Timeout,
     choose_corpus,
     choose_lm,
     choose_program,
     choose_score,
+    choose_settings,
     given,
+    program_class,
 )
 from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
 from ga_dspy.errors import InputError
@@ -62,6 +65,7 @@ def evaluate(
     ] = None,
     k: K = None,
     max_steps: MaxSteps = None,
+    settings: Settings = None,
     score: Score = "official",
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
@@ -74,7 +78,9 @@ def evaluate(
     name = artifact or program
     with dspy.context(lm=model):
         corpus = choose_corpus(index, graph, program, artifact)
-        chosen = choose_program(program, artifact, corpus, **given(k=k, max_steps=max_steps))
+        own = choose_settings(settings, program_class(program, artifact)) if settings else {}
+        named = {**given(k=k, max_steps=max_steps), **own}
+        chosen = choose_program(program, artifact, corpus, **named)
     report = run_program(
         console, chosen, name, dataset, data, out, model,
         limit=limit, threads=threads, score=score, abort_after=abort_after,
@@ -201,16 +207,19 @@ def arena(
     threads: Threads = 1,
     k: K = None,
     max_steps: MaxSteps = None,
+    settings: Settings = None,
     score: Score = "official",
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
     """Run every method under one protocol; run again to go on where it stopped."""
     console, model = Console(), choose_lm(lm, api_base, timeout)
+    kinds = {one.program for one in methods(programs)}
+    kinds |= {program_class("", path) for path in artifact or ()}
+    named = {**given(k=k, max_steps=max_steps), **choose_settings(settings, *kinds)}
     taking_part = entrants(
-        programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
-        settings=given(k=k, max_steps=max_steps),
-    )  # fmt: skip
+        programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens, settings=named
+    )
     planned = rounds(taking_part, _grounds(dataset, data, index, graph or []), out)
     console.print(f"{len(planned)} runs in {out}, LM {model.model}", markup=False)
     reports: dict[Ground, dict[str, Report]] = {}

@@ -52,7 +52,7 @@ class Protocol(BaseModel):
         settings: Its settings, as JSON values. Never a key: this is written to disk.
         lm: Name of the language model.
         endpoint: Digest of its address; None for one without, or its provider's usual one.
-        sampling: How it samples: temperature, tokens at most, …; JSON values.
+        sampling: How it samples: temperature, tokens at most, an adapter of one's own; JSON values.
         retriever: The retriever and its corpus, in words.
         graph: Digest of the graph that is searched as well; None where there is none.
         corpus: Digest of the passages that are searched; None where it is not known.

@@ -19,6 +19,7 @@ from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.patience import KeptCalls, causes, endpoint_digest
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
 from ga_dspy.secrets import check_addresses
@@ -62,7 +63,8 @@ def protocol_of(
     """
     check_addresses(lm)
     copy = provenance(source) if isinstance(source, Path) else None
-    settings = program.settings()
+    settings, adapter = program.settings(), dspy.settings.adapter
+    adapter = None if isinstance(adapter, PlainAdapter) else adapter  # the usual one
     return Protocol.of(
         examples,
         dataset=dataset,
@@ -72,7 +74,13 @@ def protocol_of(
         prompts=fingerprint(program),
         lm=str(lm.model),
         endpoint=endpoint_digest(lm),
-        sampling={key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
+        sampling={
+            **{key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
+            # Its own name: streams know it as a ChatAdapter.
+            **(
+                {} if isinstance(adapter, PlainAdapter) else {"adapter": type(adapter).__qualname__}
+            ),
+        },
         **_retrieval_fields(program.retriever),
         k=settings.get("k"),
         steps=settings.get("max_steps"),

@@ -283,7 +283,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_build(
-    index: Index,
+    index: Index | Sequence[Passage],
     out: Path | str | None = None,
     *,
     lm: Any = None,

@@ -1,0 +1,136 @@
+"""`ga-dspy ask` and `chat`: what a person sees while waiting, settings, several questions."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dspy
+import pytest
+
+import ga_dspy
+from ga_dspy.cli.console import Console, show_answer, steps_shown
+from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.eval.endpoint import Behaviour, Endpoint
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+QUESTION, OTHER = "Which river does Bath lie on?", "Who designed the SS Great Britain?"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("bm25s")
+    folder = tmp_path_factory.mktemp("ask") / "index"
+    ga_dspy.Index.build(corpus(), folder, kind="sparse")
+    return folder
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_steps_are_printed_as_they_come(index: Path, is_terminal: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=is_terminal, color_system=None)
+    seen: list[str] = []
+    program = ga_dspy.GraphAnchor(ga_dspy.Index.open(index))
+    search = program.retriever
+
+    def spied(query: str, k: int) -> list[ga_dspy.Passage]:
+        seen.append(out.getvalue())
+        time.sleep(0.2 * is_terminal)  # a few refreshes of the status line
+        return list(search(query, k))
+
+    program.retriever = spied
+    with dspy.context(lm=ga_dspy.extractive_lm()), steps_shown(console):
+        found = program(question=DEMO_QUESTION)
+    assert len(seen) == len(found.steps) > 1
+    for number, before in enumerate(seen, 1):
+        assert f"Step {number - 1}" in before or number == 1
+        assert f"Step {number}\n" not in before
+    show_answer(console, found, "what else")
+    assert f"this question: {found.calls} calls, {found.tokens:,} tokens; what else" in (
+        out.getvalue().replace("\n", " ")
+    )
+    assert ("searching" in out.getvalue()) == is_terminal
+
+
+def test_the_cost_stands_beside_that_of_a_graph_of_the_corpus(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    said = command("ask", QUESTION, "--index", index, cwd=tmp_path).stdout
+    assert "; a static graph of this corpus: 112 calls, about " in " ".join(said.split())
+
+
+def test_several_questions_are_answered_in_order_over_one_index(
+    command: Command, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more.txt").write_text(f"{OTHER}\n\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{DEMO_QUESTION}\n\n"))
+    done = command("ask", QUESTION, "-", "--questions", "more.txt", "--index", index, "--program",
+                   "vanilla-rag", "--json", cwd=tmp_path)  # fmt: skip
+    asked = [json.loads(line)["question"] for line in done.stdout.splitlines()]
+    assert asked == [QUESTION, DEMO_QUESTION, OTHER], done.stderr
+    shown = command("ask", QUESTION, OTHER, "--index", index, cwd=tmp_path).stdout
+    assert shown.index(QUESTION) < shown.index(OTHER) and shown.count("─ Answer") == 2
+
+
+def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path: Path) -> None:
+    done = command("ask", DEMO_QUESTION, "--index", index, "--json", "--set", "k=2", "--set",
+                   "max_steps=1", "--set", "abstain=chained", cwd=tmp_path)  # fmt: skip
+    found = json.loads(done.stdout)
+    assert len(found["steps"]) == 1 and len(found["passages"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--set", "k=many"), "a valid integer"),
+        (("--set", "style=poem"), "'span', 'sentence' or 'report'"),
+        (("--set", "hops=2"), "one of abstain"),
+        (("--set", "k"), "name=value"),
+        (("--adapter", "yaml"), "one of plain, chat, json, xml, baml"),
+        (("--lm-set", "hot"), "--lm-set hot"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_named_with_those_that_there_are(
+    command: Command, index: Path, tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    done = command("ask", QUESTION, "--index", index, *more, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_settings_of_the_lm_and_the_adapter_reach_the_endpoint(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    endpoint = Endpoint(Behaviour())
+    try:
+        done = command("ask", QUESTION, "--index", index, "--lm", "openai/local", "--api-base",
+                       endpoint.url, "--program", "vanilla-rag", "--adapter", "xml", "--lm-set",
+                       "max_tokens=777", cwd=tmp_path)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (request,) = endpoint.requests
+        assert 777 in request.values() and "<answer>" in json.dumps(request["messages"])
+    finally:
+        endpoint.close()
+
+
+def test_a_conversation_asks_what_it_understood(
+    command: Command, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ga_dspy.testing import scripted_lm
+
+    def reply(prompt: str) -> dict[str, str]:
+        if "standalone_question" in prompt:
+            return {"standalone_question": "Where was Isambard Kingdom Brunel born?"}
+        return {"answer": "Brunel", "verdict": "answered", "cited": "1"}
+
+    lm = scripted_lm(reply)
+    monkeypatch.setattr("ga_dspy.cli.choices.choose_lm", lambda *given: lm)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{OTHER}\nWhere was he born?\n"))
+    done = command("chat", "--index", index, "--program", "vanilla-rag", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "asked as: Where was Isambard Kingdom Brunel born? (1 call" in done.stdout
+    assert f"Q: {OTHER}\nA: Brunel" in lm.engine.prompts[1]
+    assert "he born" not in lm.engine.prompts[2]
