@@ -149,6 +149,11 @@ _add(
     "--programs methods",
 )  # fmt: skip
 _add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
+_add(
+    MEASURE, "view", runs.view,
+    'ga-dspy ask "Who designed the bridge?" --index my-index --json | ga-dspy view -',
+    "ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html",
+)  # fmt: skip
 
 _add(
     TUNE, "compile", with_patience(compiling.compile_program),
