@@ -151,7 +151,7 @@ _add(
 _add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
 _add(
     MEASURE, "view", runs.view,
-    'ga-dspy ask "Who designed the bridge?" --index my-index --json | ga-dspy view -',
+    "ga-dspy view answer.json --out page.html",
     "ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html",
 )  # fmt: skip
 
