@@ -131,7 +131,7 @@ for of_graph, example in (
     (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
     (look.communities, "communities my-graph"),
     (look.picture, 'picture my-graph "Isambard Brunel" --out brunel.png'),
-    (look.export, "export my-graph --to graphml --out my-graph.graphml"),
+    (look.export, "export my-graph --out my-graph.graphml"),
     (look.merges, "merges my-graph"),
 ):
     called = of_graph.__name__
