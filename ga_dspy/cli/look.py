@@ -165,7 +165,6 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
         facts(
             [
                 ("also", "; ".join(names)),
-                ("wikidata", graph.wikidata(node)),
                 ("attributes", "; ".join(entity.attributes)),
                 ("communities", _communities(opened, entity.name)),
                 ("passages", ", ".join(graph.passages_of(node))),
@@ -178,7 +177,7 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
     table.add_column(overflow="fold")
     table.add_column(style="dim", overflow="fold")
     for edge in edges[:most]:
-        passages = ", ".join(graph.passages_of_edge(edge)) or "brought"
+        passages = ", ".join(graph.passages_of_edge(edge))
         table.add_row(_worded(graph, edge, away=int(graph.heads[edge]) == node), passages)
     console.print(table)
     rest(console, min(most, len(edges)), len(edges))
