@@ -187,11 +187,6 @@ for measure, example in (
 renaming = "ga-dspy data rename dev.json --out renamed.json"
 data = _group(DEVELOP, "data", "Prepare datasets.", renaming)
 _add(None, "rename", develop.rename_data, renaming, to=data)
-_add(
-    DEVELOP, "fit-extractive", develop.fit_extractive,
-    "ga-dspy fit-extractive --hotpotqa train.json --hotpotqa-index ix1 --musique train.jsonl "
-    "--musique-index ix2 --out weights",
-)  # fmt: skip
 
 
 def main() -> None:
