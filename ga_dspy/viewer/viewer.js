@@ -15,6 +15,7 @@
 const GaView = (() => {
   const SUPPORT = {chained: 'chained by the graph', quoted: 'quoted in a passage'};
   const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, no rival to an LLM'};
+  const WIDEST = 160; // of a name or the words on an edge
   const MOST_WORDED = 80; // edges; of more, only those in focus show their words
 
   /* An element with attributes, listeners (onclick) and children; strings become text. */
@@ -171,7 +172,7 @@ const GaView = (() => {
     draw() {
       const {question, answer, status, steps, passages} = this.story;
       this.graph = graphOf(this.story);
-      this.head.replaceChildren(h('h1', {dir: 'auto'}, question), answer ? this.drawAnswer(answer)
+      this.head.replaceChildren(question && h('h1', {dir: 'auto'}, question), answer ? this.drawAnswer(answer)
         : h('p', {class: status && 'status', role: 'status'}, status));
       this.list.replaceChildren(...steps.map((step) => this.drawStep(step)));
       if (answer) {
@@ -386,20 +387,46 @@ const GaView = (() => {
       const lone = cy.nodes().filter((node) => node.degree() === 0);
       const linked = cy.elements().difference(lone);
       linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 40,
-        idealEdgeLength: (edge) => 40 + 6 * Math.min(18, edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 60000),
+        idealEdgeLength: (edge) => 40 + Math.min(WIDEST, 6 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 60000),
         nodeOverlap: 20, gravity: 1, numIter: many ? 500 : 1500}).run();
       const {w, h: high} = linked.boundingBox();
       const shape = cy.width() / cy.height();
       const turned = (w > high) !== (shape > 1);
       const wide = shape / (turned ? high / w : w / high) || 1;
       const [x, y] = wide > 1 ? [Math.min(2, wide), 1] : [1, Math.min(2, 1 / wide)];
-      linked.nodes().positions((node) => {
+      const places = new Map(linked.nodes().map((node) => {
         const at = node.position();
-        return turned ? {x: x * at.y, y: y * at.x} : {x: x * at.x, y: y * at.y};
-      });
+        return [node.id(), turned ? {x: x * at.y, y: y * at.x} : {x: x * at.x, y: y * at.y}];
+      }));
+      this.separate(linked, places);
+      linked.nodes().positions((node) => places.get(node.id()));
       const {x1, x2, y2} = linked.nonempty() ? linked.boundingBox() : {x1: 0, x2: 600, y2: 0};
-      const columns = Math.max(1, Math.floor((x2 - x1) / 150));
-      lone.positions((node, i) => ({x: x1 + 75 + 150 * (i % columns), y: y2 + 50 + 45 * Math.floor(i / columns)}));
+      const columns = Math.max(1, Math.floor((x2 - x1) / 170));
+      lone.positions((node, i) => ({x: x1 + 85 + 170 * (i % columns), y: y2 + 50 + 50 * Math.floor(i / columns)}));
+    }
+
+    /* Pushes names, and words on edges, apart until none covers another. */
+    separate(drawn, places) {
+      const worded = drawn.edges().filter((edge) => edge.style('label'));
+      const boxes = drawn.nodes().map((node) => [[node.id(), node.id()], node.outerWidth() + 12, node.outerHeight() + 12])
+        .concat(worded.map((edge) => [[edge.source().id(), edge.target().id()], Math.min(WIDEST, 7 * edge.data('label').length) + 12, 24])).map(([ids, w, high]) => ({ends: ids.map((id) => places.get(id)), w, high}));
+      const push = ({ends: [one, other]}, axis, by) => { one[axis] += by; if (other !== one) other[axis] += by; };
+      for (let round = 0, moved = true; moved && round < 100; round += 1) {
+        moved = false;
+        for (let i = 0; i < boxes.length; i += 1) {
+          for (let j = i + 1; j < boxes.length; j += 1) {
+            const {ends: [a, b], w, high} = boxes[i];
+            const {ends: [c, d], w: otherW, high: otherHigh} = boxes[j];
+            const [x, y] = [(c.x + d.x - a.x - b.x) / 2, (c.y + d.y - a.y - b.y) / 2];
+            const [overX, overY] = [(w + otherW) / 2 - Math.abs(x), (high + otherHigh) / 2 - Math.abs(y)];
+            if (overX < 0.5 || overY < 0.5) continue;
+            const [axis, by] = overX < overY ? ['x', x < 0 ? -overX : overX] : ['y', y < 0 ? -overY : overY];
+            push(boxes[i], axis, -by / 2);
+            push(boxes[j], axis, by / 2);
+            moved = true;
+          }
+        }
+      }
     }
 
     style() {
@@ -410,14 +437,14 @@ const GaView = (() => {
         'target-arrow-color': colour, ...more});
       return Object.entries({
         node: {label: 'data(label)', shape: 'round-rectangle', width: 'label', height: 'label', padding: '7px', 'font-size': 14,
-          'font-family': css.fontFamily, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': 140, color: ink,
+          'font-family': css.fontFamily, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': WIDEST, color: ink,
           'background-color': soft, 'border-width': 1.2, 'border-color': line, 'min-zoomed-font-size': 4},
         'node.plain': {'border-style': 'dashed'},
         edge: {label: this.graph.edges.length <= MOST_WORDED ? 'data(label)' : '', width: 1.5, 'curve-style': 'bezier',
           'target-arrow-shape': 'triangle', 'line-color': line, 'target-arrow-color': line, 'font-size': 12, color: grey,
-          'font-family': css.fontFamily, 'text-wrap': 'wrap', 'text-max-width': 120, 'text-background-color': card,
+          'font-family': css.fontFamily, 'text-wrap': 'ellipsis', 'text-max-width': WIDEST, 'text-background-color': card,
           'text-background-opacity': 0.85, 'text-background-padding': 2, 'min-zoomed-font-size': 5},
-        '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.4},
+        '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.5},
         'edge.chain, edge.hover': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
         '.chosen': {opacity: 1, 'z-index': 9, color: ink}, 'edge.chosen': {width: 4, label: 'data(label)'},
         'node.chosen': {'border-width': 3, 'border-color': ink}, '.later': {display: 'none'},
