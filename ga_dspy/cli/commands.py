@@ -19,6 +19,7 @@ from ga_dspy.cli import artifact, ask, bench, develop, look, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
+from ga_dspy.cli import serve as serving
 from ga_dspy.cli.choices import with_patience, with_program
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
@@ -101,6 +102,12 @@ _add(
     START, "chat", with_patience(with_program(ask.chat), "30s", spreads=False),
     "ga-dspy chat --index my-index --lm openai/gpt-4.1-mini",
 )  # fmt: skip
+for serves, example in (
+    (serving.serve, "serve --index my-index --lm openai/gpt-4.1-mini"),
+    (serving.mcp, "mcp --index my-index --lm openai/gpt-4.1-mini"),
+):
+    answering = with_patience(with_program(serves), "30s", spreads=False)
+    _add(START, serves.__name__, answering, f"ga-dspy {example}")
 
 index = _group(
     DOCUMENTS, "index", "Make your documents searchable.",
@@ -131,7 +138,7 @@ for of_graph, example in (
     (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
     (look.communities, "communities my-graph"),
     (look.picture, 'picture my-graph "Isambard Brunel" --out brunel.png'),
-    (look.export, "export my-graph --out my-graph.graphml"),
+    (look.export, "export my-graph --to graphml --out my-graph.graphml"),
     (look.merges, "merges my-graph"),
 ):
     called = of_graph.__name__
@@ -149,11 +156,6 @@ _add(
     "--programs methods",
 )  # fmt: skip
 _add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
-_add(
-    MEASURE, "view", runs.view,
-    "ga-dspy view answer.json --out page.html",
-    "ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html",
-)  # fmt: skip
 
 _add(
     TUNE, "compile", with_patience(compiling.compile_program),
@@ -187,6 +189,11 @@ for measure, example in (
 renaming = "ga-dspy data rename dev.json --out renamed.json"
 data = _group(DEVELOP, "data", "Prepare datasets.", renaming)
 _add(None, "rename", develop.rename_data, renaming, to=data)
+_add(
+    DEVELOP, "fit-extractive", develop.fit_extractive,
+    "ga-dspy fit-extractive --hotpotqa train.json --hotpotqa-index ix1 --musique train.jsonl "
+    "--musique-index ix2 --out weights",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -1,0 +1,99 @@
+"""Commands that answer others: over HTTP, and as tools of agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ga_dspy.cli.choices import Asking
+from ga_dspy.errors import InputError, need_package
+
+Host = Annotated[str, typer.Option(help="Address to listen on; another machine's needs a key.")]
+KeyEnv = Annotated[str | None, typer.Option(help="Variable that holds the API keys.")]
+Open = Annotated[bool, typer.Option("--open", help="Listen anywhere without a key.")]
+AtOnce = Annotated[int, typer.Option(min=1, help="Questions at once; further ones are refused.")]
+PerMinute = Annotated[int, typer.Option(min=0, help="Requests of a key or address; 0: any.")]
+Deadline = Annotated[float, typer.Option(min=0.1, help="Seconds until a question is given up.")]
+
+
+def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
+    """The API keys in an environment variable, with commas between them.
+
+    Args:
+        variable: Its name; `GA_DSPY_API_KEY`, which may be unset, where left out.
+        host: The address to listen on.
+        is_open: Whether others may reach it without a key.
+
+    Raises:
+        InputError: The variable is unset, a key is short, or others could ask without one.
+    """
+    name = variable or "GA_DSPY_API_KEY"
+    keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
+    is_own = host in ("127.0.0.1", "::1", "localhost")
+    found = "holds a short key" if any(len(key) < 16 for key in keys) else ""
+    if not keys and (variable or not (is_own or is_open)):
+        found = f"is not set, and whoever reaches {host} could ask"
+    if found:
+        raise InputError(
+            f"{name} {found}",
+            expected="keys of at least 16 characters, with commas between them",
+            remedy="set it: python -c 'import secrets; print(secrets.token_urlsafe(32))' makes a "
+            "key (or --host 127.0.0.1; or --open, where something else keeps strangers out)",
+        )
+    return [key.encode() for key in keys]
+
+
+def serve(
+    asking: Asking,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    api_key_env: KeyEnv = None,
+    is_open: Open = False,
+    at_once: AtOnce = 256,
+    per_minute: PerMinute = 600,
+    deadline: Deadline = 300.0,
+) -> None:
+    """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics."""
+    need_package("mcp", "serve")
+    from ga_dspy.serve import Limits, Service, make_app
+
+    keys = read_keys(api_key_env, host, is_open)
+    service = Service(asking.program, asking.corpus, Limits(at_once, per_minute, deadline))
+    _listen(make_app(service, keys=keys, is_open=is_open), host, port)
+
+
+def mcp(
+    asking: Asking,
+    http: Annotated[int | None, typer.Option(help="Listen on this port, at /mcp.")] = None,
+    host: Host = "127.0.0.1",
+    api_key_env: KeyEnv = None,
+    is_open: Open = False,
+    at_once: AtOnce = 256,
+    per_minute: PerMinute = 600,
+    deadline: Deadline = 300.0,
+) -> None:
+    """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP."""
+    need_package("mcp", "serve")
+    from ga_dspy.serve import Guard, Limits, Service
+    from ga_dspy.serve.agents import make_mcp
+
+    keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
+    server = make_mcp(Service(asking.program, asking.corpus, limits))
+    if http is None:
+        server.run()
+    else:
+        app = Guard(server.streamable_http_app(host=host), limits, keys, is_open)
+        _listen(app, host, http)
+
+
+def _listen(app: Any, host: str, port: int) -> None:
+    """Serve until SIGTERM or Ctrl-C, and then what is under way."""
+    import uvicorn
+
+    # Uvicorn raises the signal again when all is done.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)

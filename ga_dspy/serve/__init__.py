@@ -1,0 +1,8 @@
+"""A program behind HTTP, and as tools of agents over MCP; needs the extra `serve`."""
+
+from __future__ import annotations
+
+from ga_dspy.serve.api import Guard as Guard
+from ga_dspy.serve.api import make_app as make_app
+from ga_dspy.serve.service import Limits as Limits
+from ga_dspy.serve.service import Service as Service

@@ -1,0 +1,413 @@
+"""The HTTP service: who may ask, questions and searches, OpenAI's chat API, health, the page."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import dspy
+from fastapi import FastAPI, HTTPException, Request, Response, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
+from openai.types.chat import ChatCompletion
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException as Refusal
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import ga_dspy
+from extractive_lm import ExtractiveError
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.passage import Passage, sound
+from ga_dspy.patience import may_pass
+from ga_dspy.programs import EvidenceLink
+from ga_dspy.programs.conversation import Turn
+from ga_dspy.programs.program import LONGEST_QUESTION, as_json
+from ga_dspy.secrets import withheld
+from ga_dspy.serve.service import Asking, Busy, Limits, Service
+from ga_dspy.viewer import live_page
+
+MODEL = "ga-dspy"
+_UNFRAMED = {"Content-Security-Policy": "frame-ancestors 'none'"}
+_STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
+Scalar = str | int | float | bool
+Bounds = dict[Literal[">", ">=", "<", "<=", "!="], Scalar] | dict[Literal["within"], list[Scalar]]
+Where = dict[str, Scalar | list[Scalar] | Bounds] | None
+"""Conditions on the metadata of passages, as of `Index.search`."""
+
+
+class _Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Question(BaseModel):
+    """What is asked."""
+
+    question: Text
+    where: Where = None
+
+
+class Query(BaseModel):
+    """What is sought."""
+
+    query: Text
+    k: int = Field(5, ge=1, le=100, description="The most passages.")
+    where: Where = None
+
+
+class Answer(_Loose):
+    """An answer, what it rests on, how it was found and what it cost: `Prediction.to_dict()`."""
+
+    id: str = Field(description="Its name in /runs/{id}.")
+    question: str
+    answer: str = Field(description="Empty where the program abstains.")
+    verdict: str
+    supported: Literal["chained", "quoted"] | None
+    evidence: list[EvidenceLink]
+    cited: list[str]
+    passages: list[Passage]
+    steps: list[dict[str, Any]]
+    failures: list[str]
+    calls: int
+    tokens: int
+
+
+# --- Who may ask, how often, with how much; and how a refusal looks
+
+
+class Problem(BaseModel):
+    """Why there is no answer (RFC 9457): what was found, what was expected, what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    found: str = ""
+    expected: str = ""
+    remedy: str = ""
+
+
+def problem(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str
+) -> JSONResponse:
+    """A refusal or a failure as problem details (RFC 9457), without the secrets in use."""
+    said = {name: sound(withheld(text)) for name, text in {"detail": detail, **more}.items()}
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **said}
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+def problem_of(error: Any) -> JSONResponse:
+    """What a client is told of an error; of one that nobody foresaw, only that there was one."""
+    if isinstance(error, Refusal):
+        return problem(error.status_code, str(error.detail), error.headers)
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return problem(422, detail, expected="what /openapi.json says")
+    kinds = ((Busy, 429), (TimeoutError, 504), (InputError, 400))
+    known = GaDspyError, dspy.LMError, ExtractiveError
+    status = next((status for kind, status in kinds if isinstance(error, kind)), 0)
+    status = status or (503 if may_pass(error) else 502 if isinstance(error, known) else 500)
+    if status == 500:
+        return problem(500, "an error that was not foreseen; the service's log has it")
+    parts = {name: str(getattr(error, name, "")) for name in ("found", "expected", "remedy")}
+    later = {"Retry-After": "5"} if status in (429, 503) else None
+    return problem(status, str(error) or "no answer in time", later, **parts)
+
+
+_OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
+"""The names under which a machine reaches itself."""
+_FREE = ("/", "/healthz", "/readyz", "/openapi.json")
+"""What needs no key: no question and no document is in it."""
+
+
+class Guard:
+    """ASGI middleware that refuses requests before the app behind it sees them.
+
+    Args:
+        app: The app.
+        limits: How often and how much.
+        keys: Who may ask; anybody where there are none.
+        is_open: Whether it may be reached under any name. Without that and without keys it is to
+            be asked on this machine alone, and a page of a stranger that had its name point here
+            is refused.
+    """
+
+    def __init__(
+        self, app: ASGIApp, limits: Limits, keys: Collection[bytes] = (), is_open: bool = False
+    ) -> None:
+        self.app, self.limits, self.keys, self.is_open = app, limits, keys, is_open
+        self._minute, self._asked = 0, Counter[str]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or hand it on."""
+        left = self.limits.body
+
+        async def receive_part() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"a request of more than {self.limits.body:,} bytes")
+            return message
+
+        if scope["type"] == "http" and (refused := self._refusal(scope, Request(scope).headers)):
+            await refused(scope, receive, send)
+        else:
+            await self.app(scope, receive_part, send)
+
+    def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
+        client, limits = (scope.get("client") or ("",))[0], self.limits
+        if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
+            return problem(403, "a name that is not this machine's, and no key is asked for")
+        if scope["path"] in _FREE:
+            return None
+        if self.keys:
+            sent = headers.get("authorization", "").removeprefix("Bearer ")
+            client = headers.get("x-api-key") or sent
+            if sum(hmac.compare_digest(client.encode(), key) for key in self.keys) == 0:
+                expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
+                asked = {"WWW-Authenticate": "Bearer"}
+                return problem(401, "no API key that is known", asked, expected=expected)
+        if int(headers.get("content-length") or 0) > limits.body:
+            return problem(413, f"a request of more than {limits.body:,} bytes")
+        minute, second = divmod(int(time.monotonic()), 60)
+        if minute != self._minute:
+            self._minute, self._asked = minute, Counter()
+        self._asked[client] += 1
+        if 0 < limits.per_minute < self._asked[client]:
+            after = {"Retry-After": str(60 - second)}
+            return problem(429, f"more than {limits.per_minute} requests a minute", after)
+        return None
+
+
+# --- The app
+
+
+def make_app(service: Service, *, keys: Collection[bytes] = (), is_open: bool = False) -> FastAPI:
+    """The service as an ASGI app.
+
+    Args:
+        service: What answers.
+        keys: API keys; anybody may ask where there are none.
+        is_open: Whether it may be asked without a key, under any name (`Guard`).
+    """
+    form = {"model": Problem, "content": {"application/problem+json": {}}}
+    app = FastAPI(
+        title="ga_dspy", version=ga_dspy.__version__, docs_url=None, redoc_url=None,
+        separate_input_output_schemas=False,
+        responses=dict.fromkeys((400, 401, 403, 404, 413, 422, 429, 500, 502, 503, 504), form),
+        dependencies=[Security(HTTPBearer(auto_error=False))] if keys else [],
+    )  # fmt: skip
+    app.add_middleware(Guard, limits=service.limits, keys=keys, is_open=is_open)
+    kinds = (Refusal, RequestValidationError, GaDspyError, dspy.LMError, ExtractiveError)
+    for kind in (*kinds, OSError, Exception):
+        app.add_exception_handler(kind, lambda _, error: problem_of(error))
+    _add_routes(app, service)
+    _add_chat(app, service)
+    return app
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
+    shown = live_page(Path(__file__).with_name("page.js").read_text("utf-8"))
+
+    @app.post("/ask", response_model=Answer, responses=_STREAM)
+    async def ask(asked: Question, request: Request) -> Response:
+        """Answer a question; with `Accept: text/event-stream`, step by step.
+
+        The stream has the events search, passages, step and answering as they happen, then answer
+        with what is returned without a stream, or error with a problem.
+        """
+        asking = service.ask(asked.question, asked.where)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            events = asking.events()
+            parts = (f"event: {e.kind}\ndata: {json.dumps(vars(e))}\n\n" async for e in events)
+            return _streamed(parts, "event: error\n")
+        return JSONResponse(await _until_gone(request, asking))
+
+    @app.post("/search")
+    async def search(sought: Query) -> list[Passage]:
+        """Passages for a query, best first."""
+        return await service.search(sought.query, sought.k, sought.where)
+
+    @app.get("/runs/{id}", response_model=Answer)
+    async def run(id: str) -> Response:
+        """An earlier answer, of which the service keeps the last ones."""
+        if id not in service.records:
+            raise HTTPException(404, f"there is no answer {id!r}, or no longer")
+        return Response(service.records[id], media_type="application/json")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return Response(shown, headers=_UNFRAMED, media_type="text/html")
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether the process is alive."""
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Whether questions can be answered: a search is made. The LM is not asked."""
+        await service.search("ready", 1)
+        return {"status": "ready"}
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Counts for Prometheus."""
+        return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
+    """The record of a question, which is given up where the client hangs up."""
+    while not asking.task.done():
+        await asyncio.wait({asking.task}, timeout=0.5)
+        if not asking.task.done() and await request.is_disconnected():
+            asking.task.cancel()
+            raise HTTPException(408, "the client hung up")
+    return as_json(asking.task.result())
+
+
+def _streamed(parts: AsyncIterator[str], mark: str = "") -> Response:
+    """A stream of events; one that fails ends with the problem, after its mark."""
+
+    async def whole() -> AsyncIterator[str]:
+        try:
+            async for part in parts:
+                yield part
+        except Exception as error:  # noqa: BLE001 - the stream has begun: it ends with the error
+            yield f"{mark}data: {bytes(problem_of(error).body).decode()}\n\n"
+
+    return StreamingResponse(whole(), media_type="text/event-stream")
+
+
+# --- The program as a model of OpenAI's chat API: the answer's text carries its sources
+
+
+class Said(_Loose):
+    """What one side said: a text, or parts, of which those with a text are read."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        """All its text."""
+        parts = [{"text": self.content}] if isinstance(self.content, str) else self.content or []
+        return "\n".join(str(part.get("text") or "") for part in parts).strip()
+
+
+class Chat(_Loose):
+    """A conversation, whose last message of the user is the question.
+
+    What else OpenAI's API takes, such as a temperature, is accepted and changes nothing.
+    """
+
+    model: str = MODEL
+    messages: list[Said] = Field(min_length=1)
+    stream: bool = False
+
+
+def _add_chat(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=_STREAM)
+    async def chat(asked: Chat, request: Request) -> Response:
+        """Answer the last question of a conversation, as OpenAI's API does.
+
+        `evidence` stands beside the text, and `run`, its name in /runs/{id}. In a stream the steps
+        come as `reasoning_content`, which front ends show as thoughts.
+        """
+        *turns, last = read_turns(asked.messages)
+        asking = service.ask(last.question, turns=turns)
+        if asked.stream:
+            return _streamed(_chunks(asked, asking))
+        record = await _until_gone(request, asking)
+        message = {"role": "assistant", "content": text_of(record)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return JSONResponse({**_head(asked, asking), "choices": [choice], **_beside(record)})
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The one model."""
+        only = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
+        return {"object": "list", "data": [only]}
+
+
+def read_turns(messages: list[Said]) -> list[Turn]:
+    """What was asked and answered; the last one is the question, and has no answer yet.
+
+    Raises:
+        InputError: The user's last message has no text.
+    """
+    turns = list[Turn]()
+    for message in messages:
+        if message.role == "user":
+            turns.append(Turn(message.text, ""))
+        elif message.role == "assistant" and turns:
+            turns[-1] = Turn(turns[-1].question, message.text)
+    if not turns or not turns[-1].question:
+        raise InputError("the last message of the user has no text", expected="a question")
+    return turns
+
+
+_ACTIVE = re.compile(r"(?<=[!\]<])(?=[\[(a-zA-Z/!?])")
+
+
+def text_of(record: dict[str, Any]) -> str:
+    """An answer with its numbered sources, as Markdown without images, links and HTML.
+
+    A front end would fetch an image that a passage names: what would become one is broken visibly.
+
+    >>> link = {"title": "Huygens", "head": "", "relation": "", "tail": "", "quote": "<b>Born</b>"}
+    >>> print(text_of({"answer": "Hague", "evidence": [link]}))
+    Hague
+    <BLANKLINE>
+    1. Huygens: “< b>Born< /b>”
+    """
+    said = [record["answer"] or "I found no answer that the documents support.", ""]
+    for number, link in enumerate(record["evidence"], 1):
+        triple = " → ".join(filter(None, (link["head"], link["relation"], link["tail"])))
+        where = " — ".join(filter(None, (link["title"], triple)))
+        said.append(f"{number}. {where}: “{' '.join(link['quote'].split())}”")
+    if record["answer"] and not record["evidence"]:
+        said.append("No passage that was found supports this.")
+    return _ACTIVE.sub(" ", "\n".join(said).strip())
+
+
+def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
+    kind = "chat.completion.chunk" if asked.stream else "chat.completion"
+    head = {"id": f"chatcmpl-{asking.id}", "object": kind, "created": int(time.time())}
+    return {**head, "model": asked.model}
+
+
+def _beside(record: dict[str, Any]) -> dict[str, Any]:
+    steps = record["usage"].values()
+    sent, received = (sum(s[f"{k}_tokens"] for s in steps) for k in ("prompt", "completion"))
+    usage = {"prompt_tokens": sent, "completion_tokens": received, "total_tokens": sent + received}
+    return {"evidence": record["evidence"], "run": record["id"], "usage": usage}
+
+
+async def _chunks(asked: Chat, asking: Asking) -> AsyncIterator[str]:
+    """The events of a question as chunks of a completion."""
+
+    def chunk(delta: dict[str, str], finish: str | None = None, **more: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return f"data: {json.dumps({**_head(asked, asking), 'choices': [choice], **more})}\n\n"
+
+    async for event in asking.events():
+        if event.kind != "answer":
+            yield chunk({"role": "assistant", "reasoning_content": f"{event.message}\n"})
+            continue
+        yield chunk({"role": "assistant", "content": text_of(dict(event.data))})
+        yield chunk({}, "stop", **_beside(dict(event.data)))
+    yield "data: [DONE]\n\n"

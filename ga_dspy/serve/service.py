@@ -1,0 +1,165 @@
+"""Questions under way: each in a task of its own, with a deadline, its events and its record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from ga_dspy.errors import GaDspyError
+from ga_dspy.passage import Passage, sound
+from ga_dspy.programs import Event, MultiHopProgram, watching
+from ga_dspy.programs.conversation import Rewrite, Turn
+from ga_dspy.programs.events import Listener
+from ga_dspy.programs.program import as_json
+from ga_dspy.retrieval import as_retriever, only_where
+from ga_dspy.retrieval.where import Where, conditions
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service bears.
+
+    Attributes:
+        at_once: Questions under way at once; further ones are refused.
+        per_minute: Requests a minute of a key, or of an address where there are no keys; 0: any.
+        deadline: Seconds until a question is given up.
+        body: Bytes of a request.
+        records: Answers kept for `/runs/{id}`.
+    """
+
+    at_once: int = 256
+    per_minute: int = 600
+    deadline: float = 300.0
+    body: int = 1_000_000
+    records: int = 1_000
+
+
+class Busy(GaDspyError):
+    """As many questions are under way as may be: ask again in a moment."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """A question under way.
+
+    Attributes:
+        id: The name of its record.
+        task: Ends with the prediction, which has `id` and `question` too.
+        queue: What happened and was not read yet; None at the end.
+    """
+
+    id: str
+    task: asyncio.Task[dspy.Prediction]
+    queue: asyncio.Queue[Event | None]
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens, as it happens, and last the answer, whose data are the record.
+
+        The question is given up where the reader is; where it fails, its error is raised.
+        """
+        try:
+            while event := await self.queue.get():
+                if event.kind != "answer":
+                    yield event
+            yield Event("answer", "", as_json(await self.task))
+        finally:
+            self.task.cancel()
+
+
+class Service:
+    """A program that answers many at once.
+
+    What is in force where it is made holds for all of them: the LM, patience, conditions, labels.
+
+    Args:
+        program: The program.
+        corpus: What is searched where no question is asked: anything `as_retriever` takes.
+        limits: How much at once, how long, how many records are kept.
+
+    Attributes:
+        records: The last answers as JSON, by id.
+        registry: Counts for Prometheus.
+    """
+
+    def __init__(self, program: MultiHopProgram, corpus: Any, limits: Limits | None = None) -> None:
+        self.program, self.corpus, self.rewrite = program, as_retriever(corpus), Rewrite()
+        self.limits, self.records = limits or Limits(), dict[str, bytes]()
+        self._context = copy_context()
+        self.registry = to = CollectorRegistry()
+        self._seconds = Histogram(
+            "ga_dspy_question_seconds", "Time of questions, by how they ended.", ["end"],
+            buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300), registry=to,
+        )  # fmt: skip
+        self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
+        self._going = Gauge("ga_dspy_questions_under_way", "Questions under way.", registry=to)
+        self._under_way = set[asyncio.Task[Any]]()
+
+    def ask(self, question: str, where: Where | None = None, turns: Sequence[Turn] = ()) -> Asking:
+        """Begin a question; it goes on whether its events are read or not.
+
+        Args:
+            question: The question.
+            where: Conditions on the metadata of passages, as of `Index.search`.
+            turns: What was said before.
+
+        Raises:
+            Busy: There are too many under way.
+            InputError: A condition is none.
+        """
+        if len(self._under_way) >= self.limits.at_once:
+            found = f"{len(self._under_way)} questions are under way"
+            raise Busy(found, expected="fewer", remedy="ask again in a moment")
+        conditions(where)
+        loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
+        queue = asyncio.Queue[Event | None]()
+
+        def tell(event: Event) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        def count(task: asyncio.Task[dspy.Prediction]) -> None:
+            self._under_way.discard(task)
+            self._going.dec()
+            error = None if task.cancelled() else task.exception()
+            end = "given up" if task.cancelled() else type(error).__name__ if error else "answered"
+            self._seconds.labels(end).observe(time.monotonic() - begun)
+            queue.put_nowait(None)
+
+        working = self._answer(id, sound(question), where, turns, tell)
+        task = loop.create_task(working, context=self._context.copy())
+        self._under_way.add(task)
+        self._going.inc()
+        task.add_done_callback(count)
+        return Asking(id, task, queue)
+
+    async def search(self, query: str, k: int, where: Where | None = None) -> list[Passage]:
+        """Passages for a query, best first."""
+
+        async def search() -> list[Passage]:
+            with only_where(where):
+                return await self.corpus.acall(query, k)
+
+        return await asyncio.create_task(search(), context=self._context.copy())
+
+    async def _answer(
+        self, id: str, question: str, where: Where | None, turns: Sequence[Turn], tell: Listener
+    ) -> dspy.Prediction:
+        with watching(tell), only_where(where):
+            async with asyncio.timeout(self.limits.deadline):
+                whole = await self.rewrite.acall(question=question, turns=turns)
+                found = await self.program.acall(question=whole.question)
+        found.id, found.question, found.usage = id, whole.question, {**whole.usage, **found.usage}
+        found.calls, found.tokens = whole.calls + found.calls, whole.tokens + found.tokens
+        self._tokens.inc(found.tokens)
+        self.records[id] = json.dumps(as_json(found)).encode()
+        if len(self.records) > self.limits.records:
+            del self.records[next(iter(self.records))]
+        return found

@@ -1,0 +1,504 @@
+"""The service, asked over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dspy
+import httpx
+import openai
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from openai.types.chat import ChatCompletionMessageParam
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+import ga_dspy
+from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.eval.endpoint import Behaviour, Endpoint, Outage
+from ga_dspy.serve import Limits, Service, make_app
+from ga_dspy.serve.api import Answer
+from ga_dspy.testing import ScriptedEngine, scripted_lm
+
+KEY = "a-key-of-this-test"
+STREAM = {"Accept": "text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def index() -> ga_dspy.Index:
+    return ga_dspy.Index.from_passages(corpus())
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """An app on a port of its own, in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(20)
+
+
+@contextmanager
+def asked(
+    index: Any, lm: dspy.LM | None = None, limits: Limits | None = None,
+    program: Any = ga_dspy.GraphAnchor, **access: Any,
+) -> Iterator[httpx.Client]:  # fmt: skip
+    """A client of a service over an index."""
+    with dspy.context(lm=lm or ga_dspy.extractive_lm()):
+        service = Service(program(index), index, limits)
+    with serving(make_app(service, **access)) as url, httpx.Client(base_url=url, timeout=60) as to:
+        yield to
+
+
+@pytest.fixture(scope="module")
+def client(index: ga_dspy.Index) -> Iterator[httpx.Client]:
+    with asked(index, limits=Limits(per_minute=0)) as client:
+        yield client
+
+
+def events_of(reply: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for block in reply.text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+class Waiting:
+    """An LM's engine that never answers, and knows how many of its calls were given up."""
+
+    def __init__(self) -> None:
+        self.begun = self.given_up = 0
+        engines = {"engine": ScriptedEngine([]), "async_engine": self}
+        self.lm = dspy.LM("ga-dspy/waiting", cache=False, num_retries=0, **engines)
+
+    async def complete(self, request: Any) -> Any:
+        self.begun += 1
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+
+
+def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to it"
+        time.sleep(0.02)
+
+
+def test_an_answer_is_that_of_the_program_with_a_name(
+    client: httpx.Client, index: ga_dspy.Index
+) -> None:
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        own = ga_dspy.GraphAnchor(index)(question=DEMO_QUESTION).to_dict()
+    record = client.post("/ask", json={"question": DEMO_QUESTION}).json()
+    id = record.pop("id")
+    assert record == {**own, "question": DEMO_QUESTION}
+    assert Answer.model_validate({**record, "id": id}).evidence[0].quote
+    assert client.get(f"/runs/{id}").json() == {**record, "id": id}
+
+
+def test_a_stream_tells_each_step_and_ends_with_the_answer(client: httpx.Client) -> None:
+    reply = client.post("/ask", json={"question": DEMO_QUESTION}, headers=STREAM)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    told = events_of(reply)
+    record = told[-1][1]["data"]
+    assert [name for name, _ in told][:3] == ["search", "passages", "step"]
+    assert [name for name, _ in told][-2:] == ["answering", "answer"]
+    assert [event["data"] for name, event in told if name == "step"] == record["steps"]
+    assert client.get(f"/runs/{record['id']}").json() == record
+
+
+def test_conditions_hold_for_questions_and_searches() -> None:
+    passages = [
+        ga_dspy.Passage(id=lang, text=f"The {lang} bridge is red.", metadata={"lang": lang})
+        for lang in ("en", "de")
+    ]
+    index = ga_dspy.Index.from_passages(passages, kind="sparse")
+    with asked(index) as client:
+        where = {"where": {"lang": "de"}}
+        found = client.post("/search", json={"query": "red bridge", **where}).json()
+        assert [passage["id"] for passage in found] == ["de"]
+        read = client.post("/ask", json={"question": "Which bridge is red?", **where}).json()
+        assert [passage["id"] for passage in read["passages"]] == ["de"]
+        wrong = client.post("/ask", json={"question": "x", "where": {"a": {"~": 1}}})
+        assert wrong.status_code == 422
+
+
+def test_an_error_says_what_was_found_and_expected_and_what_to_do() -> None:
+    with asked(lambda query: ["Bern is in Switzerland."]) as client:
+        refused = client.post("/ask", json={"question": "x", "where": {"a": 1}})
+    assert refused.status_code == 400
+    assert refused.headers["content-type"] == "application/problem+json"
+    problem = refused.json()
+    assert "conditions" in problem["found"] and problem["expected"] and problem["remedy"]
+
+
+def test_what_was_in_force_where_it_was_made_holds_for_its_questions() -> None:
+    passages = [ga_dspy.Passage(id=n, text=f"Red {n}.", metadata={"n": n}) for n in ("a", "b")]
+    index = ga_dspy.Index.from_passages(passages, kind="sparse")
+    with ga_dspy.retrieval.only_where({"n": "b"}), asked(index) as client:
+        found = client.post("/search", json={"query": "red"}).json()
+    assert [passage["id"] for passage in found] == ["b"]
+
+
+def test_the_last_records_are_kept_and_no_more(index: ga_dspy.Index) -> None:
+    with asked(index, limits=Limits(records=2)) as client:
+        ids = [client.post("/ask", json={"question": f"Who is {n}?"}).json()["id"] for n in "abc"]
+        assert [client.get(f"/runs/{id}").status_code for id in ids] == [404, 200, 200]
+
+
+def test_health_readiness_and_counts_are_told(client: httpx.Client) -> None:
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    client.post("/ask", json={"question": "Who was Huygens?"})
+    counts = client.get("/metrics").text
+    assert 'ga_dspy_question_seconds_count{end="answered"}' in counts
+    assert "ga_dspy_questions_under_way 0.0" in counts
+
+
+def test_a_service_that_cannot_search_is_not_ready() -> None:
+    def broken(query: str, k: int) -> list[str]:
+        raise ConnectionError("the store is away; password=hunter2hunter2")
+
+    with asked(broken) as client:
+        reply = client.get("/readyz")
+        assert reply.status_code == 503 and reply.headers["retry-after"]
+        assert "away" in reply.text and "hunter2" not in reply.text
+
+
+def test_an_endpoint_that_is_down_or_refuses_is_told_from_an_error_of_ours(
+    index: ga_dspy.Index,
+) -> None:
+    def status(lm: dspy.LM) -> tuple[int, str]:
+        with ga_dspy.patient(retries=0), asked(index, lm) as client:
+            reply = client.post("/ask", json={"question": DEMO_QUESTION})
+            return reply.status_code, reply.json()["detail"]
+
+    with Endpoint(Behaviour(outages=(Outage(60),))) as down:
+        assert status(down.lm())[0] == 503
+    with Endpoint(Behaviour(outages=(Outage(60, kind="401"),))) as closed:
+        code, detail = status(closed.lm())
+        assert code == 502 and "API key" in detail
+    assert status(scripted_lm([KeyError("secret-of-the-house")]))[0] in (500, 502)
+
+
+def test_a_question_that_takes_too_long_is_given_up(index: ga_dspy.Index) -> None:
+    waiting = Waiting()
+    with asked(index, waiting.lm, Limits(deadline=0.3)) as client:
+        assert client.post("/ask", json={"question": "Who?"}).status_code == 504
+        told = events_of(client.post("/ask", json={"question": "Who?"}, headers=STREAM))
+        assert told[-1][0] == "error" and told[-1][1]["status"] == 504
+        assert 'end="TimeoutError"} 2.0' in client.get("/metrics").text
+    assert waiting.given_up == 2
+
+
+@pytest.mark.parametrize("headers", [{}, STREAM], ids=["waiting", "streaming"])
+def test_a_client_that_hangs_up_ends_its_question(
+    index: ga_dspy.Index, headers: dict[str, str]
+) -> None:
+    waiting = Waiting()
+    with asked(index, waiting.lm) as client:
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/ask", json={"question": "Who?"}, headers=headers, timeout=1)
+        until(lambda: waiting.given_up == 1)
+        until(lambda: "ga_dspy_questions_under_way 0.0" in client.get("/metrics").text)
+
+
+def test_more_questions_than_it_bears_are_refused_until_one_is_done(index: ga_dspy.Index) -> None:
+    waiting = Waiting()
+    with asked(index, waiting.lm, Limits(at_once=1, deadline=1.5)) as client:
+        first = threading.Thread(
+            target=client.post, args=("/ask",), kwargs={"json": {"question": "a"}}
+        )
+        first.start()
+        until(lambda: waiting.begun == 1)
+        refused = client.post("/ask", json={"question": "b"})
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+        first.join()
+        assert client.post("/ask", json={"question": "b"}).status_code == 504
+
+
+def test_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
+    with asked(index, keys=[KEY.encode(), b"another-key-of-it"]) as client:
+        ask = {"json": {"query": "Titan"}}
+        refused = client.post("/search", **ask)  # type: ignore[arg-type]
+        assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
+        assert KEY not in refused.text
+        for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {KEY}"}):
+            assert client.post("/search", json={"query": "Titan"}, headers=headers).is_success
+        wrong = {"X-API-Key": KEY[:-1]}
+        for method, path in (("GET", "/metrics"), ("GET", "/runs/1"), ("GET", "/v1/models"),
+                             ("POST", "/ask"), ("POST", "/v1/chat/completions")):  # fmt: skip
+            assert client.request(method, path, headers=wrong).status_code == 401, path
+        assert all(client.get(path).is_success for path in ("/", "/healthz", "/readyz"))
+
+
+def test_a_key_may_ask_so_often_a_minute_and_another_key_as_often(index: ga_dspy.Index) -> None:
+    keys = [f"the-key-of-caller-{n}" for n in (1, 2)]
+    with asked(index, limits=Limits(per_minute=3), keys=[k.encode() for k in keys]) as client:
+        while time.monotonic() % 60 > 50:  # not over the end of a minute
+            time.sleep(1)
+        codes = [
+            client.post("/search", json={"query": "x"}, headers={"X-API-Key": key}).status_code
+            for key in [keys[0]] * 4 + [keys[1]]
+        ]
+        assert codes == [200, 200, 200, 429, 200]
+        refused = client.get("/metrics", headers={"X-API-Key": keys[0]})
+        assert 0 < int(refused.headers["retry-after"]) <= 60
+
+
+def test_a_long_body_is_refused_whether_it_says_so_or_not(index: ga_dspy.Index) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b'{"question": "'
+        for _ in range(20):
+            yield b"x" * 100
+        yield b'"}'
+
+    headers = {"Content-Type": "application/json"}
+    with asked(index, limits=Limits(body=1000)) as client:
+        assert client.post("/ask", json={"question": "x" * 1000}).status_code == 413
+        assert client.post("/ask", content=pieces(), headers=headers).status_code == 413
+        assert client.post("/ask", json={"question": "x"}).status_code == 200
+
+
+def test_a_page_of_a_stranger_cannot_ask_in_a_visitors_name(client: httpx.Client) -> None:
+    stranger = {"Host": "attacker.example"}
+    ask = {"question": "Who?"}
+    assert client.post("/ask", json=ask, headers=stranger).status_code == 403
+    # What a page may send elsewhere without being asked about it.
+    plain = {"Content-Type": "text/plain"}
+    assert client.post("/ask", content=json.dumps(ask), headers=plain).status_code == 422
+    assert "access-control-allow-origin" not in client.options("/ask").headers
+
+
+def test_the_page_may_load_nothing_and_asks_its_own_host_alone(client: httpx.Client) -> None:
+    page = client.get("/")
+    assert "default-src 'none'" in page.text and "connect-src 'self'" in page.text
+    assert page.headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert "unsafe" not in page.text[: page.text.index("</head>")].partition("<style")[0]
+
+
+def test_the_schema_describes_what_is_sent(client: httpx.Client) -> None:
+    schema: Any = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    assert len(operations) == 8
+    quick = settings(
+        max_examples=8, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    for operation in operations:
+
+        @quick
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            # No schema says that a conversation has a question.
+            is_chat = case.path == "/v1/chat/completions"
+            unchecked = [positive_data_acceptance] if is_chat else []
+            case.call_and_validate(excluded_checks=unchecked, timeout=60)
+
+        check()
+
+
+def test_200_questions_at_once_are_all_answered(index: ga_dspy.Index) -> None:
+    wanted = [f"{DEMO_QUESTION} ({n})" for n in range(200)]
+
+    async def ask() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, timeout=200, limits=limits) as to:
+            asks = (
+                to.post("/ask", json={"question": f"{DEMO_QUESTION} ({n})"}) for n in range(200)
+            )
+            return await asyncio.gather(*asks)
+
+    with asked(index, program=ga_dspy.VanillaRAG) as client:
+        url = client.base_url
+        replies = asyncio.run(ask())
+    assert {reply.status_code for reply in replies} == {200}
+    assert len({reply.json()["id"] for reply in replies}) == 200
+    assert [reply.json()["question"] for reply in replies] == wanted
+
+
+# --- OpenAI's API
+
+
+def chatting(client: httpx.Client) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0)
+
+
+def said(*texts: str) -> list[ChatCompletionMessageParam]:
+    """A conversation in turns."""
+    turns: list[ChatCompletionMessageParam] = []
+    for n, text in enumerate(texts):
+        turns.append(
+            {"role": "assistant", "content": text} if n % 2 else {"role": "user", "content": text}
+        )
+    return turns
+
+
+def test_openais_client_gets_the_answer_with_its_sources(client: httpx.Client) -> None:
+    with chatting(client) as chat:
+        (model,) = chat.models.list()
+        found = chat.chat.completions.create(model=model.id, messages=said(DEMO_QUESTION))
+    text = found.choices[0].message.content or ""
+    record = client.get(f"/runs/{found.run}").json()  # type: ignore[attr-defined]
+    assert text.startswith(record["answer"]) and "\n1. " in text
+    assert record["evidence"] == found.evidence  # type: ignore[attr-defined]
+    assert all(link["quote"] in text for link in record["evidence"])
+    assert found.usage is not None and found.usage.total_tokens == record["tokens"]
+
+
+def test_a_stream_of_openais_client_has_the_steps_as_thoughts(client: httpx.Client) -> None:
+    with chatting(client) as chat:
+        whole = chat.chat.completions.create(model="ga-dspy", messages=said(DEMO_QUESTION))
+        stream = chat.chat.completions.create(
+            model="ga-dspy", messages=said(DEMO_QUESTION), stream=True
+        )
+        parts = list(stream)
+    deltas = [part.choices[0].delta for part in parts]
+    text = "".join(delta.content or "" for delta in deltas)
+    thoughts = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+    assert text == whole.choices[0].message.content
+    assert thoughts.startswith("step 1: searching")
+    assert parts[-1].choices[0].finish_reason == "stop" and parts[-1].usage is not None
+
+
+def test_a_question_that_leans_on_the_conversation_is_rewritten(index: ga_dspy.Index) -> None:
+    def answer(prompt: str) -> dict[str, str]:
+        if "standalone_question" in prompt:
+            assert "Who built the lander?" in prompt and "Who is Huygens?" in prompt
+            return {"standalone_question": "Where was Christiaan Huygens born?"}
+        return {"additions": "", "reasoning": "r", "judgement": "sufficient", "candidate": "",
+                "next_query": "", "answer": "Hague", "verdict": "answered"}  # fmt: skip
+
+    with asked(index, scripted_lm(answer)) as client, chatting(client) as chat:
+        turns = said("Who built the lander?", "ESA.", "Who is Huygens?", "A man.", "Born where?")
+        found = chat.chat.completions.create(model="ga-dspy", messages=turns)
+        record = client.get(f"/runs/{found.run}").json()  # type: ignore[attr-defined]
+    assert record["question"] == "Where was Christiaan Huygens born?"
+    assert record["usage"]["rewrite"]["calls"] == 1
+    assert record["calls"] == sum(step["calls"] for step in record["usage"].values())
+
+
+def test_markup_of_a_passage_reaches_a_front_end_as_text() -> None:
+    text = "Anna Berg built ![x](http://attacker.example/?q=1) <img src=x> [a](http://b.example)."
+    index = ga_dspy.Index.from_passages(
+        [ga_dspy.Passage(id="1", title="Berg", text=text)], kind="sparse"
+    )
+    with asked(index) as client, chatting(client) as chat:
+        found = chat.chat.completions.create(model="x", messages=said("What did Anna Berg build?"))
+        shown = found.choices[0].message.content or ""
+    assert "attacker.example" in str(found.evidence)  # type: ignore[attr-defined]
+    assert "](" not in shown and "![" not in shown and "<img" not in shown
+
+
+def test_a_conversation_without_a_question_is_an_error_with_a_remedy(client: httpx.Client) -> None:
+    with chatting(client) as chat, pytest.raises(openai.BadRequestError, match="no text"):
+        chat.chat.completions.create(model="x", messages=[{"role": "system", "content": "Hi"}])
+
+
+# --- The command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("serve") / "index"
+    ga_dspy.Index.build(corpus(), folder, kind="sparse")
+    return folder
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def begun(folder: Path, port: int, *more: str) -> Iterator[subprocess.Popen[str]]:
+    main = "from ga_dspy.cli import main; main()"
+    words = [sys.executable, "-c", main, "serve", "--index", str(folder), *more]
+    with subprocess.Popen(
+        [*words, "--port", str(port)], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "GA_DSPY_API_KEY": KEY},
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_stopped_service_first_finishes_what_is_under_way(folder: Path) -> None:
+    replies: list[int] = []
+    port, headers = free_port(), {"X-API-Key": KEY}
+    with (
+        Endpoint(Behaviour(latency=2.0)) as lm,
+        begun(
+            folder, port, "--program", "vanilla-rag", "--lm", "openai/local", "--api-base", lm.url
+        ) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client,
+    ):
+
+        def is_up() -> bool:
+            try:
+                return client.get("/healthz").is_success
+            except httpx.TransportError:
+                return False
+
+        def ask(n: int) -> None:
+            own = httpx.post(f"{client.base_url}/ask", json={"question": f"Who is {n}?"},
+                             headers=headers, timeout=60)  # fmt: skip
+            replies.append(own.status_code)
+
+        until(is_up, 60)
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(20)]
+        for thread in threads:
+            thread.start()
+        until(lambda: "ga_dspy_questions_under_way 20.0" in client.get("/metrics").text, 20)
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(60)
+        assert replies == [200] * 20
+        assert process.wait(20) == 0
+        assert KEY not in (process.stderr.read() if process.stderr else "")
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "said"),
+    [
+        ("", ["--host", "0.0.0.0"], "is not set"),
+        ("", ["--api-key-env", "NOT_THERE"], "NOT_THERE is not set"),
+        ("short", [], "holds a short key"),
+    ],
+)
+def test_a_service_that_strangers_could_ask_is_not_begun(
+    key: str,
+    options: list[str],
+    said: str,
+    folder: Path,
+    tmp_path: Path,
+    command: Callable[..., subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GA_DSPY_API_KEY", key)
+    done = command("serve", "--index", folder, *options, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and "--open" in done.stderr
