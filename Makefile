@@ -53,6 +53,12 @@ contracts: $(VENV)/.ready
 unit: $(VENV)/.ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
+# The pages in Chromium, with pictures of them.
+browser: $(VENV)/.ready
+	@mkdir -p build/browser
+	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py
+	@ls build/browser
+
 # The wheel, built and imported in an environment that has the core dependencies only.
 wheel: $(VENV)/.ready
 	@rm -rf build/wheel && mkdir -p build/wheel

@@ -46,7 +46,7 @@ class Ranker(NamedTuple):
         if fitted != {len(FEATURES)}:
             raise ExtractiveError(
                 f"the ranker's weights were fitted for {sorted(fitted)} features, the code has "
-                f"{len(FEATURES)}; fit them again with: ga-dspy fit-extractive"
+                f"{len(FEATURES)}; fit them again with: python tests/fit_ranker.py (in a clone)"
             )
         return cls(Idf.from_json(files["idf.json"]), boosters, **json.loads(files["scale.json"]))
 

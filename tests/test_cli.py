@@ -170,7 +170,7 @@ def test_help_of_a_process_of_its_own_shows_the_tree_of_commands(tmp_path: Path)
         capture_output=True, text=True, cwd=tmp_path, check=True,
     ).stdout  # fmt: skip
     sought = ("Start", "demo", "ask", "Documents", "index", "graph", "Measure", "eval", "arena",
-              "report", "Tune", "compile", "artifact", "Develop", "fit-extractive", "bench",
+              "report", "Tune", "compile", "artifact", "Develop", "bench",
               "data")  # fmt: skip
     places = [re.search(rf"^╭─ {name} |^│ {name} ", told, re.MULTILINE) for name in sought]
     assert [place.start() for place in places if place] == sorted(

@@ -102,6 +102,20 @@ def test_links_on_a_page_lead_to_a_file_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in slugs, target
 
 
+@over(sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")))
+def test_a_notebook_runs_and_is_kept_without_outputs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("lightgbm")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(page, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": tmp_path}}
+    ).execute()
+
+
 def test_the_tables_of_the_frontier_lm_are_those_of_its_scores() -> None:
     pytest.importorskip("pandas")
     tables = runpy.run_path(str(ROOT / "docs" / "results" / "frontier.py"))["tables"]()

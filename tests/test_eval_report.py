@@ -14,6 +14,7 @@ from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Protocol, Report, Result, paired_test
 from ga_dspy.eval.report import (
     by_step,
+    failure_kind,
     faithful_share,
     grounded_share,
     judgements,
@@ -368,3 +369,39 @@ def test_a_result_survives_the_journal() -> None:
     assert Result.model_validate_json(result.model_dump_json()) == result
     assert result.trace[0].graph.startswith("Entities:")
     assert result.trace[0].names == ("Red Lodge", "Montana")
+
+
+READ = "Read (by all) [1]\nRelations:\n1. Lea -> born in -> Bern [1]"
+MORE, ENOUGH = {"judgement": "insufficient"}, {"judgement": "sufficient"}
+
+
+def wrong(*steps: dict[str, Any], **more: Any) -> Result:
+    """A question whose answer "Bern", from the pages A and B, was not given."""
+    trace = tuple(StepTrace(query="?", **step) for step in steps)
+    titles = [title for step in trace for title in step.titles]
+    passages = tuple(Passage(id=t, title=t, text=f"{t} is of Bern.") for t in titles)
+    known = {"gold": ("Bern",), "gold_titles": ("A", "B"), "passages": passages, "trace": trace}
+    return result(1, **{"answer": "Rome", **known, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("failed", failure(1)),
+        (None, wrong(answer="In Bern.")),
+        (None, result(1, "Yes.")),
+        ("beside the point", result(1, "yes and no", passages=(Passage(id="1", text="No."),))),
+        ("not retrieved", wrong({"titles": ("A",), **MORE})),
+        ("judged too early", wrong({"titles": ("A",), **ENOUGH})),
+        ("not in the graph", wrong({"titles": ("A", "B"), "graph": "- Rome [1]", **ENOUGH})),
+        ("judged too late", wrong({"titles": ("A", "B"), "graph": READ, **MORE}, {"graph": READ})),
+        ("beside the point", wrong({"titles": ("A",), **MORE}, {"titles": ("B",), **ENOUGH})),
+        ("beside the point", wrong({"titles": ("A", "B"), "graph": READ, **MORE})),
+        ("not retrieved", wrong({"titles": ("A",)}, gold_titles=(), gold=("Oslo",))),
+        ("beside the point", wrong({"titles": ("A",)}, gold_titles=())),
+    ],
+)
+def test_a_wrong_answer_is_of_the_first_kind_that_explains_it(
+    kind: str | None, asked: Result
+) -> None:
+    assert failure_kind(asked) == kind

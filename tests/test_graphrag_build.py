@@ -384,9 +384,7 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
         )
         for e, (head, tail) in enumerate(ends)
     )  # fmt: skip
-    resolved = Resolved(
-        entities, relations, ends, ("",) * 9000, (Flags(False, ()),) * 50_000, (), (), ()
-    )
+    resolved = Resolved(entities, relations, ends, (Flags(False, ()),) * 50_000, (), (), ())
     graph = CorpusGraph(Tables.of(resolved, {}), lambda: Sources(()))
     store(tmp_path, graph, (), GraphManifest(index="", extraction="", settings=""))
     best = 10.0

@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("lightgbm")
 
+from fit_ranker import Row, fit, plain_question, save
+
 from extractive_lm import ExtractiveError
 from extractive_lm.answer import rank
-from extractive_lm.fit import Row, fit, plain_question, save
 from extractive_lm.prompt import Doc
 from extractive_lm.ranker import Ranker, expected_f1
 from extractive_lm.text import normalize
@@ -63,7 +64,7 @@ def test_weights_for_other_features_are_refused_by_name() -> None:
     data = lightgbm.Dataset(np.arange(60.0).reshape(20, 3), np.arange(20.0))
     other = lightgbm.train({"verbose": -1, "num_threads": 1}, data, 1).model_to_string()
     files = fit(_rows(), trees=2)
-    with pytest.raises(ExtractiveError, match="fit-extractive"):
+    with pytest.raises(ExtractiveError, match="fit_ranker"):
         Ranker.from_files(
             {name: other if "ranker" in name else text for name, text in files.items()}
         )

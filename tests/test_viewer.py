@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dspy
+import pytest
+
+import ga_dspy
 from ga_dspy import viewer
+from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.errors import InputError
+from ga_dspy.eval import Protocol, Report, Result, run
 
 HERE = Path(viewer.__file__).parent
 CYTOSCAPE = "081591ab735b2b6a3b31a3c60f8f3a3e2fee8c92939e0c7820ad1208571b6cd8"
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def data_of(page: str) -> dict[str, Any]:
@@ -19,6 +29,26 @@ def data_of(page: str) -> dict[str, Any]:
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
     return data
+
+
+@pytest.fixture(scope="module")
+def prediction() -> dspy.Prediction:
+    pytest.importorskip("bm25s")
+    program = ga_dspy.GraphAnchor(ga_dspy.Index.from_passages(corpus(), kind="sparse"))
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        return program(question=DEMO_QUESTION)
+
+
+def asked(prediction: dspy.Prediction, *answers: str) -> Report:
+    """A run over the demo question, asked once for each answer that is given."""
+    examples = [
+        dspy.Example(id=f"q{n}", question=DEMO_QUESTION, answer="The Hague", gold_titles=["Titan"])
+        for n in range(len(answers))
+    ]
+    made = [dspy.Prediction(**{**prediction.toDict(), "answer": answer}) for answer in answers]
+    results = tuple(map(Result.from_prediction, examples, made))
+    protocol = Protocol.of(examples, dataset="made", source="made", program="p", lm="none")
+    return Report(protocol, results, 0.0)
 
 
 def test_the_bundled_library_is_the_one_that_its_makers_published() -> None:
@@ -40,3 +70,51 @@ def test_a_page_may_load_nothing_and_runs_its_own_scripts_alone() -> None:
     assert policy is not None and "default-src 'none'" in policy[1]
     assert "unsafe" not in policy[1] and policy[1].count("sha256-") == 3
     assert not re.search(r"<(link|img|iframe|script)[^>]* (src|href)=", page)
+
+
+def test_what_a_run_keeps_shows_the_same_steps_and_sentences(prediction: dspy.Prediction) -> None:
+    (row,) = data_of(viewer.run_page(asked(prediction, "Hague")))["rows"]
+    kept, whole = row["results"][0]["prediction"], prediction.to_dict()
+    assert kept["evidence"] == whole["evidence"] and kept["passages"] == whole["passages"]
+    for one, other in zip(kept["steps"], whole["steps"], strict=True):
+        same = ("number", "query", "passage_ids", "judgement", "candidate")
+        assert [one[name] for name in same] == [other[name] for name in same]
+        assert [e["name"] for e in one["entities"]] == [e["name"] for e in other["entities"]]
+    stated = ("head", "relation", "tail", "evidence")
+    relations = [[r[name] for name in stated] for r in whole["graph"]["relations"]]
+    assert [[r[name] for name in stated] for r in kept["graph"]["relations"]] == relations
+
+
+def test_runs_without_a_question_in_common_are_refused(prediction: dspy.Prediction) -> None:
+    one, other = asked(prediction, "Hague"), asked(prediction, "Hague", "Paris")
+    apart = other._replace(results=other.results[1:])
+    with pytest.raises(InputError, match="share no question"):
+        viewer.run_page(one, apart)
+
+
+def test_the_command_writes_a_page_on_a_prediction_or_on_runs(
+    command: Command, prediction: dspy.Prediction, tmp_path: Path
+) -> None:
+    record = {"question": DEMO_QUESTION, **prediction.to_dict()}
+    (tmp_path / "answer.json").write_text(json.dumps(record), "utf-8")
+    done = command("view", "answer.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert data_of(page) == {"question": DEMO_QUESTION, "prediction": prediction.to_dict()}
+    examples = [dspy.Example(id="q", question=DEMO_QUESTION, answer="The Hague")]
+    for name in ("one", "other"):
+        protocol = Protocol.of(examples, dataset="made", source="made", program=name, lm="none")
+        run(lambda question: prediction, examples, out=tmp_path / name, protocol=protocol)
+    done = command("view", "one", "--beside", "other", "--out", "two.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = [run["name"] for run in data_of((tmp_path / "two.html").read_text("utf-8"))["runs"]]
+    assert names == ["one", "other"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"question": "Who?"}'])
+def test_the_command_refuses_what_is_no_prediction(
+    command: Command, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / "answer.json").write_text(content, "utf-8")
+    done = command("view", "answer.json", cwd=tmp_path)
+    assert done.returncode == 2 and "expected a prediction as JSON" in done.stderr

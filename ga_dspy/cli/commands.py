@@ -138,7 +138,7 @@ for of_graph, example in (
     (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
     (look.communities, "communities my-graph"),
     (look.picture, 'picture my-graph "Isambard Brunel" --out brunel.png'),
-    (look.export, "export my-graph --to graphml --out my-graph.graphml"),
+    (look.export, "export my-graph --out my-graph.graphml"),
     (look.merges, "merges my-graph"),
 ):
     called = of_graph.__name__
@@ -156,6 +156,11 @@ _add(
     "--programs methods",
 )  # fmt: skip
 _add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
+_add(
+    MEASURE, "view", runs.view,
+    "ga-dspy view answer.json --out page.html",
+    "ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html",
+)  # fmt: skip
 
 _add(
     TUNE, "compile", with_patience(compiling.compile_program),
@@ -189,11 +194,6 @@ for measure, example in (
 renaming = "ga-dspy data rename dev.json --out renamed.json"
 data = _group(DEVELOP, "data", "Prepare datasets.", renaming)
 _add(None, "rename", develop.rename_data, renaming, to=data)
-_add(
-    DEVELOP, "fit-extractive", develop.fit_extractive,
-    "ga-dspy fit-extractive --hotpotqa train.json --hotpotqa-index ix1 --musique train.jsonl "
-    "--musique-index ix2 --out weights",
-)  # fmt: skip
 
 
 def main() -> None:

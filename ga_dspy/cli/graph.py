@@ -28,7 +28,6 @@ from ga_dspy.graphrag import (
     build_graph,
     estimate_build,
     open_graph,
-    read_triples,
     update_graph,
 )
 from ga_dspy.graphrag.build import Estimate
@@ -85,24 +84,17 @@ def build(
         Path | None, typer.Option(help="What may enter, what is flagged or private; see below.")
     ] = None,
     labels: LabelsFile = None,
-    bring: Annotated[
-        list[Path] | None,
-        typer.Option(help="Triples to merge in, .csv or .jsonl: head, relation, tail, …"),
-    ] = None,
     summaries: WithSummaries = False,
     yes: Yes = False,
 ) -> None:
     """Read every passage of an index into one graph.
 
     Run it again to go on where it stopped: a passage that was read is never asked for again,
-    whatever stopped the build. Rules, labels and triples count as this command gives them: with
-    other ones, run it again, and no LM is asked.
+    whatever stopped the build. Rules and labels count as this command gives them: with other ones,
+    run it again, and no LM is asked.
     """
     console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
     checked, labelled = read_rules(rules), read_labels(labels) or {}
-    triples = [(path, read_triples(path, passages)) for path in bring or ()]
-    batches = [batch for _, found in triples for batch in found.batches]
-    rejected = [f"{path.name}, {why}" for path, found in triples for why in found.rejected]
     private = set(read_manifest(out).labels) if (out / MANIFEST).is_file() else set()
     _say_unknown(console, labelled, passages)
     cost = estimate_build(passages, out, lm=model)
@@ -110,12 +102,11 @@ def build(
     began = time.perf_counter()
     with _reading(console) as progress:
         stored = build_graph(
-            passages, out, lm=model, rules=checked, labels=labelled, brought=batches,
-            threads=threads, progress=progress,
+            passages, out, lm=model, rules=checked, labels=labelled, threads=threads,
+            progress=progress,
         )  # fmt: skip
         written = _summarise(stored, model, threads, progress) if summaries else {}
     manifest = stored.manifest
-    brought = number(len(batches), "triple") + (f", {len(rejected):,} rejected" if rejected else "")
     console.print(
         facts(
             [
@@ -123,7 +114,6 @@ def build(
                 ("relations", f"{manifest.relations:,}"),
                 ("communities", f"{manifest.communities:,}"),
                 ("summaries", _summarised(written) if summaries else ""),
-                ("brought", brought if bring else ""),
                 ("labels", ", ".join(manifest.labels)),
                 ("kept out", counted(manifest.left_out)),
                 ("unsupported", counted(manifest.dropped)),
@@ -134,7 +124,6 @@ def build(
         )
     )
     _say_left(console, stored, written)
-    some(console, "not brought", rejected, style="yellow")
     open_now = sorted(private - set(manifest.labels))
     some(console, "label that hides nothing any more", open_now, style="yellow")
     say_embedded(console, model)
@@ -153,8 +142,8 @@ def update(
 ) -> None:
     """Bring a graph up to date with its index.
 
-    Only new and changed passages are read. Rules, triples brought along and, unless --labels is
-    given, labels stay as they were built.
+    Only new and changed passages are read. Rules and, unless --labels is given, labels stay as they
+    were built.
     """
     console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
     # Read before anything changes: the old contents are deleted with the update.

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ga_dspy.cli.console import Console, columns, facts, plain, rest
 from ga_dspy.errors import InputError
+from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MOST_HOPS
 from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
 from ga_dspy.graphrag.communities import Community, Summary, members
@@ -21,8 +22,6 @@ from ga_dspy.graphrag.facts import fact_text
 from ga_dspy.graphrag.look import (
     MOST_NODES,
     draw_graph,
-    to_graphml,
-    to_neo4j,
 )
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
@@ -166,7 +165,6 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
         facts(
             [
                 ("also", "; ".join(names)),
-                ("wikidata", graph.wikidata(node)),
                 ("attributes", "; ".join(entity.attributes)),
                 ("communities", _communities(opened, entity.name)),
                 ("passages", ", ".join(graph.passages_of(node))),
@@ -179,7 +177,7 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
     table.add_column(overflow="fold")
     table.add_column(style="dim", overflow="fold")
     for edge in edges[:most]:
-        passages = ", ".join(graph.passages_of_edge(edge)) or "brought"
+        passages = ", ".join(graph.passages_of_edge(edge))
         table.add_row(_worded(graph, edge, away=int(graph.heads[edge]) == node), passages)
     console.print(table)
     rest(console, min(most, len(edges)), len(edges))
@@ -347,27 +345,17 @@ def picture(
 
 def export(
     graph: Folder,
-    to: Annotated[str, typer.Option(help="graphml or neo4j.")],
-    out: Annotated[Path, typer.Option(help="A file; for neo4j a folder.")],
+    out: Annotated[Path, typer.Option(help="A .graphml file.")],
     label: Labels = None,
 ) -> None:
-    """Write the graph for Gephi and the like, or for Neo4j."""
-    if to not in ("graphml", "neo4j"):
-        raise InputError(f"--to {to}", expected="graphml or neo4j", remedy="pass --to graphml")
-    sort = ("folder", "file") if to == "graphml" else ("file", "folder")
-    if out.is_dir() if to == "graphml" else out.is_file():
-        raise InputError(
-            f"--out {out} is a {sort[0]}", expected=f"a {sort[1]}", remedy="name another path"
-        )
-    view, console = opened(graph, label).view, plain()
-    written: Sequence[Path] = (out,)
-    if to == "neo4j":
-        written = to_neo4j(view, out)
-    else:
-        write_whole(out, to_graphml(view))
-    for path in written:
-        console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    console.print(f"{len(view.graph):,} entities, {len(view.graph.relations):,} relations")
+    """Write the graph as GraphML, which Gephi, yEd and (with APOC) Neo4j read."""
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
+    known, console = opened(graph, label).view.graph, plain()
+    nodes, edges = range(len(known)), range(len(known.relations))
+    write_whole(out, to_graphml(known.subgraph(nodes, edges)))
+    console.print(f"wrote {out}", markup=False, soft_wrap=True)
+    console.print(f"{len(nodes):,} entities, {len(edges):,} relations")
 
 
 def _among(view: View, nodes: Sequence[int]) -> list[int]:

@@ -1,7 +1,9 @@
-"""`ga-dspy eval`, `arena` and `report`."""
+"""`ga-dspy eval`, `arena`, `report` and `view`."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +13,7 @@ import typer
 from rich.progress import TaskID
 from rich.table import Table
 
+from ga_dspy import viewer
 from ga_dspy.arena import Ground, Round, collect, compete, entrants, rounds
 from ga_dspy.arena.figures import draw_figures
 from ga_dspy.arena.methods import method, methods
@@ -42,9 +45,10 @@ from ga_dspy.cli.choices import (
 )
 from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Report, RunProgress, load, protocol_of, run
+from ga_dspy.eval import Report, RunProgress, load, load_report, protocol_of, run
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
+from ga_dspy.storage import write_whole
 
 
 def evaluate(
@@ -296,3 +300,44 @@ def report(
     for lacking in drawn.lacking:
         console.print(lacking, style="dim", markup=False)
     console.print(f"{len(runs.runs)} runs, {len(drawn.pictures)} pictures: {path}", markup=False)
+
+
+def view(
+    shown: Annotated[
+        Path,
+        typer.Argument(
+            help="A prediction, as `ga-dspy ask --json` prints it (- reads stdin), or the folder "
+            "of a run."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("page.html"),
+    beside: Annotated[Path | None, typer.Option(help="The folder of another run.")] = None,
+) -> None:
+    """Make a page on which one sees how answers were found: one file, for any browser, offline."""
+    if shown.is_dir():
+        page = viewer.run_page(load_report(shown), load_report(beside) if beside else None)
+    elif beside:
+        raise InputError(
+            f"{shown} --beside {beside}", expected="the folders of two runs", remedy="name two runs"
+        )
+    else:
+        record = _prediction(shown)
+        page = viewer.page(record.pop("question"), record)
+    write_whole(out, page)
+    Console().print(f"wrote {out}: open it in a browser", markup=False)
+
+
+def _prediction(path: Path) -> dict[str, Any]:
+    """What `ga-dspy ask --json` printed."""
+    text = sys.stdin.read() if path == Path("-") else path.read_text("utf-8")
+    try:
+        record = json.loads(text)
+    except ValueError:
+        record = text
+    if isinstance(record, dict) and {"question", "answer", "steps", "passages"} <= record.keys():
+        return record
+    raise InputError(
+        f"{path}: {record!r:.80}",
+        expected="a prediction as JSON, with its question",
+        remedy='make one: ga-dspy ask "…" --index DIR --json > answer.json',
+    )

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval.protocol import Protocol
-from ga_dspy.eval.result import Entry, Result, RunJournal
+from ga_dspy.eval.result import Entry, Result, RunJournal, StepTrace
 from ga_dspy.eval.scores import (
     Paired,
     StepVerdict,
@@ -311,6 +311,59 @@ def judgements(results: Sequence[Result]) -> Sufficiency:
                 verdicts.append(StepVerdict(step.judgement == "sufficient", sufficed))
         questions.append(verdicts)
     return sufficiency(questions)
+
+
+FailureKind = Literal[
+    "failed", "not retrieved", "not in the graph", "judged too early", "judged too late",
+    "beside the point",
+]  # fmt: skip
+"""Where an answer went wrong: the first place on the way at which what it needs was lost."""
+
+
+def is_right(result: Result) -> bool:
+    """Whether an accepted answer stands in the answer; a yes or a no has to be all of it."""
+    return bool(result.em or (result.answer and answer_in(result.answer, result.gold)))
+
+
+def failure_kind(result: Result) -> FailureKind | None:
+    """Where an answer went wrong; None where it is right.
+
+    - "failed": the program raised an error.
+    - "judged too early": the search ended with "sufficient" before all that is needed was read.
+    - "not retrieved": what is needed was not found.
+    - "not in the graph": it was read, and no accepted answer stands in the graph.
+    - "judged too late": it was there, and the judge wanted more.
+    - "beside the point": it was there, and something else was answered.
+
+    What is needed are the gold titles; where a question names none, a passage with an accepted
+    answer. A yes or a no stands in no graph, and a program without a graph loses nothing there.
+    """
+    if result.error is not None:
+        return "failed"
+    if is_right(result):
+        return None
+    verdicts = [step.judgement for step in result.trace if step.judgement]
+    hits = [answer_in(passage.content, result.gold) for passage in result.passages]
+    if not _is_found(result, result.titles, None in hits or any(hits)):
+        return "judged too early" if verdicts[-1:] == ["sufficient"] else "not retrieved"
+    if result.trace and not _is_in_graph(result.trace[-1], result):
+        return "not in the graph"
+    titles: list[str] = []
+    for step in result.trace[:-1]:
+        titles += step.titles
+        is_there = _is_found(result, titles, step.hit) and _is_in_graph(step, result)
+        if is_there and step.judgement == "insufficient":
+            return "judged too late"
+    return "beside the point"
+
+
+def _is_found(result: Result, titles: Iterable[str], hit: bool | None) -> bool:
+    recall = support_recall(titles, result.gold_titles)
+    return hit is not False if recall is None else recall == 1.0
+
+
+def _is_in_graph(step: StepTrace, result: Result) -> bool:
+    return not step.graph or answer_in(step.graph, result.gold) is not False
 
 
 def grounded_share(results: Sequence[Result]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ga_dspy.graphrag.bring import read_triples as read_triples
 from ga_dspy.graphrag.build import build_graph as build_graph
 from ga_dspy.graphrag.build import estimate_build as estimate_build
 from ga_dspy.graphrag.build import update_graph as update_graph

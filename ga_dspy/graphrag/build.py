@@ -29,7 +29,7 @@ from ga_dspy.graphrag.extraction import (
     outcome_of,
     reading_key,
 )
-from ga_dspy.graphrag.records import Batch, Rules, Sources
+from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.graphrag.store import (
     CALLS,
     JOURNAL,
@@ -66,15 +66,14 @@ def build_graph(
     extractor: Extractor | None = None,
     rules: Rules | None = None,
     labels: Mapping[str, Iterable[str]] | None = None,
-    brought: Iterable[Batch] = (),
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
     """Read all passages of an index and store the graph of what they state.
 
     A build that was stopped, by Ctrl-C or `kill -9`, goes on where it stopped; passages that were
-    read are never asked for again. Building again with other rules, labels or brought records
-    asks the LM for nothing.
+    read are never asked for again. Building again with other rules or labels asks the
+    LM for nothing.
 
     Args:
         index: The passages.
@@ -83,7 +82,6 @@ def build_graph(
         extractor: How a passage is read.
         rules: What may enter, what is flagged, what is private.
         labels: The labels of passages that not everybody may see, by passage id.
-        brought: Records from elsewhere (`ga_dspy.graphrag.bring`).
         threads: Passages read at once.
         progress: Called with a stage's name, units done and units in all.
 
@@ -102,7 +100,7 @@ def build_graph(
         for path in sorted(folder.iterdir()):
             if not path.name.startswith(ours):
                 raise not_empty(folder, repr(path.name))
-        settings = Sources.of(brought, labels or {}, rules or Rules())
+        settings = Sources.of((), labels or {}, rules or Rules())
         return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
 
 

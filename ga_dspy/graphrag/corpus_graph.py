@@ -86,7 +86,7 @@ class CorpusGraph:
             records: What each passage states, by passage id; evidence names that passage.
             labels: The labels of passages that not everybody may see, by passage id.
             rules: What may enter, what is flagged, what is private.
-            brought: Records from elsewhere (`ga_dspy.graphrag.bring`).
+            brought: Records that no passage of the corpus states.
         """
         read = (Batch.of(passage, update) for passage, update in records.items())
         sources = Sources.of((*read, *brought), labels or {}, rules or Rules())
@@ -150,10 +150,6 @@ class CorpusGraph:
         """What is noted of an edge."""
         edges = self.tables.edges
         return Flags(edges["critical"][j].as_py(), tuple(edges["contradicts"][j].as_py()))
-
-    def wikidata(self, i: int) -> str:
-        """The Wikidata id of a node; "" where none is known."""
-        return str(self.tables.nodes["wikidata"][i])
 
     @cached_property
     def names(self) -> Mapping[str, tuple[int, ...]]:
@@ -302,7 +298,10 @@ SCHEMAS: Final = {
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
     "records": "json:large_string",
 }
-"""The columns of each table of a stored graph, with their Arrow types; lists have a star."""
+"""The columns of each table of a stored graph, with their Arrow types; lists have a star.
+
+`wikidata` is blank: what could bring ids along is gone.
+"""
 
 
 def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
@@ -381,8 +380,8 @@ class Tables(NamedTuple):
             return {**vars(record), **spans, **more}
 
         nodes = [
-            row(entity, wikidata=id, value=is_plain_value(entity.name))
-            for entity, id in zip(resolved.entities, resolved.wikidata, strict=True)
+            row(entity, wikidata="", value=is_plain_value(entity.name))
+            for entity in resolved.entities
         ]
         edges = [
             row(relation, head=ends[0], tail=ends[1], **flags._asdict())

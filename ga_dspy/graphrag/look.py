@@ -1,26 +1,19 @@
-"""A part of a graph as a picture, and a caller's view of it for other tools."""
+"""A part of a graph as a picture, coloured by community."""
 
 from __future__ import annotations
 
-import csv
-import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.drawing import GREY, INK, MUTED, PALE, canvas, head, save
 from ga_dspy.errors import InputError, require
 from ga_dspy.graph import KnowledgeGraph, Relation
-from ga_dspy.graphrag.corpus_graph import View
-from ga_dspy.graphrag.records import relation_key
-from ga_dspy.graphrag.resolution import Flags
-from ga_dspy.text import csv_cell, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,95 +166,3 @@ def _draw_nodes(
 def _box(alpha: float) -> dict[str, Any]:
     """The box behind a text."""
     return {"facecolor": "white", "edgecolor": "none", "alpha": alpha, "pad": 0.8}
-
-
-# --- A caller's view of a corpus graph for other tools: GraphML, CSV for Neo4j.
-
-_NODE_HEADER: Final = (
-    "id:ID", "name", "type", "attributes:string[]", "aliases:string[]", "wikidata",
-    "passages:string[]", ":LABEL",
-)  # fmt: skip
-_EDGE_HEADER: Final = (
-    ":START_ID", ":END_ID", "relation", "time", "confidence:double", "critical:boolean",
-    "contradicted:boolean", "passages:string[]", ":TYPE",
-)  # fmt: skip
-
-
-def to_graphml(view: View) -> str:
-    """GraphML for Gephi, yEd and the like: nodes n0, n1, … with a `label`; lists joined by "; "."""
-    graph, network = view.graph, nx.MultiDiGraph()
-    for i, entity in enumerate(graph.entities):
-        network.add_node(
-            f"n{i}",
-            label=visible(entity.name),
-            type=visible(entity.type),
-            attributes=visible("; ".join(entity.attributes)),
-            aliases=visible("; ".join(entity.aliases)),
-            wikidata=graph.wikidata(i),
-            passages=visible("; ".join(graph.passages_of(i))),
-        )
-    for j, relation, flags in _edges(view):
-        known = {
-            "time": relation.time and visible(relation.time),
-            "confidence": relation.confidence,
-        }
-        network.add_edge(
-            f"n{graph.heads[j]}",
-            f"n{graph.tails[j]}",
-            key=f"e{j}",
-            relation=visible(relation.relation),
-            critical=flags.critical,
-            contradicts="; ".join(f"e{other}" for other in flags.contradicts),
-            passages=visible("; ".join(graph.passages_of_edge(j))),
-            **{name: value for name, value in known.items() if value is not None},
-        )
-    return "\n".join(nx.generate_graphml(network))
-
-
-def to_neo4j(view: View, folder: Path | str) -> tuple[Path, Path]:
-    """Write the files that `neo4j-admin database import` reads, with default delimiters.
-
-    Returns:
-        The paths for `--nodes` and `--relationships`.
-    """
-    target, graph = Path(folder), view.graph
-    target.mkdir(parents=True, exist_ok=True)
-    nodes = (
-        (i, e.name, e.type, _array(e.attributes), _array(e.aliases), graph.wikidata(i),
-         _array(graph.passages_of(i)), "Value" if graph.plain_values[i] else "Thing")
-        for i, e in enumerate(graph.entities)
-    )  # fmt: skip
-    relationships = (
-        (graph.heads[j], graph.tails[j], r.relation, r.time or "",
-         "" if r.confidence is None else r.confidence, str(flags.critical).lower(),
-         str(bool(flags.contradicts)).lower(), _array(graph.passages_of_edge(j)),
-         relationship_type(r.relation))
-        for j, r, flags in _edges(view)
-    )  # fmt: skip
-    files = (target / "nodes.csv", target / "relationships.csv")
-    for path, header, rows in zip(
-        files, (_NODE_HEADER, _EDGE_HEADER), (nodes, relationships), strict=True
-    ):
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([header, *([csv_cell(str(c)) for c in row] for row in rows)])
-    return files
-
-
-def relationship_type(relation: str) -> str:
-    """A relation as Neo4j writes types.
-
-    >>> relationship_type("was born in"), relationship_type("→")
-    ('BORN_IN', 'RELATED_TO')
-    """
-    return re.sub(r"\W+", "_", relation_key(relation)).strip("_").upper() or "RELATED_TO"
-
-
-def _edges(view: View) -> Iterator[tuple[int, Relation, Flags]]:
-    """All edges, with their relations and what is noted of them."""
-    for j in range(len(view.graph.relations)):
-        yield j, view.graph.edge(j), view.graph.flags(j)
-
-
-def _array(texts: Iterable[str]) -> str:
-    """Texts as Neo4j reads a list: between semicolons, so that none may hold one."""
-    return ";".join(text.replace(";", ",") for text in texts)

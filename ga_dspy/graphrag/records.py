@@ -122,14 +122,14 @@ class Rules(Value):
 
 
 class Batch(Value):
-    """Records that stand or fall together: those of one passage, or a triple brought along.
+    """Records that stand or fall together: those of a passage, or a triple brought along.
 
     Attributes:
         passage: The passage they were read from; "" for records that no passage backs.
         update: The records; every end of a relation is an entity among them.
         labels: Labels needed to see them, besides those of the passage.
-        ids: Wikidata ids by entity name.
-        brought: Whether the records came from elsewhere and were not extracted.
+        ids: Wikidata ids by entity name, in graphs that were built with them; not used.
+        brought: Whether the records came from elsewhere, which no command does any more.
     """
 
     passage: str

@@ -1,16 +1,15 @@
 """From records to a graph: who is who, which relations stand, which of them disagree.
 
-The rules of `ga_dspy.graph` say which names are one entity, then Wikidata ids, then a person's
-word. Every decision can be undone: records never change, merges are listed with the rule that made
-them, and `Overrides` part or join names by hand.
+The rules of `ga_dspy.graph` say which names are one entity, then a person's word. Every decision
+can be undone: records never change, merges are listed with the rule that made them, and `Overrides`
+part or join names by hand.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
@@ -65,7 +64,6 @@ class Resolved(NamedTuple):
         entities: The entities, by node.
         relations: The relations, by edge.
         ends: The nodes of head and tail of each edge.
-        wikidata: The id of each node; "" where none is known.
         flags: What is noted of each edge.
         merges: Spellings that stand for another name of an entity.
         left_out: Relations that a rule kept out.
@@ -75,7 +73,6 @@ class Resolved(NamedTuple):
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...]
     ends: tuple[tuple[int, int], ...]
-    wikidata: tuple[str, ...]
     flags: tuple[Flags, ...]
     merges: tuple[Merge, ...]
     left_out: tuple[LeftOut, ...]
@@ -85,13 +82,10 @@ class Resolved(NamedTuple):
 def resolve(sources: Sources) -> Resolved:
     """Resolve all records of a graph; the result is a function of the set of them."""
     rules = sources.rules
-    ids = {(name, batch.passage): id for batch in sources.batches for name, id in batch.ids.items()}
     records, left_out = _admit(sources)
     named = references(records)
     found = _matches_in_corpus(named, records, rules.overrides)
     parts = gather(named, found)
-    if ids:
-        parts = _by_id(parts, ids)
     parts, unused = _override(parts, rules.overrides)
     records = _with_unclear_ends(records, parts)
     part_of = {(one.name, one.passages): i for i, part in enumerate(parts) for one in part}
@@ -115,15 +109,13 @@ def resolve(sources: Sources) -> Resolved:
     ends = tuple((row[r.head], row[r.tail]) for r in relations)
     firsts = (merged[0] for merged in shown.entity_records)
     clusters = [parts[part_of[first.name, passages_of(first)]] for first in firsts]
-    known = [min(_ids(part, ids), default="") for part in clusters]
     against = _contradictions(shown.entities, relations, ends, rules)
     return Resolved(
         entities=shown.entities,
         relations=tuple(relations),
         ends=ends,
-        wikidata=tuple(known),
         flags=tuple(map(Flags, critical, against)),
-        merges=tuple(_merges(shown.entities, clusters, known, found, rules.overrides)),
+        merges=tuple(_merges(shown.entities, clusters, found, rules.overrides)),
         left_out=tuple(left_out),
         unused=unused,
     )
@@ -202,33 +194,15 @@ def _key(name: str) -> str:
     return identity(split_qualifier(name).base)
 
 
-Ids = Mapping[tuple[str, str], str]
-"""Wikidata ids by name and passage."""
-
-
-def _ids(part: Iterable[Reference], ids: Ids) -> set[str]:
-    places = ((one.name, passage) for one in part for passage in one.passages or ("",))
-    return {ids[place] for place in places if place in ids}
-
-
-def _by_id(parts: Iterable[Cluster], ids: Ids) -> list[Cluster]:
-    """Split what has different ids, then join what has the same."""
-    joined: dict[str | int, Cluster] = defaultdict(list)
-    for whole in parts:
-        for part in _split(whole, lambda one: min(_ids([one], ids), default="")):
-            joined[min(_ids(part, ids), default="") or len(joined)] += part
-    return list(joined.values())
-
-
-def _split(part: Cluster, group_of: Callable[[Reference], str]) -> list[Cluster]:
-    """Split a cluster by groups; references of none go where passage, traits or name point."""
+def _split(part: Cluster, pair: Pair) -> list[Cluster]:
+    """Split a cluster by a pair; references of neither go where passage, traits or name point."""
     groups: dict[str, Cluster] = defaultdict(list)
     for one in part:
-        groups[group_of(one)].append(one)
+        groups[_side(pair, one)].append(one)
     rest = groups.pop("", [])
     if len(groups) < 2:
         return [part]
-    return attach(rest, [groups[name] for name in sorted(groups)])
+    return attach(rest, [groups[side] for side in sorted(groups)])
 
 
 def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], tuple[str, ...]]:
@@ -238,7 +212,7 @@ def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster]
         sides = {_side(pair, one) for part in parts for one in part}
         if not {"one", "other"} <= sides:
             unused.append(f"apart: {_in_words(pair)}: a name stands in no record")
-        parts = [p for part in parts for p in _split(part, partial(_side, pair))]
+        parts = [p for part in parts for p in _split(part, pair)]
     for pair in overrides.same:
         at = [
             [i for i, part in enumerate(parts) if any(_is_spelled(one, end) for one in part)]
@@ -292,7 +266,6 @@ def _with_unclear_ends(records: GraphUpdate, parts: list[Cluster]) -> GraphUpdat
 def _merges(
     entities: Sequence[Entity],
     parts: Sequence[Cluster],
-    ids: Sequence[str],
     found: Iterable[Match],
     overrides: Overrides,
 ) -> Iterator[Merge]:
@@ -301,7 +274,6 @@ def _merges(
     Args:
         entities: The entity of each node, under the name that is shown.
         parts: The references to each node.
-        ids: The Wikidata id of each node.
         found: What joined names, by key.
         overrides: The overrides used.
     """
@@ -310,7 +282,7 @@ def _merges(
         near[match.one].append((match.other, match.rule))
         near[match.other].append((match.one, match.rule))
     joined = {_key(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
-    for node, (entity, part, id) in enumerate(zip(entities, parts, ids, strict=True)):
+    for node, (entity, part) in enumerate(zip(entities, parts, strict=True)):
         others: dict[str, set[str]] = defaultdict(set)
         for one in part:
             if normalise(one.name) != normalise(entity.name):
@@ -320,7 +292,7 @@ def _merges(
         rules = _rules(identity(entity.name), {one.key for one in part}, near)
         for spelling, passages in sorted(others.items()):
             key = _key(spelling)
-            by_hand = "override" if key in joined else "wikidata" if id else "surname"
+            by_hand = "override" if key in joined else "surname"
             rule = rules.get(key) or by_hand
             yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
+
+from ga_dspy.eval import Report, Result, paired_test
+from ga_dspy.eval.report import FailureKind, failure_kind, is_right
+from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Evidence, parse
+from ga_dspy.grounding import ground
+from ga_dspy.passage import Passage
 
 _HERE = Path(__file__).parent
 
@@ -66,6 +74,124 @@ def page(question: str, prediction: Mapping[str, Any]) -> str:
         HTML that needs nothing beside it, and may load nothing: its policy forbids it.
     """
     return _document(question, {"question": question, "prediction": prediction})
+
+
+def run_page(run: Report, beside: Report | None = None) -> str:
+    """A page on a run, or on two side by side: every question, its scores, how it was answered.
+
+    Args:
+        run: The run.
+        beside: Another one; the page has the questions that both were asked.
+
+    Raises:
+        InputError: The two share no question.
+    """
+    runs = [run, *([beside] if beside else [])]
+    p_value = paired_test(run, beside).p_value if beside else None
+    by_key = [{(r.id, r.question): r for r in one.results} for one in runs]
+    shared = [key for key in by_key[0] if all(key in results for results in by_key)]
+    rows = [_row([results[key] for results in by_key]) for key in shared]
+    protocol, names = run.protocol, [one.protocol.program for one in runs]
+    data = {
+        "runs": [{"name": one.protocol.program, "lm": one.protocol.lm} for one in runs],
+        "title": f"{protocol.dataset} {protocol.source}",
+        "kinds": _KINDS,
+        "p": p_value,
+        "rows": rows,
+    }
+    return _document(" beside ".join(names), data, (_HERE / "runs.js").read_text("utf-8"))
+
+
+_KINDS: dict[FailureKind, str] = {
+    "failed": "the program raised an error",
+    "not retrieved": "what is needed was not found",
+    "not in the graph": "it was read, and the answer did not enter the graph",
+    "judged too early": "the search ended before all that is needed was read",
+    "judged too late": "the answer was there, and the judge wanted more",
+    "beside the point": "the answer was there, and something else was answered",
+}
+
+
+def _row(results: Sequence[Result]) -> dict[str, Any]:
+    """A question with what each run made of it."""
+    one = results[0]
+    asked = {"id": one.id, "question": one.question, "type": one.type, "gold": one.gold}
+    made = [
+        {
+            "f1": round(result.f1, 3),
+            "right": is_right(result),
+            "kind": failure_kind(result),
+            "prediction": _prediction(result),
+        }
+        for result in results
+    ]
+    return {**asked, "results": made}
+
+
+def _prediction(result: Result) -> dict[str, Any]:
+    """What a run keeps of a prediction, in the form of `Prediction.to_dict()`.
+
+    It keeps graphs as text: the spans of their items are computed again. Of what was dropped it
+    keeps the number, and no reasoning.
+    """
+    passages = dict(enumerate(result.passages, 1))
+    unread = list(result.passages)
+    drafts = [parse(step.graph) for step in result.trace]
+    graph = _graph(drafts[-1], passages) if drafts else {"entities": [], "relations": []}
+    steps, known = [], set[Any]()
+    for number, (step, draft) in enumerate(zip(result.trace, drafts, strict=True), 1):
+        new = [next((p for p in unread if p.title == title), None) for title in step.titles]
+        unread = [passage for passage in unread if passage not in new]
+        entities = [e for e in draft.entities if e.name not in known]
+        relations = [r for r in draft.relations if _triple(r) not in known]
+        known |= {e.name for e in entities} | {_triple(r) for r in relations}
+        steps.append(
+            {
+                **step.model_dump(mode="json", exclude={"graph", "titles", "names", "dropped"}),
+                "number": number,
+                "retrieved": [],
+                "passage_ids": [passage.id for passage in new if passage],
+                "entities": [{"name": entity.name} for entity in entities],
+                "relations": [dict(zip(_ENDS, _triple(each), strict=True)) for each in relations],
+                "dropped_count": step.dropped,
+            }
+        )
+    return {
+        "answer": result.answer or "",
+        "supported": result.supported or None,
+        "evidence": result.evidence if isinstance(result.evidence, list) else [],
+        "passages": [passage.model_dump(mode="json") for passage in result.passages],
+        "graph": graph,
+        "steps": steps,
+        "failures": [*result.step_failures, *([result.error] if result.error else [])],
+        "calls": result.calls,
+        "tokens": result.tokens,
+    }
+
+
+_ENDS = ("head", "relation", "tail")
+
+
+def _triple(relation: DraftRelation) -> tuple[str, str, str]:
+    return relation.head, relation.relation, relation.tail
+
+
+def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
+    """A graph with the spans that state its items; an item without any cites whole passages."""
+    found = ground(draft, passages, known={entity.name for entity in draft.entities}).update
+    spans: dict[Any, Any] = {entity.name: entity.evidence for entity in found.entities}
+    spans |= {(r.head, r.relation, r.tail): r.evidence for r in found.relations}
+
+    def item(one: DraftEntity | DraftRelation, key: Any) -> dict[str, Any]:
+        cited = [Evidence(passage=passages[n].id, start=0, end=0) for n in one.passages
+                 if n in passages]  # fmt: skip
+        evidence = to_jsonable_python(spans.get(key) or cited)
+        return {**one.model_dump(mode="json", exclude={"passages"}), "evidence": evidence}
+
+    return {
+        "entities": [item(entity, entity.name) for entity in draft.entities],
+        "relations": [item(relation, _triple(relation)) for relation in draft.relations],
+    }
 
 
 def live_page(script: str) -> str:

@@ -1,196 +1,147 @@
 /* How a graph found an answer: drawn from a finished prediction, or from events as they arrive.
  *
- *   const view = GaView.mount(element)   draws into an element, which should be empty
+ *   const view = GaView.mount(element)   draws into an empty element
  *   view.start(question)                 a new question: everything before is forgotten
  *   view.event({kind, data})             an event of ga_dspy.programs.watching, as JSON
  *   view.show(prediction, question)      a finished prediction, as Prediction.to_dict() gives it
  *   view.go(n)                           to step n; the answer is one behind the last step
- *   view.select("triple", id)            or ("passage", id), ("entity", name); null for nothing
+ *   view.select(kind, id)                a "triple" (t0, t1, …), a "passage" or an "entity"; null: nothing
+ *   view.press(event)                    a key that was pressed elsewhere on the page
  *
- * Needs cytoscape and viewer.css. Whatever a corpus, an LM or a person wrote enters as text.
+ * It needs viewer.css and cytoscape. What a corpus, an LM or a person wrote enters as text alone.
  */
 'use strict';
 
 const GaView = (() => {
   const SUPPORT = {chained: 'chained by the graph', quoted: 'quoted in a passage'};
-  const EMBEDDED = 'ga-dspy/extractive';
+  const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, no rival to an LLM'};
+  const WIDEST = 160; // of a name or the words on an edge
   const MOST_WORDED = 80; // edges; of more, only those in focus show their words
 
   /* An element with attributes, listeners (onclick) and children; strings become text. */
   function h(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
-      if (value == null || value === false) continue;
       if (typeof value === 'function') made.addEventListener(name.slice(2), value);
-      else made.setAttribute(name, value === true ? '' : value);
+      else if (value != null && value !== false) made.setAttribute(name, value === true ? '' : value);
     }
     made.append(...children.flat(9).filter((child) => child || child === 0));
     return made;
   }
-
+  const button = (attributes, ...children) => h('button', {type: 'button', ...attributes}, ...children);
+  const badge = (tone, text) => text && h('span', {class: `badge ${tone}`}, text);
+  const muted = (...text) => h('span', {class: 'muted'}, ...text);
+  const part = (name, ...content) => content.flat(9).some(Boolean) && h('div', {class: 'part'}, h('h3', {}, name), content);
+  const count = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
   const fold = (text) => text.toLowerCase().replace(/\s+/g, ' ').trim();
-  const count = (n, one, more) => `${n.toLocaleString('en')} ${n === 1 ? one : more || one + 's'}`;
-
-  /* --- What is known of a question. */
-
-  function emptyStory(question) {
-    return {question, passages: new Map(), steps: [], answer: null, status: ''};
-  }
+  const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  const newStory = (question) => ({question, passages: new Map(), steps: [], answer: null, status: ''});
 
   function addPassage(story, passage, label) {
     const content = passage.title ? `${passage.title}\n${passage.text}` : passage.text;
-    // Spans count characters as Python does: one outside the first 65,536 is one, not two.
+    // Spans count characters as Python does, to which one outside the first 65,536 is one, not two.
     const letters = /[\ud800-\udfff]/.test(content) ? Array.from(content) : null;
-    const cut = (from, to) => letters ? letters.slice(from, to).join('') : content.slice(from, to);
     const size = (text) => letters ? Array.from(text).length : text.length;
-    const start = passage.title ? size(passage.title) + 1 : 0;
-    story.passages.set(passage.id, {...passage, label, cut, size, start, length: size(content)});
+    story.passages.set(passage.id, {...passage, label, content, size, length: size(content),
+      start: passage.title ? size(passage.title) + 1 : 0,
+      cut: (from, to) => letters ? letters.slice(from, to).join('') : content.slice(from, to)});
   }
 
-  function storyOf(prediction, question) {
-    const story = emptyStory(question);
-    (prediction.passages || []).forEach((passage, i) => addPassage(story, passage, i + 1));
-    story.steps = [...(prediction.steps || [])];
-    story.answer = prediction;
-    return story;
-  }
-
-  /* Nodes and edges under the names of the finished graph, each with the step that brought it. */
-  function graphOf(story) {
-    const gained = (part) => story.steps.flatMap((step) => step[part] || []);
-    const graph = story.answer?.graph || {entities: gained('entities'), relations: gained('relations')};
-    const names = new Map();
-    for (const entity of graph.entities) {
-      for (const alias of entity.aliases || []) names.set(fold(alias), entity.name);
-    }
-    for (const entity of graph.entities) names.set(fold(entity.name), entity.name);
+  /* Nodes and edges under the names of the latest graph, each with the step that brought it. */
+  function graphOf({steps, answer}) {
+    const gained = (kind) => steps.flatMap((step) => step[kind] || []);
+    const graph = answer?.graph || {entities: gained('entities'), relations: gained('relations')};
+    const names = new Map(graph.entities.flatMap((e) => (e.aliases || []).map((alias) => [fold(alias), e.name])));
+    graph.entities.forEach((e) => names.set(fold(e.name), e.name));
     const nameOf = (text) => names.get(fold(text)) ?? text;
-    const keys = ({head, relation, tail}) => {
-      const ends = `${nameOf(head)}\0${nameOf(tail)}`;
-      return [`${ends}\0${fold(relation)}`, ends];
-    };
-
+    const endsOf = ({head, tail}) => JSON.stringify([nameOf(head), nameOf(tail)]);
+    const keyOf = (one) => endsOf(one) + fold(one.relation);
     const met = new Map();
     const meet = (key, number) => met.has(key) || met.set(key, number);
-    const read = new Map();
-    for (const step of story.steps) {
-      for (const entity of step.entities || []) meet(nameOf(entity.name), step.number);
-      for (const relation of step.relations || []) keys(relation).forEach((k) => meet(k, step.number));
-      for (const id of step.passage_ids || []) read.set(id, step.number);
+    for (const {number, entities = [], relations = [], passage_ids: read = []} of steps) {
+      entities.forEach((e) => meet(nameOf(e.name), number));
+      relations.forEach((r) => { meet(keyOf(r), number); meet(endsOf(r), number); });
+      read.forEach((id) => meet(`passage ${id}`, number));
     }
-    const nodes = new Map();
+    const nodes = new Map(graph.entities.map((e) => [e.name, {...e, step: met.get(e.name) ?? Infinity}]));
     const edges = [];
-    const addEdge = (relation, more) => {
-      const [exact, ends] = keys(relation);
-      const cited = (relation.evidence || []).map((e) => read.get(e.passage)).filter(Boolean);
-      const step = met.get(exact) ?? met.get(ends) ?? (cited.length ? Math.min(...cited) : 1);
-      const edge = {...relation, head: nameOf(relation.head), tail: nameOf(relation.tail), step,
-        id: `t${edges.length}`, ...more};
+    const add = (relation, more = {}) => {
+      const read = (relation.evidence || []).map((e) => met.get(`passage ${e.passage}`) ?? 1);
+      const edge = {...relation, id: `t${edges.length}`, head: nameOf(relation.head), tail: nameOf(relation.tail),
+        step: met.get(keyOf(relation)) ?? met.get(endsOf(relation)) ?? Math.min(...read, Infinity), ...more};
       for (const end of [edge.head, edge.tail]) {
-        const node = nodes.get(end);
-        if (!node) nodes.set(end, {name: end, step, plain: true});
-        else node.step = Math.min(node.step, step);
+        if (!nodes.has(end)) nodes.set(end, {name: end, step: edge.step, plain: true});
+        nodes.get(end).step = Math.min(nodes.get(end).step, edge.step);
       }
       edges.push(edge);
       return edge;
     };
-    for (const entity of graph.entities) {
-      nodes.set(entity.name, {...entity, step: met.get(entity.name) ?? Infinity});
-    }
-    for (const relation of graph.relations) addEdge(relation);
-    for (const node of nodes.values()) if (node.step === Infinity) node.step = 1;
-    for (const link of (story.answer?.evidence || []).filter((each) => each.head)) {
-      const same = (edge, i) => keys(edge)[i] === keys(link)[i];
-      const edge = edges.find((e) => same(e, 0)) || edges.find((e) => same(e, 1)) ||
-        addEdge({...link, evidence: []}, {step: Infinity});
-      edge.chain = true;
-      edge.link = link;
+    graph.relations.forEach((relation) => add(relation));
+    for (const link of (answer?.evidence || []).filter((each) => each.head)) {
+      const edge = edges.find((e) => keyOf(e) === keyOf(link)) || edges.find((e) => endsOf(e) === endsOf(link)) || add(link);
+      edge.links = [...(edge.links || []), link];
     }
     return {nodes, edges};
   }
 
-  /* Where texts stand in a passage, in its own counting; white space may differ. */
-  function findQuote(passage, quote) {
-    const content = passage.cut(0, passage.length);
-    return quote.split(' … ').flatMap((piece) => {
-      const words = piece.trim().split(/\s+/).map((w) => w.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-      const found = piece.trim() && content.match(new RegExp(words.join('\\s+')));
-      if (!found) return [];
-      const start = passage.size(content.slice(0, found.index));
-      return [{start, end: start + passage.size(found[0])}];
+  /* Where a quote stands in a passage, in the passage's own counting; white space may differ. */
+  function spansOf(passage, quote) {
+    return quote.split(' … ').filter((piece) => piece.trim()).flatMap((piece) => {
+      const found = passage.content.match(new RegExp(piece.trim().split(/\s+/).map(literal).join('\\s+')));
+      const start = found && passage.size(passage.content.slice(0, found.index));
+      return found ? [{passage: passage.id, start, end: start + passage.size(found[0])}] : [];
     });
   }
-
-  /* --- The view of one question. */
 
   class View {
     constructor(root) {
       this.root = root;
-      this.story = emptyStory('');
-      this.at = 1;
-      this.follows = true;
-      this.part = (name, tag = 'div', more = {}) => (this[name] = h(tag, {class: name, ...more}));
+      for (const name of ['head', 'list', 'side', 'tabs', 'canvas', 'legend', 'detail']) this[name] = h('div', {class: name});
+      const zoom = (title, sign, act) => button({title, 'aria-label': title, onclick: act}, sign);
       root.classList.add('ga');
-      root.replaceChildren(
-        this.part('head', 'header'),
-        h('div', {class: 'columns'},
-          this.part('story_', 'section', {'aria-label': 'Steps'}),
-          this.part('side', 'section', {'aria-label': 'Graph'})));
-      this.side.append(
-        h('div', {class: 'map'},
-          h('div', {class: 'tools'}, this.part('tabs', 'div', {role: 'group', 'aria-label': 'Step'}),
-            h('div', {class: 'zoom'},
-              h('button', {type: 'button', title: 'Smaller (−)', onclick: () => this.zoom(0.8)}, '−'),
-              h('button', {type: 'button', title: 'Larger (+)', onclick: () => this.zoom(1.25)}, '+'),
-              h('button', {type: 'button', title: 'Whole graph (0)', onclick: () => this.fit()}, '⤢'))),
-          this.part('canvas', 'div', {role: 'img', 'aria-label': 'The graph; its triples are listed with the steps'}),
-          this.part('legend')),
-        this.part('detail', 'div', {'aria-live': 'polite'}));
+      root.replaceChildren(this.head, h('div', {class: 'columns'}, this.list, this.side));
+      this.side.append(h('div', {class: 'map'}, h('div', {class: 'tools'}, this.tabs,
+        h('div', {}, zoom('Smaller', '−', () => this.zoom(0.8)), zoom('Larger', '+', () => this.zoom(1.25)),
+          zoom('Whole graph', '⤢', () => this.fit()))), this.canvas, this.legend), this.detail);
+      this.detail.setAttribute('aria-live', 'polite');
       // The wheel scrolls the page; with Ctrl it zooms.
-      this.canvas.addEventListener('wheel', (e) => e.ctrlKey || e.stopPropagation(), {capture: true});
+      this.canvas.addEventListener('wheel', (event) => event.ctrlKey || event.stopPropagation(), {capture: true});
       root.addEventListener('keydown', (event) => this.press(event));
-      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint());
-      this.draw();
+      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()));
+      this.start('');
     }
 
     start(question) {
-      this.story = emptyStory(question);
-      this.at = 1;
-      this.follows = true;
+      Object.assign(this, {story: newStory(question), at: 1, follows: true});
       this.draw();
     }
 
     show(prediction, question = this.story.question) {
-      this.story = storyOf(prediction, question);
+      this.story = {...newStory(question), steps: prediction.steps || [], answer: prediction};
+      (prediction.passages || []).forEach((passage, i) => addPassage(this.story, passage, i + 1));
       this.at = this.last();
       this.draw();
     }
 
     event({kind, data}) {
+      if (kind === 'answer') return this.show(data);
       const {story} = this;
-      const steps = story.steps;
+      const step = story.steps[data.number - 1];
       if (kind === 'search') {
-        const step = steps[data.number - 1];
-        if (step) step.reformulated = data.query;
-        else steps.push({number: data.number, query: data.query, passage_ids: [], retrieved: []});
         story.status = `searching “${data.query}”`;
+        if (step) step.reformulated = data.query;
+        else story.steps.push({number: data.number, query: data.query, passage_ids: []});
       } else if (kind === 'passages') {
-        for (const passage of data.new) addPassage(story, passage, passage.label);
-        const step = steps[data.number - 1];
+        story.status = `reading ${count(data.new.length, 'new passage')}`;
+        data.new.forEach((passage) => addPassage(story, passage, passage.label));
         step.retrieved = data.retrieved;
         step.passage_ids = [...step.passage_ids, ...data.new.map((passage) => passage.id)];
-        story.status = `reading ${count(data.new.length, 'new passage')}`;
-      } else if (kind === 'step') {
-        steps[data.number - 1] = data;
-        story.status = '';
-      } else if (kind === 'answering') {
-        story.status = 'answering';
-      } else if (kind === 'answer') {
-        this.show(data);
-        return;
+      } else {
+        story.status = kind === 'answering' ? 'answering' : 'judged';
+        if (kind === 'step') story.steps[data.number - 1] = data;
       }
-      if (this.follows) this.at = Math.max(1, steps.length);
-      this.draw();
+      if (this.follows) this.at = Math.max(1, story.steps.length);
+      return this.draw();
     }
 
     /* The place of the answer, or of the last step while there is none. */
@@ -201,291 +152,198 @@ const GaView = (() => {
     go(n) {
       this.at = Math.max(1, Math.min(n, this.last()));
       this.follows = this.at === this.last();
-      this.select(null);
       this.turn();
-      const card = this.story_.querySelector(`[data-step="${this.at}"]`);
-      if (card && card.getBoundingClientRect().top < 0) card.scrollIntoView({block: 'start'});
+      const card = this.list.children[this.at - 1];
+      if (card?.getBoundingClientRect().top < 0) card.scrollIntoView();
     }
 
     press(event) {
-      if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches('input')) return;
-      const act = {
-        ArrowRight: () => this.go(this.at + 1),
-        ArrowLeft: () => this.go(this.at - 1),
-        Escape: () => this.chosen && this.select(null),
-        '+': () => this.zoom(1.25),
-        '-': () => this.zoom(0.8),
-        0: () => this.fit(),
-      }[event.key];
-      if (!act || (event.key === 'Escape' && !this.chosen)) return;
+      if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches('input, textarea')) return;
+      const act = {ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1), 0: () => this.fit(),
+        '+': () => this.zoom(1.25), '-': () => this.zoom(0.8), Escape: this.chosen && (() => this.select(null))}[event.key];
+      if (!act) return;
       event.preventDefault();
       event.stopPropagation();
       act();
     }
 
-    /* --- Everything, anew: the data changed. */
+    /* --- Everything, anew: what is known has changed. */
 
     draw() {
+      const {question, answer, status, steps, passages} = this.story;
       this.graph = graphOf(this.story);
-      this.chosen = null;
-      this.drawHead();
-      this.drawStory();
-      const has = this.graph.nodes.size > 0;
-      this.root.classList.toggle('no-graph', !has);
-      if (has) this.sync();
+      this.head.replaceChildren(question && h('h1', {dir: 'auto'}, question), answer ? this.drawAnswer(answer)
+        : h('p', {class: status && 'status', role: 'status'}, status));
+      this.list.replaceChildren(...steps.map((step) => this.drawStep(step)));
+      if (answer) {
+        const rest = steps.length ? [] : [...passages.values()].map((passage) => this.passage(passage));
+        this.list.append(this.card('✓', answer.answer || 'No answer', [], [this.drawEvidence(answer), rest]));
+      }
+      const names = [...steps.map((step) => `Step ${step.number}`), ...(answer ? ['Answer'] : [])];
+      this.tabs.replaceChildren(...names.map((name, i) => button({onclick: () => this.go(i + 1)}, name)));
+      this.root.classList.toggle('no-graph', !this.graph.nodes.size);
+      if (this.graph.nodes.size) this.sync();
       this.turn();
     }
 
-    drawHead() {
-      const {question, answer, status} = this.story;
-      this.head.replaceChildren(...[
-        question && h('h1', {dir: 'auto'}, question),
-        status && h('p', {class: 'status', role: 'status'}, status),
-        answer && this.drawAnswer(answer)].filter(Boolean));
-    }
-
     drawAnswer(answer) {
-      const cost = [answer.calls && count(answer.calls, 'LM call'),
-        answer.tokens && count(answer.tokens, 'token'),
-        answer.lm && (answer.lm === EMBEDDED ? 'embedded extractive LM, a floor, no rival to an LLM' : answer.lm)];
-      const guess = !answer.answer && answer.guess ? `(a guess: ${answer.guess})` : '';
-      const verdict = answer.verdict && answer.verdict !== 'answered' ? answer.verdict : '';
-      return h('div', {class: 'answer'},
-        h('p', {class: 'line'},
-          h('span', {class: 'label'}, 'Answer'),
-          h('strong', {dir: 'auto'}, answer.answer || 'none'), guess && h('span', {class: 'muted'}, guess),
-          verdict && h('span', {class: 'badge warn'}, verdict),
-          h('span', {class: `badge ${answer.supported ? 'chain' : 'warn'}`},
-            SUPPORT[answer.supported] || (answer.supported ? 'supported' : 'not supported by a passage')),
-          h('span', {class: 'muted cost'}, cost.filter(Boolean).join(' · '))),
-        (answer.failures || []).map((failure) => h('p', {class: 'trouble'}, failure)));
+      const cost = [answer.calls && count(answer.calls, 'LM call'), answer.tokens && count(answer.tokens, 'token'),
+        LMS[answer.lm] || answer.lm].filter(Boolean).join(' · ');
+      return h('div', {class: 'answer'}, h('p', {class: 'line'}, muted('Answer'), h('strong', {dir: 'auto'}, answer.answer || 'none'),
+        !answer.answer && answer.guess && muted(`a guess: ${answer.guess}`),
+        answer.verdict !== 'answered' && badge('warn', answer.verdict),
+        badge(answer.supported ? 'chain' : 'warn', SUPPORT[answer.supported] || (answer.supported ? 'supported' : 'not supported')),
+        h('span', {class: 'muted cost'}, cost)), (answer.failures || []).map((text) => h('p', {class: 'trouble'}, text)));
     }
 
-    drawStory() {
-      const {steps, answer, passages} = this.story;
-      const cards = steps.map((step) => this.card(step.number, step.reformulated || step.query,
-        this.badges(step), this.drawStep(step)));
-      if (answer) {
-        const rest = steps.length ? [] : [...passages.values()].map((p) => this.drawPassage(p));
-        cards.push(this.card(steps.length + 1, answer.answer || 'No answer', [], [this.drawEvidence(answer), rest]));
-      }
-      this.story_.replaceChildren(...cards);
-      const tab = (n, name) => h('button', {type: 'button', 'data-tab': n, onclick: () => this.go(n)}, name);
-      this.tabs.replaceChildren(...steps.map((step) => tab(step.number, `Step ${step.number}`)),
-        ...(answer ? [tab(this.last(), 'Answer')] : []));
-    }
-
-    card(n, title, badges, body) {
-      const isAnswer = n > this.story.steps.length;
-      return h('article', {class: 'card', 'data-step': n},
-        h('button', {type: 'button', class: 'top', 'aria-expanded': 'false', onclick: () => this.go(n)},
-          h('span', {class: isAnswer ? 'number chain' : 'number'}, isAnswer ? '✓' : n),
-          h('span', {class: 'query', dir: 'auto'}, title), h('span', {class: 'badges'}, badges)),
-        h('div', {class: 'body', hidden: true}, body));
-    }
-
-    badges(step) {
-      const gained = [...(step.entities || []), ...(step.relations || [])].length;
-      const dropped = this.dropped(step).length || step.dropped_count;
-      const tone = step.judgement === 'sufficient' ? 'good' : '';
-      return [gained > 0 && h('span', {class: 'badge new'}, `+${gained}`),
-        dropped > 0 && h('span', {class: 'badge warn'}, `${dropped} dropped`),
-        step.failure && h('span', {class: 'badge warn'}, 'failed'),
-        step.judgement && h('span', {class: `badge ${tone}`}, step.judgement)];
-    }
-
-    dropped(step) {
-      return Array.isArray(step.dropped) ? step.dropped : [];
+    card(number, title, badges, body) {
+      const n = number === '✓' ? this.story.steps.length + 1 : number;
+      return h('article', {class: 'card'}, button({class: 'top', onclick: () => this.go(n)},
+        h('span', {class: number === '✓' ? 'number chain' : 'number'}, number),
+        h('span', {class: 'query', dir: 'auto'}, title), h('span', {class: 'badges'}, badges)), h('div', {class: 'body'}, body));
     }
 
     drawStep(step) {
-      const {passages} = this.story;
-      const known = (ids) => (ids || []).map((id) => passages.get(id)).filter(Boolean);
+      const known = (ids = []) => ids.map((id) => this.story.passages.get(id)).filter(Boolean);
       const fresh = known(step.passage_ids);
       const again = known(step.retrieved).filter((passage) => !fresh.includes(passage));
       const edges = this.graph.edges.filter((edge) => edge.step === step.number);
       const linked = new Set(edges.flatMap((edge) => [edge.head, edge.tail]));
-      const lone = [...this.graph.nodes.values()].filter((n) => n.step === step.number && !linked.has(n.name));
-      const part = (name, ...content) => content.flat(9).filter(Boolean).length > 0 &&
-        h('div', {class: 'part'}, h('h3', {}, name), content);
-      const attributes = (step.attributes || []).map(([name, text]) => h('li', {}, h('b', {}, name), ` is ${text}`));
-      const reads = [step.candidate && ['Candidate', step.candidate], step.next_query && ['Next', step.next_query]];
-      return [
-        step.reformulated && part('Query', h('p', {dir: 'auto'}, step.query,
-          h('span', {class: 'muted'}, ' brought nothing new; searched instead: '), step.reformulated)),
+      const lone = [...this.graph.nodes.values()].filter((node) => node.step === step.number && !linked.has(node.name));
+      const dropped = Array.isArray(step.dropped) ? step.dropped : [];
+      const missing = dropped.length || step.dropped_count;
+      const judgement = () => badge(step.judgement === 'sufficient' ? 'good' : '', step.judgement);
+      const line = (name, text) => text && h('p', {dir: 'auto'}, h('b', {}, `${name}: `), text);
+      const badges = [edges.length > 0 && badge('new', `+${count(edges.length, 'triple')}`),
+        missing > 0 && badge('warn', `${missing} dropped`), step.failure && badge('warn', 'failed'), judgement()];
+      return this.card(step.number, step.query, badges, [
+        step.reformulated && part('Searched instead, for that brought nothing new', h('p', {dir: 'auto'}, step.reformulated)),
         part(fresh.length ? `Read (${fresh.length} new)` : 'Read (nothing new)',
-          fresh.map((passage) => this.drawPassage(passage, (step.unread || []).includes(passage.id))),
-          again.length > 0 && h('p', {class: 'muted again'}, 'Found again: ', again.map((p) => this.chip(p)))),
-        part(`Added to the graph (${count(edges.length, 'triple')})`,
-          edges.map((edge) => this.triple(edge)),
-          lone.length > 0 && h('p', {class: 'chips'}, lone.map((node) => this.entity(node.name))),
-          attributes.length > 0 && h('ul', {}, attributes)),
-        part('Dropped', this.dropped(step).map((drop) => h('p', {class: 'dropped', dir: 'auto'},
-          h('s', {}, drop.item), h('span', {class: 'muted'}, ` ${drop.kind}: ${drop.reason}`)))),
-        part('Judgement', step.judgement && h('span', {class: `badge ${step.judgement === 'sufficient' ? 'good' : ''}`}, step.judgement),
-          step.reasoning && h('p', {dir: 'auto'}, step.reasoning),
-          reads.filter(Boolean).map(([name, text]) => h('p', {dir: 'auto'}, h('b', {}, `${name}: `), text)),
-          step.rule && h('p', {class: 'rule'}, step.rule), step.failure && h('p', {class: 'trouble'}, step.failure))];
+          fresh.map((passage) => this.passage(passage, (step.unread || []).includes(passage.id))),
+          again.length > 0 && h('p', {}, muted('Found again: '), again.map((passage) => this.chip(passage)))),
+        part('Added to the graph', edges.map((edge) => this.triple(edge)), lone.map((node) => this.entity(node.name)),
+          (step.attributes || []).map(([name, text]) => line(name, text))),
+        part('Dropped', dropped.map((drop) => h('p', {dir: 'auto'}, h('s', {}, drop.item), muted(` ${drop.kind}: ${drop.reason}`)))),
+        part('Judgement', judgement(), step.reasoning && h('p', {dir: 'auto'}, step.reasoning), line('Candidate', step.candidate),
+          line('Next', step.next_query), line('Rule', step.rule), step.failure && h('p', {class: 'trouble'}, step.failure))]);
     }
 
     drawEvidence(answer) {
       const links = (answer.evidence || []).map((link) => {
-        const edge = this.graph.edges.find((each) => each.link === link || (link.head && each.link?.quote === link.quote &&
-          each.link.head === link.head && each.link.tail === link.tail && each.link.relation === link.relation));
+        const edge = this.graph.edges.find((each) => each.links?.includes(link));
         const passage = this.story.passages.get(link.passage_id);
-        return h('li', {}, edge && this.triple(edge),
-          h('blockquote', {dir: 'auto'}, link.quote),
-          passage ? this.chip(passage) : h('span', {class: 'muted'}, link.title || link.passage_id));
+        return h('li', {}, edge && this.triple(edge), h('blockquote', {dir: 'auto'}, link.quote),
+          passage ? this.chip(passage) : muted(link.title || link.passage_id));
       });
-      const claims = (answer.citations || []).map((citation) => h('li', {},
-        h('span', {class: `badge ${citation.holds ? 'good' : 'warn'}`}, citation.holds ? 'holds' : 'not held'), ' ', citation.claim));
-      return h('div', {class: 'part'}, h('h3', {}, links.length ? 'Rests on' : 'No evidence'),
-        h('ol', {class: 'links'}, links), claims.length > 0 && h('ul', {class: 'links'}, claims));
+      const claims = (answer.citations || []).map(({holds, claim}) => h('li', {},
+        badge(holds ? 'good' : 'warn', holds ? 'held' : 'not held'), ' ', claim));
+      return part(links.length ? 'Rests on' : 'Rests on nothing that was read', h('ol', {}, links), h('ul', {}, claims));
     }
 
-    /* --- Small pieces that can be clicked. */
+    /* --- What can be chosen. */
 
     triple(edge) {
-      return h('button', {type: 'button', class: edge.chain ? 'triple on-chain' : 'triple', 'data-triple': edge.id,
-        'aria-pressed': 'false', onclick: () => this.select('triple', edge.id)},
-        h('span', {dir: 'auto'}, edge.head), h('span', {class: 'relation'}, edge.relation), h('span', {dir: 'auto'}, edge.tail));
+      return button({class: edge.links ? 'triple on-chain' : 'triple', 'data-triple': edge.id, dir: 'auto',
+        onclick: () => this.select('triple', edge.id)}, edge.head, h('span', {class: 'relation'}, edge.relation), edge.tail);
     }
 
     entity(name) {
-      return h('button', {type: 'button', class: 'chip', 'data-entity': name, onclick: () => this.select('entity', name)}, name);
+      return button({class: 'chip', onclick: () => this.select('entity', name)}, name);
     }
 
     chip(passage) {
-      return h('button', {type: 'button', class: 'chip', 'data-passage': passage.id,
-        onclick: () => this.select('passage', passage.id)}, `[${passage.label}] ${passage.title || passage.id}`);
+      return button({class: 'chip', onclick: () => this.select('passage', passage.id)}, `[${passage.label}] ${passage.title || passage.id}`);
     }
 
-    drawPassage(passage, unread = false) {
-      return h('div', {class: unread ? 'passage unread' : 'passage'},
-        h('button', {type: 'button', class: 'title', 'data-passage': passage.id,
-          onclick: () => this.select('passage', passage.id)},
-          h('span', {class: 'tag'}, passage.label), this.marked(passage, 0, passage.start, passage.title || passage.id),
-          unread && h('span', {class: 'muted'}, ' no room in the prompt')),
-        h('p', {class: 'text', dir: 'auto'}, this.marked(passage, passage.start, passage.length)));
+    passage(passage, unread = false) {
+      return h('div', {class: 'passage'}, button({class: 'title', onclick: () => this.select('passage', passage.id)},
+        h('span', {class: 'tag'}, passage.label), passage.title ? this.marked(passage, 0, passage.start) : passage.id),
+      unread && muted(' no room in the prompt'),
+      h('p', {class: 'text', dir: 'auto'}, this.marked(passage, passage.start, passage.length)));
     }
 
-    /* A part of a passage with what the graph quotes of it: sentences of triples, names. */
-    marked(passage, from, to, instead = '') {
+    /* A part of a passage with what the graph quotes of it: names, sentences, those of the answer. */
+    marked(passage, from, to) {
       const spans = [];
-      const add = (evidence, kind, of) => {
-        for (const {passage: id, start, end} of evidence || []) {
-          if (id === passage.id && start < to && end > from && end > start) {
-            spans.push({start: Math.max(start, from), end: Math.min(end, to), kind, of});
-          }
-        }
-      };
-      for (const edge of this.graph.edges) {
-        add(edge.evidence, 'fact', edge.id);
-        if (edge.chain) add(edge.evidence, 'chain', edge.id);
+      const add = (kind, id, evidence = []) => spans.push(...evidence
+        .filter((e) => e.passage === passage.id && e.start < to && e.end > from)
+        .map((e) => ({kind, id, start: Math.max(e.start, from), end: Math.min(e.end, to)})));
+      for (const node of this.graph.nodes.values()) add('name', '', node.evidence);
+      for (const edge of this.graph.edges) add(edge.links ? 'chain' : 'fact', edge.id, edge.evidence);
+      for (const link of this.story.answer?.evidence || []) {
+        if (link.passage_id === passage.id) add('chain', '', spansOf(passage, link.quote));
       }
-      for (const node of this.graph.nodes.values()) add(node.evidence, 'name', '');
-      for (const link of (this.story.answer?.evidence || []).filter((l) => l.passage_id === passage.id)) {
-        add(findQuote(passage, link.quote).map((span) => ({passage: passage.id, ...span})), 'chain', '');
-      }
-      if (from === 0 && !passage.title) return [instead];
-      const bounds = [...new Set([from, to, ...spans.flatMap((s) => [s.start, s.end])])].sort((a, b) => a - b);
+      const bounds = [...new Set([from, to, ...spans.flatMap((span) => [span.start, span.end])])].sort((a, b) => a - b);
       return bounds.slice(1).map((end, i) => {
-        const start = bounds[i];
-        const text = passage.cut(start, end);
-        const inside = spans.filter((s) => s.start <= start && end <= s.end);
-        if (!inside.length) return text;
-        const kinds = [...new Set(inside.map((s) => s.kind))];
-        return h('mark', {class: kinds.join(' '), 'data-of': inside.map((s) => s.of).filter(Boolean).join(' ')}, text);
+        const inside = spans.filter((span) => span.start <= bounds[i] && end <= span.end);
+        const classes = [...new Set(inside.map((span) => span.kind))].join(' ');
+        const text = passage.cut(bounds[i], end);
+        return inside.length ? h('mark', {class: classes, 'data-of': inside.map((span) => span.id).join(' ')}, text) : text;
       });
     }
 
-    /* --- Another step, another choice: nothing is made anew, so the keyboard's place stays. */
+    /* --- Another step or another choice: nothing is made anew, so that the keyboard stays where it is. */
 
     turn() {
-      for (const card of this.story_.children) {
-        const open = Number(card.dataset.step) === this.at;
-        card.classList.toggle('open', open);
-        card.querySelector('.top').setAttribute('aria-expanded', String(open));
-        card.querySelector('.body').hidden = !open;
-      }
-      for (const tab of this.tabs.children) {
-        tab.setAttribute('aria-pressed', String(Number(tab.dataset.tab) === this.at));
-      }
-      const atAnswer = this.at > this.story.steps.length;
-      const keys = atAnswer ? [['chain', 'evidence of the answer'], ['old', 'the rest of the graph']]
-        : [['new', 'added in this step'], ['old', 'added before']];
+      [...this.list.children].forEach((card, i) => {
+        card.classList.toggle('open', i + 1 === this.at);
+        card.firstChild.setAttribute('aria-expanded', i + 1 === this.at);
+        card.lastChild.hidden = i + 1 !== this.at;
+        this.tabs.children[i].setAttribute('aria-pressed', i + 1 === this.at);
+      });
+      const keys = this.at > this.story.steps.length ? [['chain', 'evidence of the answer'], ['', 'the rest of the graph']]
+        : [['new', 'added in this step'], ['', 'added before']];
       this.legend.replaceChildren(...keys.map(([kind, text]) => h('span', {}, h('i', {class: kind}), text)),
-        h('span', {class: 'muted keys'}, '← → steps, click what you see'));
-      this.light();
+        h('span', {class: 'muted keys'}, 'Keys ← → + − 0'));
+      this.select(null);
       this.fit();
-      this.tell();
     }
 
     select(kind, id) {
-      this.chosen = kind ? {kind, id} : null;
-      for (const each of this.root.querySelectorAll('[data-triple]')) {
-        each.setAttribute('aria-pressed', String(kind === 'triple' && each.dataset.triple === id));
+      this.chosen = kind && {kind, id};
+      for (const each of this.list.querySelectorAll('.triple')) {
+        each.setAttribute('aria-pressed', kind === 'triple' && each.dataset.triple === id);
       }
-      for (const mark of this.root.querySelectorAll('mark')) {
-        mark.classList.toggle('chosen', kind === 'triple' && mark.dataset.of.split(' ').includes(id));
+      for (const each of this.list.querySelectorAll('mark')) {
+        each.classList.toggle('chosen', kind === 'triple' && each.dataset.of.split(' ').includes(id));
       }
+      const told = kind ? this.tell(kind, id) : [muted('Choose a triple to read the sentence that states it, a passage to see its triples.')];
+      const close = kind && button({class: 'close', 'aria-label': 'Close', onclick: () => this.select(null)}, '×');
+      this.detail.replaceChildren(...[close, told].flat(9).filter(Boolean));
+      this.detail.classList.toggle('empty', !kind);
       this.light();
-      this.tell();
     }
 
-    /* What is known of the choice, beside the graph. */
-    tell() {
-      const {kind, id} = this.chosen || {};
-      const close = h('button', {type: 'button', class: 'close', 'aria-label': 'Close', onclick: () => this.select(null)}, '×');
-      const edges = (wanted) => this.graph.edges.filter(wanted).map((edge) => this.triple(edge));
-      const about = {
-        triple: () => {
-          const edge = this.graph.edges.find((each) => each.id === id);
-          const more = [edge.time && `time: ${edge.time}`, edge.confidence != null && `confidence: ${edge.confidence}`,
-            Number.isFinite(edge.step) && `step ${edge.step}`, edge.chain && 'evidence of the answer'];
-          return [h('p', {class: 'big', dir: 'auto'}, edge.head, h('span', {class: 'relation'}, edge.relation), edge.tail),
-            this.sentences(edge), h('p', {class: 'muted'}, more.filter(Boolean).join(' · '))];
-        },
-        passage: () => {
-          const passage = this.story.passages.get(id);
-          const stated = edges((edge) => (edge.evidence || []).some((e) => e.passage === id));
-          return [this.drawPassage(passage), this.metadata(passage),
-            h('h3', {}, stated.length ? `States ${count(stated.length, 'triple')}` : 'States nothing in the graph'), stated];
-        },
-        entity: () => {
-          const node = this.graph.nodes.get(id);
-          const known = [node.type, ...(node.attributes || [])].filter(Boolean).join('; ');
-          const aliases = (node.aliases || []).length > 0 && `also: ${node.aliases.join(', ')}`;
-          return [h('p', {class: 'big', dir: 'auto'}, node.name), h('p', {}, known), h('p', {class: 'muted'}, aliases),
-            edges((edge) => edge.head === id || edge.tail === id)];
-        },
-      }[kind];
-      this.detail.classList.toggle('empty', !about);
-      this.detail.replaceChildren(...(about ? [close, ...about().flat(9).filter(Boolean)]
-        : [h('p', {class: 'muted'}, 'Click a triple to read the sentence that states it, a passage to see its triples.')]));
-    }
-
-    metadata(passage) {
-      const known = Object.entries(passage.metadata || {}).map(([name, value]) => `${name}: ${value}`);
-      return known.length > 0 && h('p', {class: 'muted'}, known.join(' · '));
-    }
-
-    sentences(edge) {
-      const quotes = (edge.evidence || []).flatMap(({passage: id, start, end}) => {
+    /* What is known of a choice, beside the graph. */
+    tell(kind, id) {
+      const triples = (wanted) => this.graph.edges.filter(wanted).map((edge) => this.triple(edge));
+      const big = (...text) => h('p', {class: 'big', dir: 'auto'}, ...text);
+      if (kind === 'entity') {
+        const {name, type, attributes = [], aliases = []} = this.graph.nodes.get(id);
+        return [big(name), h('p', {}, [type, ...attributes].filter(Boolean).join('; ')),
+          aliases.length > 0 && h('p', {class: 'muted'}, `Also: ${aliases.join(', ')}`),
+          triples((edge) => edge.head === id || edge.tail === id)];
+      }
+      if (kind === 'passage') {
         const passage = this.story.passages.get(id);
-        return passage ? [{passage, text: end > start ? passage.cut(start, end) : ''}] : [];
-      });
-      const linked = !quotes.length && edge.link && this.story.passages.get(edge.link.passage_id);
-      if (linked) quotes.push({passage: linked, text: edge.link.quote});
-      return quotes.map(({passage, text}) => [text && h('blockquote', {dir: 'auto'}, this.named(text, [edge.head, edge.tail])),
-        h('p', {}, this.chip(passage))]);
-    }
-
-    /* A text in which names stand out. */
-    named(text, names) {
-      const wanted = names.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).filter(Boolean);
-      const pieces = text.split(new RegExp(`(${wanted.join('|')})`, 'i'));
-      return pieces.map((piece, i) => i % 2 ? h('b', {}, piece) : piece);
+        const stated = triples((edge) => (edge.evidence || []).some((e) => e.passage === id));
+        const known = Object.entries(passage.metadata || {}).map(([name, value]) => `${name}: ${value}`).join(' · ');
+        return [this.passage(passage), known && h('p', {class: 'muted'}, known),
+          part(`States ${count(stated.length, 'triple')}`, stated, stated.length === 0 && ' ')];
+      }
+      const edge = this.graph.edges.find((each) => each.id === id);
+      const ends = new RegExp(`(${literal(edge.head)}|${literal(edge.tail)})`, 'i');
+      const quote = (passageId, text) => {
+        const passage = this.story.passages.get(passageId);
+        return [text && h('blockquote', {dir: 'auto'}, text.split(ends).map((piece, i) => i % 2 ? h('b', {}, piece) : piece)),
+          passage && h('p', {}, this.chip(passage))];
+      };
+      const quotes = (edge.evidence || []).map((e) => quote(e.passage, this.story.passages.get(e.passage)?.cut(e.start, e.end)));
+      const more = [Number.isFinite(edge.step) && `step ${edge.step}`, edge.time && `time: ${edge.time}`,
+        edge.confidence != null && `confidence: ${edge.confidence}`, edge.links && 'evidence of the answer'];
+      return [big(edge.head, h('span', {class: 'relation'}, edge.relation), edge.tail),
+        quotes.length ? quotes : (edge.links || []).map((link) => quote(link.passage_id, link.quote)),
+        h('p', {class: 'muted'}, more.filter(Boolean).join(' · '))];
     }
 
     /* --- The drawing. */
@@ -494,119 +352,136 @@ const GaView = (() => {
       const {nodes, edges} = this.graph;
       this.cy ??= this.makeDrawing();
       const {cy} = this;
-      const fresh = [];
+      const drawn = (name) => cy.getElementById(name);
+      const fresh = [...nodes.values()].filter((node) => drawn(node.name).empty());
       cy.batch(() => {
         cy.edges().remove();
         cy.nodes().filter((node) => !nodes.has(node.id())).remove();
-        const places = this.spiral(cy.nodes().length);
-        for (const node of nodes.values()) {
-          if (cy.getElementById(node.name).nonempty()) continue;
-          const beside = edges.find((e) => (e.head === node.name && cy.getElementById(e.tail).nonempty()) ||
-            (e.tail === node.name && cy.getElementById(e.head).nonempty()));
-          const near = beside && cy.getElementById(beside.head === node.name ? beside.tail : beside.head).position();
-          const off = places.next().value;
-          fresh.push(cy.add({data: {id: node.name, label: node.name}, classes: node.plain ? 'plain' : '',
-            position: near ? {x: near.x + off.x / 4, y: near.y + off.y / 4} : off}));
+        for (const [i, {name, plain}] of fresh.entries()) {
+          const place = {x: 90 * Math.sqrt(i + 1) * Math.cos(2.4 * i), y: 60 * Math.sqrt(i + 1) * Math.sin(2.4 * i)};
+          const beside = edges.flatMap((e) => e.head === name ? [e.tail] : e.tail === name ? [e.head] : []).map(drawn).find((n) => n.nonempty());
+          const {x, y} = beside?.position() || {x: 0, y: 0};
+          cy.add({data: {id: name, label: name}, classes: plain ? 'plain' : '', position: {x: x + place.x, y: y + place.y}});
         }
-        cy.add(edges.map((edge) => ({data: {id: edge.id, source: edge.head, target: edge.tail, label: edge.relation}})));
+        cy.add(edges.map((e) => ({data: {id: e.id, source: e.head, target: e.tail, label: e.relation}})));
       });
+      cy.style(this.style());
       if (fresh.length) this.arrange();
     }
 
-    *spiral(n) {
-      for (; ; n += 1) {
-        const [angle, radius] = [n * 2.39996, 60 * Math.sqrt(n + 0.5)];
-        yield {x: 1.5 * radius * Math.cos(angle), y: radius * Math.sin(angle)};
-      }
-    }
-
     makeDrawing() {
-      const cy = cytoscape({container: this.canvas, minZoom: 0.05, maxZoom: 2.5, boxSelectionEnabled: false,
-        autounselectify: true, style: this.style()});
+      cytoscape.warnings(false);
+      const cy = cytoscape({container: this.canvas, minZoom: 0.05, maxZoom: 2.5, autounselectify: true});
+      cy.on('tap', (event) => event.target === cy && this.select(null));
       cy.on('tap', 'edge', (event) => this.select('triple', event.target.id()));
       cy.on('tap', 'node', (event) => this.select('entity', event.target.id()));
-      cy.on('tap', (event) => event.target === cy && this.select(null));
-      cy.on('mouseover', 'edge', (event) => event.target.addClass('hover'));
-      cy.on('mouseout', 'edge', (event) => event.target.removeClass('hover'));
+      cy.on('mouseover mouseout', 'edge', (event) => event.target.toggleClass('hover', event.type === 'mouseover'));
       new ResizeObserver(() => { cy.resize(); this.fit(); }).observe(this.canvas);
       return cy;
     }
 
+    /* Springs, turned and stretched to the shape of the drawing; what has no triple stands below. */
     arrange() {
+      const {cy} = this;
       const many = this.graph.nodes.size > 60;
-      this.cy.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true,
-        idealEdgeLength: (edge) => 50 + 5 * Math.min(24, edge.data('label').length),
-        nodeRepulsion: () => (many ? 60000 : 400000), nodeOverlap: 40, gravity: many ? 1 : 0.4, componentSpacing: 60,
-        numIter: many ? 400 : 1000}).run();
+      const lone = cy.nodes().filter((node) => node.degree() === 0);
+      const linked = cy.elements().difference(lone);
+      linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 40,
+        idealEdgeLength: (edge) => 40 + Math.min(WIDEST, 6 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 60000),
+        nodeOverlap: 20, gravity: 1, numIter: many ? 500 : 1500}).run();
+      const {w, h: high} = linked.boundingBox();
+      const shape = cy.width() / cy.height();
+      const turned = (w > high) !== (shape > 1);
+      const wide = shape / (turned ? high / w : w / high) || 1;
+      const [x, y] = wide > 1 ? [Math.min(2, wide), 1] : [1, Math.min(2, 1 / wide)];
+      const places = new Map(linked.nodes().map((node) => {
+        const at = node.position();
+        return [node.id(), turned ? {x: x * at.y, y: y * at.x} : {x: x * at.x, y: y * at.y}];
+      }));
+      this.separate(linked, places);
+      linked.nodes().positions((node) => places.get(node.id()));
+      const {x1, x2, y2} = linked.nonempty() ? linked.boundingBox() : {x1: 0, x2: 600, y2: 0};
+      const columns = Math.max(1, Math.floor((x2 - x1) / 170));
+      lone.positions((node, i) => ({x: x1 + 85 + 170 * (i % columns), y: y2 + 50 + 50 * Math.floor(i / columns)}));
+    }
+
+    /* Pushes names, and words on edges, apart until none covers another. */
+    separate(drawn, places) {
+      const worded = drawn.edges().filter((edge) => edge.style('label'));
+      const boxes = drawn.nodes().map((node) => [[node.id(), node.id()], node.outerWidth() + 12, node.outerHeight() + 12])
+        .concat(worded.map((edge) => [[edge.source().id(), edge.target().id()], Math.min(WIDEST, 7 * edge.data('label').length) + 12, 24])).map(([ids, w, high]) => ({ends: ids.map((id) => places.get(id)), w, high}));
+      const push = ({ends: [one, other]}, axis, by) => { one[axis] += by; if (other !== one) other[axis] += by; };
+      for (let round = 0, moved = true; moved && round < 100; round += 1) {
+        moved = false;
+        for (let i = 0; i < boxes.length; i += 1) {
+          for (let j = i + 1; j < boxes.length; j += 1) {
+            const {ends: [a, b], w, high} = boxes[i];
+            const {ends: [c, d], w: otherW, high: otherHigh} = boxes[j];
+            const [x, y] = [(c.x + d.x - a.x - b.x) / 2, (c.y + d.y - a.y - b.y) / 2];
+            const [overX, overY] = [(w + otherW) / 2 - Math.abs(x), (high + otherHigh) / 2 - Math.abs(y)];
+            if (overX < 0.5 || overY < 0.5) continue;
+            const [axis, by] = overX < overY ? ['x', x < 0 ? -overX : overX] : ['y', y < 0 ? -overY : overY];
+            push(boxes[i], axis, -by / 2);
+            push(boxes[j], axis, by / 2);
+            moved = true;
+          }
+        }
+      }
     }
 
     style() {
       const css = getComputedStyle(this.root);
-      const [ink, muted, line, card, blue, orange, paleBlue, paleOrange, soft] = ['ink', 'muted', 'line', 'card', 'blue',
-        'orange', 'pale-blue', 'pale-orange', 'soft'].map((name) => css.getPropertyValue(`--${name}`).trim());
-      const font = css.fontFamily;
-      const worded = this.graph.edges.length <= MOST_WORDED ? 'data(label)' : '';
-      return [
-        {selector: 'node', style: {label: 'data(label)', shape: 'round-rectangle', width: 'label', height: 'label',
-          padding: '7px', 'font-size': 13, 'font-family': font, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': 130,
-          color: ink, 'background-color': soft, 'border-width': 1.2, 'border-color': line, 'min-zoomed-font-size': 4}},
-        {selector: 'node.plain', style: {'border-style': 'dashed', shape: 'ellipse'}},
-        {selector: 'edge', style: {label: worded, width: 1.4, 'curve-style': 'bezier', 'target-arrow-shape': 'triangle',
-          'arrow-scale': 0.9, 'line-color': line, 'target-arrow-color': line, 'font-size': 11, 'font-family': font, color: muted,
-          'text-wrap': 'wrap', 'text-max-width': 110, 'text-background-color': card, 'text-background-opacity': 0.9,
-          'text-background-padding': 2, 'min-zoomed-font-size': 5}},
-        {selector: '.new', style: {'border-color': blue, 'background-color': paleBlue, 'line-color': blue, 'target-arrow-color': blue}},
-        {selector: '.chain', style: {'border-color': orange, 'background-color': paleOrange, 'line-color': orange,
-          'target-arrow-color': orange, width: 2.4, label: 'data(label)'}},
-        {selector: 'node.chain', style: {width: 'label', 'border-width': 2, 'font-weight': 'bold'}},
-        {selector: '.faint', style: {opacity: 0.35}},
-        {selector: 'edge.hover', style: {label: 'data(label)', width: 3}},
-        {selector: '.chosen', style: {opacity: 1, label: 'data(label)', width: 4, 'z-index': 9, color: ink}},
-        {selector: 'node.chosen', style: {width: 'label', 'border-width': 3, 'border-color': ink}},
-        {selector: '.later', style: {display: 'none'}}];
-    }
-
-    paint() {
-      if (this.cy) this.cy.style(this.style());
+      const [ink, grey, line, card, blue, orange, paleBlue, paleOrange, soft] = ['ink', 'muted', 'line', 'card', 'blue', 'orange',
+        'pale-blue', 'pale-orange', 'soft'].map((name) => css.getPropertyValue(`--${name}`).trim());
+      const lines = (colour, fill, more) => ({'border-color': colour, 'background-color': fill, 'line-color': colour,
+        'target-arrow-color': colour, ...more});
+      return Object.entries({
+        node: {label: 'data(label)', shape: 'round-rectangle', width: 'label', height: 'label', padding: '7px', 'font-size': 14,
+          'font-family': css.fontFamily, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': WIDEST, color: ink,
+          'background-color': soft, 'border-width': 1.2, 'border-color': line, 'min-zoomed-font-size': 4},
+        'node.plain': {'border-style': 'dashed'},
+        edge: {label: this.graph.edges.length <= MOST_WORDED ? 'data(label)' : '', width: 1.5, 'curve-style': 'bezier',
+          'target-arrow-shape': 'triangle', 'line-color': line, 'target-arrow-color': line, 'font-size': 12, color: grey,
+          'font-family': css.fontFamily, 'text-wrap': 'ellipsis', 'text-max-width': WIDEST, 'text-background-color': card,
+          'text-background-opacity': 0.85, 'text-background-padding': 2, 'min-zoomed-font-size': 5},
+        '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.5},
+        'edge.chain, edge.hover': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
+        '.chosen': {opacity: 1, 'z-index': 9, color: ink}, 'edge.chosen': {width: 4, label: 'data(label)'},
+        'node.chosen': {'border-width': 3, 'border-color': ink}, '.later': {display: 'none'},
+      }).map(([selector, style]) => ({selector, style}));
     }
 
     /* Which parts are there at this step, which are new, lit or chosen. */
     light() {
       if (!this.cy || !this.graph.nodes.size) return;
-      const atAnswer = this.at > this.story.steps.length;
       const {kind, id} = this.chosen || {};
-      const chainEnds = new Set(this.graph.edges.filter((e) => e.chain).flatMap((e) => [e.head, e.tail]));
-      const chosen = (edge) => (kind === 'triple' && edge.id === id) ||
-        (kind === 'passage' && (edge.evidence || []).some((e) => e.passage === id));
-      const near = new Set(this.graph.edges.filter(chosen).flatMap((e) => [e.head, e.tail]));
-      const mark = (element, part, chain, isChosen) => element.classes([
-        element.hasClass('plain') && 'plain', !atAnswer && part.step > this.at && 'later',
-        !atAnswer && part.step === this.at && 'new', atAnswer && (chain ? 'chain' : chainEnds.size && 'faint'),
-        isChosen && 'chosen'].filter(Boolean));
+      const atAnswer = this.at > this.story.steps.length;
+      const ends = (wanted) => new Set(this.graph.edges.filter(wanted).flatMap((edge) => [edge.head, edge.tail]));
+      const isChosen = (edge) => kind === 'triple' ? edge.id === id
+        : kind === 'passage' && (edge.evidence || []).some((e) => e.passage === id);
+      const [lit, chosen] = [ends((edge) => edge.links), ends(isChosen).add(kind === 'entity' && id)];
+      const paint = (name, {plain, step}, onChain, picked) => this.cy.getElementById(name).classes([plain && 'plain',
+        picked && 'chosen', ...(atAnswer ? [onChain ? 'chain' : lit.size && 'faint'] : [step > this.at && 'later', step === this.at && 'new']),
+      ].filter(Boolean));
       this.cy.batch(() => {
-        for (const edge of this.graph.edges) mark(this.cy.getElementById(edge.id), edge, edge.chain, chosen(edge));
-        for (const [name, node] of this.graph.nodes) {
-          mark(this.cy.getElementById(name), node, chainEnds.has(name), (kind === 'entity' && name === id) || near.has(name));
-        }
+        for (const edge of this.graph.edges) paint(edge.id, edge, edge.links, isChosen(edge));
+        for (const [name, node] of this.graph.nodes) paint(name, node, lit.has(name), chosen.has(name));
       });
     }
 
     fit() {
-      if (!this.cy || !this.graph.nodes.size) return;
-      this.paint();
-      const seen = this.cy.elements(':visible');
-      if (seen.empty()) return;
-      this.cy.fit(seen, 24);
-      if (this.cy.zoom() > 1.15) { this.cy.zoom(1.15); this.cy.center(seen); }
+      const seen = this.graph.nodes.size && this.cy?.elements(':visible');
+      if (!seen?.length) return;
+      this.cy.fit(seen, 20);
+      if (this.cy.zoom() > 1.2) this.cy.zoom(1.2).center(seen);
     }
 
     zoom(by) {
-      const {cy} = this;
-      if (cy) cy.zoom({level: cy.zoom() * by, renderedPosition: {x: cy.width() / 2, y: cy.height() / 2}});
+      this.cy?.zoom({level: this.cy.zoom() * by, renderedPosition: {x: this.cy.width() / 2, y: this.cy.height() / 2}});
     }
   }
 
-  return {mount: (element) => new View(element), h, count};
+  return {mount: (element) => new View(element), h, badge, muted, count, LMS};
 })();
 
 /* A page that holds a prediction shows it. */
@@ -615,6 +490,6 @@ const GaView = (() => {
   if (data.prediction) {
     const view = GaView.mount(document.getElementById('ga'));
     view.show(data.prediction, data.question);
-    document.body.addEventListener('keydown', (event) => view.press(event));
+    addEventListener('keydown', (event) => view.press(event));
   }
 }

@@ -1,11 +1,18 @@
-"""Fit the ranker's weights from questions, passages as retrieved, and answers; deterministic."""
+"""Fit the weights of the embedded LM's ranker: questions, passages as retrieved, and answers.
+
+The same files give the same bytes. Train files of HotpotQA and MuSiQue in, weights out:
+
+    python tests/fit_ranker.py hotpotqa/train.json musique/train.jsonl extractive_lm/weights
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +23,8 @@ from extractive_lm.prompt import Doc
 from extractive_lm.question import analyse
 from extractive_lm.ranker import MODEL_FILES, Ranker, best_rows, expected_f1, word_f1
 from extractive_lm.text import ExtractiveError, Idf, normalize, parse
+from ga_dspy.eval import load
+from ga_dspy.retrieval import Index, read_passages
 
 TREES = 200
 FOLDS = 3
@@ -193,3 +202,52 @@ def _calibrate(
             gradient[1] += error * x / len(points)
         bias, slope = bias - 2.0 * gradient[0], slope - 2.0 * gradient[1]
     return round(bias, 3), round(slope, 3)
+
+
+# --- The rows of the public train files
+
+DEPTHS = (5, 10)
+
+
+def rows_of(dataset: str, data: Path) -> Iterator[Row]:
+    """Each question with its top passages at each depth, then its sub-questions where it has any.
+
+    Passages are taken exactly as retrieved from the file's own: a ranker that is shown appended
+    gold passages learns where they were put.
+    """
+    index = Index.from_passages(read_passages(data))
+    parts = _decompositions(data) if dataset == "musique" else {}
+    for example in load(dataset, data):
+        answers = tuple(example.answers)
+        if {answer.lower() for answer in answers} & {"yes", "no"}:
+            continue
+        for depth in DEPTHS:
+            yield Row(example.question, _docs(index, example.question, depth), answers)
+        for question, answer in parts.get(example.id, ()):
+            yield Row(question, _docs(index, question, DEPTHS[0]), (answer,))
+
+
+def _docs(index: Index, question: str, depth: int) -> tuple[Doc, ...]:
+    found = index(question, depth)
+    return tuple(Doc(i, passage.title, passage.text) for i, passage in enumerate(found, 1))
+
+
+def _decompositions(data: Path) -> dict[str, list[tuple[str, str]]]:
+    """MuSiQue's single-hop parts by question, "#1" replaced by the first part's answer."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in filter(str.strip, data.read_text("utf-8").splitlines()):
+        row, answers = json.loads(line), list[str]()
+        for part in row["question_decomposition"]:
+            text = part["question"]
+            for number, answer in enumerate(answers, 1):
+                text = re.sub(rf"#{number}\b", answer.replace("\\", r"\\"), text)
+            answers.append(part["answer"])
+            found.setdefault(row["id"], []).append((text, part["answer"]))
+    return found
+
+
+if __name__ == "__main__":
+    hotpotqa, musique, out = map(Path, sys.argv[1:])
+    out.mkdir(parents=True, exist_ok=True)
+    for path in save(fit([*rows_of("hotpotqa", hotpotqa), *rows_of("musique", musique)]), out):
+        print(f"wrote {path}")

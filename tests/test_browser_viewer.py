@@ -1,0 +1,328 @@
+"""The viewer in a browser: what one sees, clicks and types, and what a hostile text cannot do.
+
+`make browser` runs this file alone and keeps its pictures in build/browser.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+import ga_dspy
+from ga_dspy import viewer
+from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.programs import Event, watching
+
+pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
+pytest.importorskip("faiss")
+
+from playwright.sync_api import Browser, Dialog, Locator, Page, Request, expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium or Chrome on the path")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; whatever it logs, asks for elsewhere or pops up fails the test."""
+    faults: list[str] = []
+
+    def asks(request: Request) -> None:
+        if not request.url.startswith("file:"):
+            faults.append(request.url)
+
+    def pops_up(dialog: Dialog) -> None:
+        faults.append(dialog.message)
+        dialog.dismiss()
+
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(5_000)
+    made = context.new_page()
+    made.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.on("dialog", pops_up)
+    made.on("request", asks)
+    yield made
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def answered() -> tuple[list[Event], dspy.Prediction]:
+    events: list[Event] = []
+    program = ga_dspy.GraphAnchor(ga_dspy.Index.from_passages(corpus()))
+    with watching(events.append), dspy.context(lm=ga_dspy.extractive_lm()):
+        return events, program(question=DEMO_QUESTION)
+
+
+@pytest.fixture(scope="module")
+def prediction(answered: tuple[list[Event], dspy.Prediction]) -> dict[str, Any]:
+    record: dict[str, Any] = answered[1].to_dict()
+    return record
+
+
+def show(page: Page, folder: Path, html: str) -> None:
+    file = folder / "page.html"
+    file.write_text(html, "utf-8")
+    page.goto(file.as_uri())
+
+
+def card(page: Page, n: int) -> Locator:
+    return page.locator("article.card").nth(n - 1)
+
+
+def report(prediction: dspy.Prediction, program: str, answers: Sequence[str]) -> Report:
+    examples = [
+        dspy.Example(id=f"q/{n}", question=f"{DEMO_QUESTION} ({n})", answer="The Hague")
+        for n in range(len(answers))
+    ]
+    made = [dspy.Prediction(**{**prediction.toDict(), "answer": answer}) for answer in answers]
+    protocol = Protocol.of(examples, dataset="made", source="made", program=program, lm="none")
+    return Report(protocol, tuple(map(Result.from_prediction, examples, made)), 0.0)
+
+
+@pytest.fixture
+def two_runs(answered: tuple[list[Event], dspy.Prediction]) -> str:
+    one = report(answered[1], "first", ["Hague", "Paris", "Hague", "Oslo"])
+    other = report(answered[1], "second", ["Hague", "Hague", "Rome", "Oslo"])
+    return viewer.run_page(one, other)
+
+
+def test_every_step_is_shown_with_what_it_read_added_and_judged(
+    page: Page, tmp_path: Path, prediction: dict[str, Any]
+) -> None:
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    expect(page.locator("h1")).to_have_text(DEMO_QUESTION)
+    expect(page.locator("article.card")).to_have_count(len(prediction["steps"]) + 1)
+    titles = {passage["id"]: passage["title"] for passage in prediction["passages"]}
+    for step in prediction["steps"]:
+        page.get_by_role("button", name=f"Step {step['number']}", exact=True).click()
+        body = card(page, step["number"])
+        expect(body.locator(".query")).to_have_text(step["query"])
+        expect(body.locator(".body")).to_contain_text(step["reasoning"])
+        for id in step["passage_ids"]:
+            expect(body.locator(".passage", has_text=titles[id]).first).to_be_visible()
+        expect(body.locator(".triple")).to_have_count(len(step["relations"]))
+    page.get_by_role("button", name="Answer", exact=True).click()
+    for link in prediction["evidence"]:
+        expect(page.locator(".open")).to_contain_text(link["quote"])
+
+
+def test_a_triple_that_is_clicked_shows_the_sentence_that_states_it(
+    page: Page, tmp_path: Path, prediction: dict[str, Any]
+) -> None:
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    page.get_by_role("button", name="Step 1", exact=True).click()
+    contents = {p["id"]: f"{p['title']}\n{p['text']}" for p in prediction["passages"]}
+    for n, relation in enumerate(prediction["steps"][0]["relations"]):
+        page.locator(".open .triple").nth(n).click()
+        evidence = relation["evidence"][0]
+        sentence = contents[evidence["passage"]][evidence["start"] : evidence["end"]]
+        expect(page.locator(".detail blockquote")).to_have_text(sentence)
+        expect(page.locator(".open mark.chosen").first).to_be_visible()
+        assert "".join(page.locator(".open mark.chosen").all_inner_texts()) == sentence
+
+
+def test_an_edge_of_the_drawing_and_a_passage_can_be_clicked_too(
+    page: Page, tmp_path: Path, prediction: dict[str, Any]
+) -> None:
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    place = page.evaluate(
+        """() => {
+          const canvas = document.querySelector('.canvas'), box = canvas.getBoundingClientRect();
+          const {x, y} = canvas._cyreg.cy.$('#t0').renderedMidpoint();
+          return [box.x + x, box.y + y];
+        }"""
+    )
+    page.mouse.click(*place)
+    expect(page.locator(".detail .big")).to_contain_text(
+        prediction["graph"]["relations"][0]["tail"]
+    )
+    page.locator(".detail .chip").first.click()
+    first = prediction["passages"][0]
+    expect(page.locator(".detail .text")).to_have_text(first["text"])
+    stated = [r for r in prediction["graph"]["relations"] if states(first["id"], r)]
+    expect(page.locator(".detail .triple")).to_have_count(len(stated))
+
+
+def states(passage: str, relation: dict[str, Any]) -> bool:
+    return any(evidence["passage"] == passage for evidence in relation["evidence"])
+
+
+def test_the_keyboard_reaches_steps_triples_and_questions(
+    page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
+) -> None:
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    last = len(prediction["steps"]) + 1
+    expect(card(page, last)).to_have_class(re.compile("open"))
+    for _ in range(last):
+        page.keyboard.press("ArrowLeft")
+    expect(card(page, 1)).to_have_class(re.compile("open"))
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('triple')"):
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator(".detail blockquote").first).to_be_visible()
+    assert page.evaluate("document.activeElement.classList.contains('triple')")
+    page.keyboard.press("Escape")
+    expect(page.locator(".detail blockquote")).to_have_count(0)
+
+    show(page, tmp_path, two_runs)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(f"{DEMO_QUESTION} (1)")
+    page.keyboard.press("ArrowLeft")
+    opened = page.locator(".tabs [aria-pressed=true]")
+    assert opened.all_inner_texts() == [f"Step {last - 1}"] * 2
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.hash") == "#q%2F1"
+
+
+def test_two_runs_stand_side_by_side_with_the_questions_that_flipped(
+    page: Page, tmp_path: Path, two_runs: str
+) -> None:
+    show(page, tmp_path, two_runs)
+    rows = page.locator("a.row")
+    expect(rows).to_have_count(4)
+    for name, id in (("flipped to right 1", 1), ("flipped to wrong 1", 2)):
+        page.get_by_role("button", name=name).click()
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text(f"({id})")
+    page.get_by_role("button", name="judged too late 3").click()
+    expect(rows).to_have_count(3)
+    page.get_by_role("searchbox").fill("(2)")
+    rows.click()
+    expect(page.locator(".pane h2")).to_have_text(
+        ["first right", re.compile("second judged too late")]
+    )
+    expect(page.locator(".answer strong")).to_have_text(["Hague", "Rome"])
+    expect(page.locator(".canvas canvas").first).to_be_visible()
+    page.get_by_role("link", name="all questions").click()
+    expect(rows).to_have_count(1)
+
+
+def test_markup_of_others_stays_text(
+    page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
+) -> None:
+    text = json.dumps(prediction).replace("Titan", json.dumps(HOSTILE)[1:-1])
+    hostile = {**json.loads(text), "answer": HOSTILE, "verdict": HOSTILE, "lm": HOSTILE}
+    show(page, tmp_path, viewer.page(HOSTILE, hostile))
+    expect(page.locator("h1")).to_have_text(HOSTILE)
+    expect(page.locator(".answer strong")).to_have_text(HOSTILE)
+    page.get_by_role("button", name="Step 1", exact=True).click()
+    expect(page.locator(".open .passage .text", has_text=HOSTILE).first).to_be_visible()
+    page.locator(".open .triple", has_text=HOSTILE).first.click()
+    expect(page.locator(".detail .big")).to_contain_text(HOSTILE)
+    for made in ("img", "main b:text-is('bold')", "script:has-text('alert')"):
+        found = page.locator(made).filter(has_not=page.locator("#ga-data"))
+        assert [each for each in found.all() if each.get_attribute("id") != "ga-data"] == []
+
+
+def test_the_policy_of_a_page_lets_nothing_out(
+    browser: Browser, tmp_path: Path, prediction: dict[str, Any]
+) -> None:
+    page = browser.new_page()
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    refused = """async () => {
+      const refusals = [];
+      addEventListener('securitypolicyviolation',
+                       (event) => refusals.push(event.effectiveDirective));
+      await fetch('file:///etc/hostname').catch(() => null);
+      document.body.append(Object.assign(new Image(), {src: 'file:///x.png'}));
+      document.body.append(Object.assign(document.createElement('script'), {textContent: 'x()'}));
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      return refusals.sort();
+    }"""
+    assert page.evaluate(refused) == ["connect-src", "img-src", "script-src-elem"]
+
+
+def test_events_as_they_arrive_draw_what_the_prediction_shows(
+    page: Page, tmp_path: Path, answered: tuple[list[Event], dspy.Prediction]
+) -> None:
+    events, prediction = answered
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction.to_dict()))
+    whole = page.locator(".list").inner_text()
+    page.evaluate("globalThis.live = GaView.mount(document.getElementById('ga'))")
+    page.evaluate("question => live.start(question)", DEMO_QUESTION)
+    expect(page.locator("article.card")).to_have_count(0)
+    seen = []
+    for event in events:
+        page.evaluate("e => live.event(e)", {"kind": event.kind, "data": dict(event.data)})
+        seen.append(
+            (event.kind, page.locator("article.card").count(), page.locator(".triple").count())
+        )
+    steps = len(prediction.steps)
+    assert seen[0] == ("search", 1, 0) and seen[2] == ("step", 1, len(events[2].data["relations"]))
+    assert seen[-1][1] == steps + 1 and page.locator(".list").inner_text() == whole
+
+
+def test_spans_count_characters_as_python_does(page: Page, tmp_path: Path) -> None:
+    text = "Kai 🦜🦜 lives here. Lea was born in Bern."
+    start = len("Birds 🦜\n") + text.index("Lea")
+    evidence = [{"passage": "p", "start": start, "end": start + len("Lea was born in Bern.")}]
+    relation = {"head": "Lea", "relation": "born in", "tail": "Bern", "evidence": evidence}
+    step = {"number": 1, "query": "?", "passage_ids": ["p"], "relations": [relation]}
+    passages = [{"id": "p", "title": "Birds 🦜", "text": text}]
+    graph = {"entities": [], "relations": [relation]}
+    found = {"answer": "Bern", "passages": passages, "graph": graph, "steps": [step]}
+    show(page, tmp_path, viewer.page("?", found))
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("mark")).to_have_text("Lea was born in Bern.")
+    page.locator(".triple").click()
+    expect(page.locator(".detail blockquote")).to_have_text("Lea was born in Bern.")
+
+
+def test_three_hundred_entities_are_drawn_within_seconds(page: Page, tmp_path: Path) -> None:
+    names = [f"Entity number {n}" for n in range(300)]
+    relations = [
+        {"head": names[n], "relation": "stands beside", "tail": names[n * 7 % max(n, 1)]}
+        for n in range(1, 300)
+    ]
+    graph = {"entities": [{"name": name} for name in names], "relations": relations}
+    step = {"number": 1, "query": "?", **graph}
+    show(page, tmp_path, viewer.page("?", {"answer": "", "graph": graph, "steps": [step]}))
+    cy = "document.querySelector('.canvas')._cyreg.cy"
+    assert page.evaluate(f"{cy}.nodes(':visible').length") == 300
+    assert page.evaluate("performance.now()") < 15_000
+    picture(page, tmp_path, "many")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_nothing_is_cut_off_in_light_or_dark_or_on_a_phone(
+    page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str, scheme: Any, width: int
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for name, html in (("demo", viewer.page(DEMO_QUESTION, prediction)), ("runs", two_runs)):
+        show(page, tmp_path, html)
+        picture(page, tmp_path, f"{name}-{scheme}-{width}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("a.row").first.click()
+    picture(page, tmp_path, f"beside-{scheme}-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def picture(page: Page, folder: Path, name: str) -> None:
+    page.wait_for_timeout(100)
+    page.screenshot(path=Path(os.environ.get("GA_DSPY_PICTURES", folder)) / f"{name}.png")
