@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import dspy
 import typer
@@ -147,7 +147,8 @@ def update(
     """
     console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
     # Read before anything changes: the old contents are deleted with the update.
-    before = Contents.of(open_graph(graph))
+    stored = open_graph(graph)
+    before, keys = stored.manifest, {community.key for community in stored.communities}
     labelled = read_labels(labels)
     _say_unknown(console, labelled or {}, passages)
     cost = estimate_build(passages, graph, lm=model)
@@ -158,8 +159,13 @@ def update(
             passages, graph, lm=model, labels=labelled, threads=threads, progress=progress
         )
         written = _summarise(stored, model, threads, progress) if summaries else {}
+    counts = ("passages", "entities", "relations", "communities")
+    now = stored.manifest
+    kept = sum(community.key in keys for community in stored.communities)
     rows = [
-        *_changes(before, Contents.of(stored), cost.calls),
+        ("read", number(cost.calls, "passage")),
+        *((what, f"{getattr(before, what):,}, now {getattr(now, what):,}") for what in counts),
+        ("unchanged", f"{kept:,} communities"),
         ("summaries", _summarised(written) if summaries else ""),
         ("seconds", f"{time.perf_counter() - began:.1f}"),
     ]
@@ -247,54 +253,6 @@ def counted(causes: Mapping[str, int]) -> str:
     """
     ranked = sorted(causes.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
-
-
-class Contents(NamedTuple):
-    """What a graph holds, to be compared with what it holds later."""
-
-    passages: frozenset[str]
-    failed: frozenset[str]
-    entities: frozenset[str]
-    relations: frozenset[tuple[str, str, str]]
-    communities: frozenset[str]
-
-    @classmethod
-    def of(cls, stored: StoredGraph) -> Contents:
-        """Read the contents of a stored graph."""
-        graph = stored.graph
-        names = graph.tables.nodes["name"].to_pylist()
-        wordings = graph.tables.edges["relation"].to_pylist()
-        ends = zip(graph.heads.tolist(), wordings, graph.tails.tolist(), strict=True)
-        failed = frozenset(one.passage for one in stored.manifest.failed)
-        read = {batch.passage for batch in graph.sources.batches if not batch.brought}
-        return cls(
-            passages=failed | read,
-            failed=failed,
-            entities=frozenset(names),
-            relations=frozenset((names[a], wording, names[b]) for a, wording, b in ends),
-            communities=frozenset(community.key for community in stored.communities),
-        )
-
-
-def _changes(before: Contents, after: Contents, read: int) -> list[tuple[str, str]]:
-    new = len(after.passages - before.passages)
-    gone = len(before.passages - after.passages)
-    again = len(before.failed & after.passages)
-    kinds = {"new": new, "changed": read - new - again, "failed before": again}
-    parts = ", ".join(f"{n:,} {kind}" for kind, n in kinds.items() if n > 0)
-    kept = len(before.communities & after.communities)
-    return [
-        ("read", number(read, "passage") + (f": {parts}" if parts else "")),
-        ("deleted", number(gone, "passage")),
-        ("entities", _moved(before.entities, after.entities)),
-        ("relations", _moved(before.relations, after.relations)),
-        ("communities", f"{kept:,} unchanged, {len(after.communities) - kept:,} renewed"),
-    ]
-
-
-def _moved(before: frozenset[Any], after: frozenset[Any]) -> str:
-    came, went = len(after - before), len(before - after)
-    return f"{came:,} added, {went:,} gone: {len(after):,} now"
 
 
 _LABELS = TypeAdapter(dict[str, frozenset[str]])
