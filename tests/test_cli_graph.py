@@ -162,7 +162,7 @@ def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_ma
 ) -> None:
     assert "names spelled alike: River Avon" in error_of("show", graph, "Rivver Avon", cwd=folder)
     ship = "SS Grate Britain"
-    assert "SS Great Britain" not in error_of("picture", graph, ship, "--out", "p.png", cwd=folder)
+    assert "SS Great Britain" not in error_of("show", graph, ship, cwd=folder)
     found = error_of("paths", graph, "Bath", ship, "--label", "yard", cwd=folder)
     assert "SS Great Britain" in found
 
@@ -191,16 +191,6 @@ def test_communities_are_listed_by_level_and_shown_by_number(graph: Path, folder
 
 def test_merges_are_listed_with_the_rule(graph: Path, folder: Path) -> None:
     assert "Bristol Avon River Avon alias relation d036" in said("merges", graph, cwd=folder)
-
-
-def test_a_picture_is_drawn(graph: Path, folder: Path) -> None:
-    pytest.importorskip("matplotlib")
-    whole = open_graph(graph).graph
-    (avon,) = whole.find("River Avon")
-    near = len({avon, *whole.network.neighbors(avon)})
-    args = ("picture", graph, "River Avon", "--label", "yard", "--hops", "1")
-    assert f"wrote near.png {near} entities" in said(*args, "--out", "near.png", cwd=folder)
-    assert (folder / "near.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_export_holds_what_the_caller_may_see(graph: Path, folder: Path) -> None:
@@ -267,7 +257,6 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
         (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
         (("communities", "{graph}", "--number", "999"), "--number 999"),
-        (("picture", "{graph}", "Bath", "--out", "bath.pdf"), "a file ending in .png"),
         (("export", "{graph}", "--out", "."), "is a folder"),
     ],
 )

@@ -137,7 +137,6 @@ for of_graph, example in (
     (look.show, 'show my-graph "Isambard Brunel"'),
     (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
     (look.communities, "communities my-graph"),
-    (look.picture, 'picture my-graph "Isambard Brunel" --out brunel.png'),
     (look.export, "export my-graph --out my-graph.graphml"),
     (look.merges, "merges my-graph"),
 ):

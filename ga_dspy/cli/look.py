@@ -1,4 +1,4 @@
-"""`ga-dspy graph stats`, `show`, `paths`, `communities`, `picture`, `export` and `merges`."""
+"""`ga-dspy graph stats`, `show`, `paths`, `communities`, `export` and `merges`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ from ga_dspy.graph.paths import MOST_HOPS
 from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
 from ga_dspy.graphrag.communities import Community, Summary, members
 from ga_dspy.graphrag.facts import fact_text
-from ga_dspy.graphrag.look import (
-    MOST_NODES,
-    draw_graph,
-)
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
-from ga_dspy.graphrag.walk import GraphPath, around, find_named, paths_between
+from ga_dspy.graphrag.walk import GraphPath, find_named, paths_between
 from ga_dspy.storage import write_whole
 
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a built graph.")]
@@ -312,37 +308,6 @@ def _kept(stored: StoredGraph) -> Mapping[str, Summary]:
     return Summaries(stored.path / SUMMARIES).kept(stored.communities)
 
 
-def picture(
-    graph: Folder,
-    entity: Annotated[str, typer.Argument(help="The entity in the middle.")],
-    out: Annotated[Path, typer.Option(help="A .png file.")],
-    hops: Annotated[int, typer.Option(min=1, help="How far to go from the entity.")] = 2,
-    label: Labels = None,
-) -> None:
-    """Draw what surrounds an entity, coloured by community."""
-    if out.suffix.lower() != ".png" or out.is_dir():
-        raise InputError(f"--out {out}", expected="a file ending in .png", remedy="rename it so")
-    stored, view = opened(graph, label)
-    nodes = find_named(view.graph, entity)
-    whole = around(view, nodes, hops=hops, max_nodes=len(view.graph)).nodes
-    drawn = around(view, nodes, hops=hops, max_nodes=MOST_NODES).nodes
-    marked = [view.graph.name(node) for node in nodes]
-    left = (
-        f"; the closest {len(drawn)} of {len(whole):,} entities" if len(drawn) < len(whole) else ""
-    )
-    draw_graph(
-        view.graph.subgraph(drawn.tolist(), _among(view, drawn.tolist())),
-        out,
-        title=" and ".join(marked),
-        subtitle=f"up to {hops} relations away; colours are communities{left}",
-        marked=marked,
-        communities=_finest(stored),
-    )
-    console = plain()
-    console.print(f"wrote {out}", markup=False, soft_wrap=True)
-    console.print(f"{len(drawn)} entities")
-
-
 def export(
     graph: Folder,
     out: Annotated[Path, typer.Option(help="A .graphml file.")],
@@ -356,19 +321,3 @@ def export(
     write_whole(out, to_graphml(known.subgraph(nodes, edges)))
     console.print(f"wrote {out}", markup=False, soft_wrap=True)
     console.print(f"{len(nodes):,} entities, {len(edges):,} relations")
-
-
-def _among(view: View, nodes: Sequence[int]) -> list[int]:
-    """The edges between these nodes that a caller sees."""
-    import numpy as np
-
-    graph = view.graph
-    inside = np.isin(graph.heads, nodes) & np.isin(graph.tails, nodes)
-    edges: list[int] = inside.nonzero()[0].tolist()
-    return edges
-
-
-def _finest(stored: StoredGraph) -> dict[str, int]:
-    """The smallest community of each entity, by name; entities that only some may see have none."""
-    public, places = stored.graph.public, members(stored.communities)
-    return {public.name(node): found[-1] for node, found in places.items()}

@@ -146,18 +146,6 @@ def expand(
     return Neighbourhood(np.concatenate(layers), best[:max_edges], hop_of)
 
 
-def around(
-    view: View, nodes: Iterable[int], *, hops: int = 2, max_nodes: int = 200, max_edges: int = 400
-) -> Neighbourhood:
-    """The neighbourhood of some nodes, as far as a caller sees it, whatever is asked."""
-    wiring = Wiring(view.graph)
-    fit = np.ones(len(wiring.heads))
-    return expand(
-        wiring, dict.fromkeys(nodes, 1.0), fit,
-        hops=hops, max_nodes=max_nodes, max_edges=max_edges,
-    )  # fmt: skip
-
-
 # --- Which passages a question leads to: personalised PageRank over entities and passages.
 
 DAMPING: Final = 0.7

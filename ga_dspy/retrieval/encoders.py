@@ -104,7 +104,7 @@ STATIC_SHA256 = "917a1fde8aae1ccca6d38e2ce0ab23b7d423127027cd3010f9e4c3f78ac1789
 
 
 class StaticEncoder:
-    """Weighted means of the vectors of word pieces, distilled from all-MiniLM-L6-v2 (distill.py).
+    """Weighted means of the vectors of word pieces, distilled from all-MiniLM-L6-v2.
 
     Needs no PyTorch and reads all of a text. Sums are of whole numbers, whatever their order, so
     that a text has the same vector, bit by bit, on every machine. A word in letters that the

@@ -1,6 +1,6 @@
 """Makes the vectors of `StaticEncoder` again, from all-MiniLM-L6-v2 and unlabelled training text.
 
-    python -m ga_dspy.retrieval.distill hotpotqa/train.json musique/train.jsonl FOLDER
+    python tests/distill_encoder.py hotpotqa/train.json musique/train.jsonl FOLDER
 
 reads the paragraphs and the questions of the files (no answer, no gold label), needs the extra
 `minilm` and a few minutes of two cores, and prints the SHA-256 that belongs into encoders.py. Other
@@ -146,4 +146,4 @@ def distill(files: list[Path], out: Path) -> str:
 
 if __name__ == "__main__":
     *sources, folder = map(Path, sys.argv[1:])
-    print(distill(sources, folder))  # noqa: T201 - the output itself
+    print(distill(sources, folder))
