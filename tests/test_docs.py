@@ -81,8 +81,25 @@ def test_the_commands_on_a_page_exist(page: Path) -> None:
                 check(words[1:], line)
 
 
-def check(words: list[str], line: str) -> None:
-    command: Any = typer.main.get_command(app)
+def test_the_containers_run_commands_that_exist_on_files_that_exist() -> None:
+    yaml, cli = pytest.importorskip("yaml"), pytest.importorskip("mlflow.cli").cli
+    folder = ROOT / "docs" / "deploy"
+    dockerfile, compose = (folder / "Dockerfile").read_text(), (folder / "compose.yaml").read_text()
+    services = yaml.safe_load(compose)["services"]
+    check(services["service"]["command"], "service")
+    check(services["mlflow"]["command"], "mlflow", cli)
+    for name, service in services.items():
+        assert re.search(r":v?\d+\.\d+", service["image"]) and service["healthcheck"], name
+        for variable in service.get("environment", {}).values():
+            assert not re.search("KEY|PASS", variable) or "${" in variable, name
+    for stage in re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)[2:]:
+        assert "\nUSER app\n" in stage
+    for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
+        assert all((ROOT / file).exists() for file in source.split()), source
+
+
+def check(words: list[str], line: str, command: Any = None) -> None:
+    command = command or typer.main.get_command(app)
     while hasattr(command, "commands"):
         assert words[0] in command.commands, line
         command = command.commands[words.pop(0)]
