@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -32,5 +31,5 @@ class Doctests(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Fence each paragraph that begins with a prompt."""
         if obj.docstring:
-            text = inspect.cleandoc(obj.docstring.value)
-            obj.docstring.value = re.sub(r"(?m)^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", text)
+            fenced = re.sub(r"(?m)^(>>> (?:.+\n?)+)", r"```pycon\n\1\n```\n", obj.docstring.value)
+            obj.docstring.value = fenced

@@ -1,10 +1,8 @@
-"""README's first screen: the lines run, and print what it says they print."""
+"""README and SECURITY: what they say of settings and tests."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,6 @@ from ga_dspy import GraphAnchor
 
 ROOT = Path(__file__).parents[1]
 README, SECURITY = ROOT / "README.md", ROOT / "SECURITY.md"
-
-
-def test_the_first_lines_print_what_the_readme_says(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
-    first = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README.read_text(), re.DOTALL)
-    assert first is not None
-    code, output = first.groups()
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == output
 
 
 def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> None:
