@@ -17,6 +17,8 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from ga_dspy import notebook
+
 Scalar: TypeAlias = str | int | float | bool | None
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
@@ -149,3 +151,10 @@ class Passage(Sourced):
     def content(self) -> str:
         """Title, newline, text; the text alone where there is no title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
+
+    def _repr_html_(self) -> str:
+        """Title, text and source, for notebooks."""
+        where = " · ".join(filter(None, (self.id, self.source)))
+        return (
+            notebook.line(self.title, bold=True) + notebook.line(self.text) + notebook.line(where)
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
+from ga_dspy import notebook
 from ga_dspy.errors import DamagedFile
 from ga_dspy.graph.identity import (
     Cluster,
@@ -137,6 +138,18 @@ class KnowledgeGraph(Value):
         stated = zip(self._view.relations, self._view.relation_records, strict=True)
         gained = (relation for relation, records in stated if relations.isdisjoint(records))
         return Gain(tuple(new), tuple(gained), tuple(attributes))
+
+    def __repr__(self) -> str:
+        """How much it holds; `str` has it all."""
+        return f"KnowledgeGraph(entities={len(self.entities)}, relations={len(self.relations)})"
+
+    def _repr_html_(self) -> str:
+        """The relations with the passages that state them, for notebooks."""
+        rows = (
+            (r.head, r.relation, r.tail, ", ".join(dict.fromkeys(e.passage for e in r.evidence)))
+            for r in self.relations
+        )
+        return notebook.line(repr(self)) + notebook.table(("head", "", "tail", "passages"), rows)
 
 
 # --- What is shown: one name for each entity, and relations between those names

@@ -13,6 +13,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
+from ga_dspy import notebook
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.grounding import Dropped
@@ -131,6 +132,35 @@ class Prediction(dspy.Prediction):
     def to_dict(self) -> dict[str, Any]:
         """The prediction as JSON values: what an app would store or send."""
         return as_json(self)
+
+    def __repr__(self) -> str:
+        """The answer, how it is supported, and how much there is of the rest."""
+        if "steps" not in self:
+            return str(super().__repr__())
+        said = {name: self[name] for name in ("answer", "verdict", "supported")}
+        counted = {name: len(self[name]) for name in ("evidence", "passages", "steps")}
+        graph, spent = {"graph": self.graph}, {"calls": self.calls, "tokens": self.tokens}
+        shown = {**said, **counted, **graph, **spent}
+        return f"Prediction({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _repr_html_(self) -> str:
+        """The answer, its evidence and the steps, for notebooks."""
+        if "steps" not in self:
+            return notebook.line(repr(self))
+        evidence = ((f"{e.head} {e.relation} {e.tail}", e.quote, e.title) for e in self.evidence)
+        steps = (
+            (s.number, s.reformulated or s.query, len(s.entities), len(s.relations), s.judgement)
+            for s in self.steps
+        )
+        support = self.supported or "not supported"
+        return "".join(
+            (
+                notebook.line(self.answer or "no answer", bold=True),
+                notebook.line(f"{support} · {self.calls} LM calls · {self.tokens:,} tokens"),
+                notebook.table(("evidence", "quote", "passage"), evidence),
+                notebook.table(("step", "query", "entities", "relations", "judgement"), steps),
+            )
+        )
 
 
 def as_json(prediction: dspy.Prediction) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy import notebook
 from ga_dspy.cluster import on_cluster
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
@@ -670,6 +671,12 @@ class Index(PassageRetriever):
         kind = next(kind for part, kind in parts.items() if engine.holds(part))
         vectors = list(engine.vectors())
         return _restored, (self.manifest, kind, list(self), vectors, encoder, self.reranker)
+
+    def _repr_html_(self) -> str:
+        """What it is and its first passages, for notebooks."""
+        rows = ((p.id, p.title, p.text) for p in islice(self, 5))
+        shown = notebook.table(("id", "title", "text"), rows)
+        return notebook.line(f"{self.path or 'in memory'}: {self.description}") + shown
 
     def __len__(self) -> int:
         return len(self._state.engine)

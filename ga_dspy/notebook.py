@@ -1,0 +1,36 @@
+"""How values show themselves in notebooks: short tables of escaped text, without scripts.
+
+>>> table(("name", "of"), [("<b>", "x" * 500)], most=0)
+'<p>… and 1 more</p>'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_LONGEST, _MOST = 300, 20
+
+
+def line(text: object, *, bold: bool = False) -> str:
+    """A line of text as HTML; what is long is cut."""
+    tag = "b" if bold else "span"
+    return f"<div><{tag}>{_cut(text)}</{tag}></div>"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], most: int = _MOST) -> str:
+    """The first rows of a table as HTML, and how many more there are; "" without any."""
+    every = [_row("td", row) for row in rows]
+    shown = "".join([_row("th", headings), *every[:most]]) if every[:most] else ""
+    more = f"<p>… and {len(every) - most:,} more</p>" if len(every) > most else ""
+    return (f"<table>{shown}</table>" if shown else "") + more
+
+
+def _row(tag: str, cells: Iterable[object]) -> str:
+    made = (f'<{tag} style="text-align:left">{_cut(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _cut(text: object) -> str:
+    whole = str(text)
+    return escape(whole if len(whole) <= _LONGEST else whole[:_LONGEST] + "…")

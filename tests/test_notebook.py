@@ -1,0 +1,53 @@
+"""How values show themselves in notebooks and at a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Index, Passage
+from ga_dspy.programs.program import Prediction
+from ga_dspy.testing import scripted_lm
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PASSAGE = Passage(id="1", title=HOSTILE, text=f"Lea was born in Bern. {HOSTILE} {'x' * 999}")
+READ = {"additions": "Relations:\n1. Lea -> born in -> Bern [1]", "reasoning": "it is there",
+        "judgement": "sufficient", "candidate": "Bern", "next_query": ""}  # fmt: skip
+
+
+@pytest.fixture
+def prediction() -> Any:
+    answer = {"verdict": "answered", "cited": "1", "answer": "Bern"}
+    with dspy.context(lm=scripted_lm([READ, answer])):
+        return GraphAnchor(lambda query, k: [PASSAGE])(question="Where was Lea born?")
+
+
+def test_what_a_notebook_shows_is_escaped_and_short(prediction: Any) -> None:
+    shown = [value._repr_html_() for value in (prediction, prediction.graph, PASSAGE)]
+    shown.append(Index.from_passages([PASSAGE], kind="sparse")._repr_html_())
+    for html in shown:
+        assert "<img" not in html and "<script" not in html and len(html) < 3000
+    assert all("&lt;img" in html for html in (shown[0], *shown[2:]))
+
+
+def test_a_prediction_shows_its_answer_evidence_and_steps(prediction: Any) -> None:
+    html = prediction._repr_html_()
+    for part in ("<b>Bern</b>", "chained", "Lea born in Bern", "Where was Lea born?", "sufficient"):
+        assert part in html
+
+
+def test_a_prediction_and_a_graph_are_one_line_at_a_prompt(prediction: Any) -> None:
+    assert repr(prediction.graph) == "KnowledgeGraph(entities=2, relations=1)"
+    assert repr(prediction) == (
+        "Prediction(answer='Bern', verdict='answered', supported='chained', evidence=1, passages=1,"
+        f" steps=1, graph=KnowledgeGraph(entities=2, relations=1), calls=2, "
+        f"tokens={prediction.tokens})"
+    )
+    assert "Lea" in str(prediction.graph)
+
+
+def test_a_prediction_without_steps_shows_what_it_has() -> None:
+    made = Prediction(answer=HOSTILE)
+    assert "answer=" in repr(made) and "<img" not in made._repr_html_()
