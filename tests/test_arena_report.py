@@ -49,7 +49,7 @@ def runs(tmp_path: Path) -> Runs:
     made(tmp_path / "runs" / "2", "graph-anchor", steps=4)
     made(tmp_path / "runs" / "3", "search-r1", ("2?",), steps=4)
     made(tmp_path / "runs" / "4", "vanilla-rag", dataset="musique")
-    return collect([tmp_path / "runs"])
+    return collect([tmp_path / "runs"], paper=True)
 
 
 def rendered(text: str) -> str:
@@ -189,6 +189,8 @@ def test_a_report_lists_failures_what_is_missing_and_how_the_paper_differs(
     runs: Runs, tmp_path: Path
 ) -> None:
     text = write_report(runs, tmp_path / "out").read_text("utf-8")
+    assert text.index("## Verdict") < text.index("Rows in *italics*") < text.index("## Table 1")
+    assert text.index("## Where the paper contradicts") < text.index("## Questions where methods")
     assert text.index("## Table 1") < text.index("## Significance") < text.index("## Protocols")
     assert "4 runs on MuSiQue, HotpotQA; answered by a." in text
     assert "They are no yardstick" in text and "500 questions a dataset" in text

@@ -135,3 +135,25 @@ def test_a_token_budget_is_a_cell_of_its_own(tmp_path: Path) -> None:
     assert within and within.path.name == "2"
     assert without and without.path.name == "1"
     assert runs.get("ircot", "musique", "a") is None
+
+
+def test_the_papers_figures_stand_only_beside_the_datasets_own_questions(tmp_path: Path) -> None:
+    made(tmp_path / "mine", "ircot")
+    ids = ("5a7f6fd75542992e7d278cfa", "5ab48ec25542991779162cdc")
+    rows = [
+        dspy.Example(id=id, question=f"{id}?", answer="x").with_inputs("question") for id in ids
+    ]
+    (tmp_path / "theirs").mkdir()
+    with RunJournal(tmp_path / "theirs" / "journal.sqlite", protocol(rows, "ircot")) as journal:
+        for position, row in enumerate(rows):
+            answered = dspy.Prediction(answer="x")
+            journal.record(position, Result.from_prediction(row, answered), 0.1)
+    assert collect([tmp_path / "mine"]).printed == frozenset()
+    assert collect([tmp_path / "mine"], paper=True).printed == {"hotpotqa"}
+    assert collect([tmp_path / "theirs"]).printed == {"hotpotqa"}
+
+
+def test_questions_of_ones_own_are_called_by_their_file(tmp_path: Path) -> None:
+    made(tmp_path / "one", "ircot", dataset="qa", source="handbook.csv")
+    made(tmp_path / "two", "ircot", dataset="qa", source="minutes.jsonl", n=2)
+    assert collect([tmp_path]).datasets == ("handbook", "minutes")

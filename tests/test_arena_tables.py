@@ -10,11 +10,11 @@ import pytest
 
 from ga_dspy.arena import Run, Runs
 from ga_dspy.arena import tables as t
-from ga_dspy.arena.comparisons import internal_knowledge, significance
+from ga_dspy.arena.comparisons import contests, differences, internal_knowledge, significance
 from ga_dspy.arena.report import tables_of
 from ga_dspy.arena.table import Table, markdown
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.eval.result import StepTrace
+from ga_dspy.eval.result import Judged, StepTrace
 from ga_dspy.programs import Usage
 
 GOLD = {"q1": "Paris", "q2": "red wine", "q3": "yes"}
@@ -48,7 +48,7 @@ def made(
 
 
 def runs(*found: Run, notes: dict[str, str] | None = None) -> Runs:
-    return Runs(found, notes or {})
+    return Runs(found, notes or {}, frozenset(run.dataset for run in found))
 
 
 def rows(table: Table, source: str = "measured") -> list[dict[str, Any]]:
@@ -449,7 +449,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 18
+    assert len(set(names)) == len(names) == 19
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")
@@ -466,3 +466,70 @@ def test_the_static_graph_stands_beside_the_evolving_one_with_its_parts_timed() 
     assert (shown["Faithful"], shown["Cited edges"], shown["Tokens"]) == (50.0, 2, 200.0)
     assert (shown["linking, ms"], shown["LM, ms"], shown["ranking, ms"]) == (2.0, 500.0, None)
     assert not t.graphrag(runs(made("graph-anchor"))).rows
+
+
+# The verdict
+
+
+def scored(method: str, right: int, n: int = 40, tokens: int = 100, **protocol: Any) -> Run:
+    """A run over n questions, the first of them answered right."""
+    answers = [
+        Result(id=f"m{i}", question=f"{i}?", type="", gold=("Paris",), gold_titles=(),
+               answer="Paris" if i < right else "Rome", tokens=tokens)
+        for i in range(n)
+    ]  # fmt: skip
+    return made(method, answers, **protocol)
+
+
+def test_the_verdict_names_the_best_method_by_how_much_how_sure_and_at_which_cost() -> None:
+    found = runs(
+        scored("vanilla-rag", 10), scored("ircot", 12), scored("graph-anchor", 36, tokens=350)
+    )
+    (contest,) = contests(found, "vanilla-rag")
+    assert (contest.best.method, contest.other.method) == ("graph-anchor", "vanilla-rag")
+    assert contest.test.difference == pytest.approx(65.0) and contest.p < 0.01
+    assert str(contest) == (
+        "HotpotQA, 40 questions, lm-a: **GraphAnchor is best**. GraphAnchor has the highest score: "
+        "F1 90.0, 65.0 points above Vanilla RAG (p <0.001 after correction for 2 comparisons), at "
+        "3.5 times its tokens (350 against 100 a question)."
+    )
+
+
+def test_where_chance_would_do_no_difference_is_shown() -> None:
+    (contest,) = contests(
+        runs(scored("vanilla-rag", 21), scored("graph-anchor", 20)), "vanilla-rag"
+    )
+    assert (contest.best.method, contest.other.method) == ("vanilla-rag", "graph-anchor")
+    assert "lm-a: **no difference shown**. Vanilla RAG has the highest" in str(contest)
+
+
+def test_without_the_baseline_the_best_is_held_against_the_runner_up() -> None:
+    found = runs(scored("ircot", 5), scored("deep-note", 20), scored("graph-anchor", 36))
+    (contest,) = contests(found, "vanilla-rag")
+    assert (contest.best.method, contest.other.method) == ("graph-anchor", "deep-note")
+    assert not contests(runs(scored("ircot", 5)), "vanilla-rag")
+
+
+def test_a_judge_has_its_say_in_the_verdict() -> None:
+    judged = [
+        run.report._replace(
+            results=tuple(
+                r.model_copy(update={"judged": Judged(right=n < right)})
+                for n, r in enumerate(run.report.results)
+            )
+        )
+        for run, right in ((scored("vanilla-rag", 1, judge="j"), 10),
+                           (scored("graph-anchor", 9, judge="j"), 20))
+    ]  # fmt: skip
+    (contest,) = contests(runs(*(Run(one, Path("x")) for one in judged)), "vanilla-rag")
+    assert str(contest).endswith("; judged right: 50.0 % against 25.0 %.")
+
+
+def test_the_questions_that_differ_most_come_first() -> None:
+    found = runs(made("vanilla-rag", ("Rome", "wine", "yes")), made("graph-anchor"))
+    table = differences(found, "vanilla-rag")
+    assert [(row["Question"], row["Answer"], row["Its answer"]) for row in rows(table)] == [
+        ("q1?", "Paris", "Rome"), ("q2?", "red wine", "wine"),
+    ]  # fmt: skip
+    assert "2 of 3 questions differ" in table.notes[0]
+    assert "| q1?" in markdown(table)

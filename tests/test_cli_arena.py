@@ -56,7 +56,11 @@ def test_a_report_has_tables_pictures_and_every_protocol(
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Table 1: methods" in text and "embedded extractive LM (no LLM)" in text
-    assert "*paper, Qwen2.5-7B-Instruct*" in text
+    assert "## Verdict" in text and "Qwen2.5" not in text
+    assert "HotpotQA, 2 questions, embedded extractive LM" in " ".join(done.stdout.split())
+    assert command("report", home / "runs", "--out", tmp_path / "with", "--paper",
+                   cwd=home).returncode == 0  # fmt: skip
+    assert "*paper, Qwen2.5-7B-Instruct*" in (tmp_path / "with" / "report.md").read_text()
     assert (tmp_path / "report" / "tables" / "table_1.csv").is_file()
     assert list((tmp_path / "report" / "figures").glob("figure-4-*.png"))
     protocols = json.loads((tmp_path / "report" / "protocol.json").read_text())

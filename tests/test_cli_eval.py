@@ -234,4 +234,5 @@ def test_an_adapter_of_ones_own_is_part_of_the_protocol() -> None:
     for adapter in adapters:
         with dspy.context(adapter=adapter):
             sampled.append(protocol_of(program, examples, **about).sampling)
+    assert "adapter" not in sampled[0]
     assert sampled[0] == sampled[1] and sampled[2] == {**sampled[0], "adapter": "JSONAdapter"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import detect, exact_match, from_hub, load, read, sample
+from ga_dspy.eval import detect, exact_match, load, read, sample
 
 
 def hotpot_row(**changes: Any) -> dict[str, Any]:
@@ -293,20 +293,37 @@ def hub_layout(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "row"), [("hotpotqa", hotpot_row()), ("2wikimultihopqa", wiki_row())]
 )
-def test_rows_of_the_hub_give_the_same_questions_as_the_official_file(
+def test_rows_in_the_hubs_layout_give_the_same_questions_as_the_official_file(
     name: str, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    datasets = pytest.importorskip("datasets", reason="the hub's library is not installed")
-    rows = datasets.Dataset.from_list([hub_layout(row)])
-    official = load(name, write(tmp_path / "dev.json", [row]))
-    assert from_hub(name, rows, "a hub").examples == official
+    hub = load(name, write(tmp_path / "hub.jsonl", [hub_layout(row)]))
+    assert hub == load(name, write(tmp_path / "dev.json", [row]))
 
 
-def test_musique_rows_of_the_hub_need_no_change() -> None:
-    datasets = pytest.importorskip("datasets", reason="the hub's library is not installed")
-    rows = datasets.Dataset.from_list([musique_row()])
-    [example] = from_hub("musique", rows, "a hub").examples
-    assert example.gold_titles == ("T3", "T5")
+QA = [
+    {"question": "Who built it?", "answer": "Ann Fox"},
+    {"id": "q2", "question": "When?", "answers": ["1901", "in 1901"], "type": "year"},
+]
+
+
+def test_questions_of_ones_own_need_a_question_and_an_answer(tmp_path: Path) -> None:
+    first, second = load("qa", write(tmp_path / "mine.jsonl", QA))
+    assert (first.id, first.answers, first.gold_titles) == ("qa-1", ("Ann Fox",), ())
+    assert (second.id, second.answers, second.type) == ("q2", ("1901", "in 1901"), "year")
+    (tmp_path / "mine.csv").write_text(
+        'id,question,answers\n1,Who built it?,Ann Fox\n2,"When, then?",1901|in 1901\n'
+    )
+    ours = load("qa", tmp_path / "mine.csv")
+    assert [(e.question, e.answers) for e in ours] == [
+        ("Who built it?", ("Ann Fox",)), ("When, then?", ("1901", "in 1901"))
+    ]  # fmt: skip
+    assert read("qa", tmp_path / "mine.csv").report.flaws == {}
+
+
+def test_a_row_of_ones_own_without_an_answer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("question,answer\nWho?,Ann\nWhen?,\n")
+    with pytest.raises(InputError, match=r"row 2 \(no answer\)"):
+        load("qa", tmp_path / "mine.csv")
 
 
 def test_a_file_saved_in_the_hubs_layout_loads_too(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def compete(
             program = entrant.make(graph if graph is not None and entrant.needs_graph else passages)
             protocol = protocol_of(
                 program, examples, name=entrant.name, dataset=ground.dataset, source=ground.data,
-                lm=lm, score=score, limit=limit,
+                lm=lm, score=score, limit=limit, judge=options.get("judge"),
             )  # fmt: skip
             with dspy.context(lm=lm):
                 report = run(

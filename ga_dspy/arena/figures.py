@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ga_dspy.arena.comparisons import mean_tokens
 from ga_dspy.arena.methods import METHODS
 from ga_dspy.arena.runs import (
     Run,
@@ -433,19 +433,14 @@ def plot_cost_of_methods(scene: Scene) -> Figure:
     head(figure, _COST, scene.subtitle(None), caption)
     for panel, (title, form, chosen) in zip(axes, panels, strict=True):
         name(panel, title, "tokens a question, in and out", "F1 with 95 % interval, %")
-        panel.set_xlim(_limits([*map(_tokens, chosen)]))
+        panel.set_xlim(_limits([*map(mean_tokens, chosen)]))
         panel.xaxis.set_major_formatter("{x:,.0f}")
         _plot_costs(panel, chosen, form)
     # Labels last: both panels have their final size by then.
     for panel, (_, _, chosen) in zip(axes, panels, strict=True):
-        points = [(_tokens(run), run.report.f1, *run.report.ci95) for run in chosen]
+        points = [(mean_tokens(run), run.report.f1, *run.report.ci95) for run in chosen]
         label_points(figure, panel, list(_labels(chosen)), points)
     return figure
-
-
-def _tokens(run: Run) -> float:
-    """Mean tokens a question."""
-    return fsum(result.tokens or 0 for result in run.report.results) / len(run.report.results)
 
 
 def _is_minor(run: Run) -> bool:
@@ -455,16 +450,16 @@ def _is_minor(run: Run) -> bool:
 
 def _plot_costs(axes: Axes, runs: Sequence[Run], form: str) -> None:
     for method in dict.fromkeys(run.method for run in runs):
-        line = sorted((run for run in runs if run.method == method), key=_tokens)
+        line = sorted((run for run in runs if run.method == method), key=mean_tokens)
         ours, minor = method == "graph-anchor", _is_minor(line[0])
         colour = BLUE if ours else SLATE
         if len(line) > 1:
-            places = [_tokens(run) for run in line], [run.report.f1 for run in line]
+            places = [mean_tokens(run) for run in line], [run.report.f1 for run in line]
             axes.plot(*places, color=colour, lw=0.8, alpha=0.6, label=f"_{method}", zorder=2)
         for run in line:
             f1 = run.report.f1
             axes.errorbar(
-                [_tokens(run)], [f1], reach(f1, run.report.ci95),
+                [mean_tokens(run)], [f1], reach(f1, run.report.ci95),
                 fmt=form, ms=10 if ours else 5 if minor else 7, color=colour,
                 mfc="white" if minor else colour, elinewidth=1.8 if ours else 0.8,
                 capsize=0, clip_on=False, alpha=1.0 if ours else 0.85, zorder=4 if ours else 3,
@@ -474,14 +469,14 @@ def _plot_costs(axes: Axes, runs: Sequence[Run], form: str) -> None:
 
 def _labels(runs: Sequence[Run]) -> Iterator[Label]:
     """One label a method, at its dearest run: GraphAnchor's first, the hollow points' last."""
-    last = {run.method: run for run in sorted(runs, key=_tokens)}
+    last = {run.method: run for run in sorted(runs, key=mean_tokens)}
     for run in sorted(last.values(), key=lambda r: (r.method != "graph-anchor", _is_minor(r))):
         ours, minor = run.method == "graph-anchor", _is_minor(run)
         colour = BLUE if ours else MUTED if minor else INK
         # Above its bar, or beneath it: there is room for one more where methods stand close.
         low, high = run.report.ci95
         end = low if minor else high
-        yield Label(_short(_run_label(run)), _tokens(run), end, colour, ours)
+        yield Label(_short(_run_label(run)), mean_tokens(run), end, colour, ours)
 
 
 def _short(text: str) -> str:

@@ -44,6 +44,7 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
         tables.ledger(runs),
         tables.failures(runs),
         tables.protocols(runs),
+        comparisons.differences(runs, baseline),
     ]
 
 
@@ -76,13 +77,14 @@ def write_report(
     protocols = [run.report.protocol for run in runs.in_order(points=True)]
     entries = [{"hash": one.hash, **one.model_dump(mode="json")} for one in protocols]
     write_whole(out / PROTOCOLS, json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
-    write_whole(out / REPORT, "\n".join(_sections(runs, made, figures or {}, out)))
+    write_whole(out / REPORT, "\n".join(_sections(runs, made, figures or {}, out, baseline)))
     return out / REPORT
 
 
 def _sections(
-    runs: Runs, made: Sequence[Table], figures: Mapping[str, Path], out: Path
+    runs: Runs, made: Sequence[Table], figures: Mapping[str, Path], out: Path, baseline: str
 ) -> Iterator[str]:
+    *made, last = made
     shown = [table for table in made if table.rows]
     has_paper = any(row["source"] == "paper" for table in shown for row in table.rows)
     yield "# Arena\n"
@@ -97,6 +99,9 @@ def _sections(
         "question scores 0 in every mean and is listed under Failed questions; "
         f"{NONE} means that there is no such number.{points * any(map(is_point, runs))}\n"
     )
+    if verdicts := comparisons.contests(runs, baseline):
+        yield "## Verdict\n"
+        yield "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"
     if has_paper:
         yield (
             "Rows in *italics* are the paper's own figures, with the LM it names. They are no "
@@ -120,3 +125,5 @@ def _sections(
         yield "## Where the paper contradicts itself\n"
         yield "Its figures stand above as each of its tables prints them.\n"
         yield "\n".join(f"- {text}." for text in paper.CONTRADICTIONS) + "\n"
+    if last.rows:
+        yield markdown(last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,12 @@ DATASETS = {
 """Datasets by the names that commands use, as their authors write them, in the paper's order."""
 
 _RENAMED = " (renamed)"
+_IDS = {
+    "musique": r"\dhop\d?__\d+(_\d+)+",
+    "hotpotqa": "[0-9a-f]{24}",
+    "2wikimultihopqa": "[0-9a-f]{32}.*",
+    "bamboogle": r"bamboogle-\d+",
+}
 
 
 class UnlikeProtocols(GaDspyError):
@@ -50,9 +57,17 @@ class Run:
 
     @property
     def dataset(self) -> str:
-        """The dataset's name; that of a renamed copy says so."""
+        """The dataset's name; the file's for questions of one's own; a renamed copy says so."""
         protocol = self.report.protocol
-        return protocol.dataset + (_RENAMED if protocol.renamed_from else "")
+        name = Path(protocol.source).stem if protocol.dataset == "qa" else protocol.dataset
+        return name + (_RENAMED if protocol.renamed_from else "")
+
+    @property
+    def is_official(self) -> bool:
+        """Whether its questions have the ids of the dataset that it names."""
+        form = _IDS.get(self.report.protocol.dataset)
+        ids = (result.id for result in self.report.results)
+        return form is not None and all(re.fullmatch(rf"{form}(#\d+)?", id) for id in ids)
 
     @property
     def lm(self) -> str:
@@ -73,10 +88,12 @@ class Runs:
     Attributes:
         runs: In the order found.
         notes: By letter, how marked runs differ from the others of their dataset.
+        printed: Datasets beside whose runs the paper's own figures stand.
     """
 
     runs: tuple[Run, ...]
     notes: dict[str, str]
+    printed: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
@@ -123,12 +140,14 @@ def is_point(run: Run) -> bool:
     return run.method in METHODS and METHODS[run.method].group == "steps"
 
 
-def collect(folders: Iterable[Path], *, unlike: bool = False) -> Runs:
+def collect(folders: Iterable[Path], *, unlike: bool = False, paper: bool = False) -> Runs:
     """Every finished run in or below some folders.
 
     Args:
         folders: Run folders, or folders that hold some.
         unlike: Mark runs that were measured otherwise instead of refusing them.
+        paper: Show the paper's figures beside every dataset of its name; else only beside runs on
+            the dataset's own questions.
 
     Raises:
         InputError: A folder holds no run, a run has not come to its end, or two runs are of the
@@ -137,7 +156,7 @@ def collect(folders: Iterable[Path], *, unlike: bool = False) -> Runs:
     """
     # A folder may be named beside one that holds it.
     paths = {path.resolve(): path for folder in folders for path in _run_folders(folder)}
-    runs = _mark([Run(load_report(path), path) for path in paths.values()])
+    runs = _mark([Run(load_report(path), path) for path in paths.values()], paper)
     if runs.notes and not unlike:
         first = {run.mark: run.path for run in reversed(runs.runs)}
         differences = "; ".join(f"{text} in {first[mark]}" for mark, text in runs.notes.items())
@@ -169,7 +188,7 @@ def _run_folders(folder: Path) -> list[Path]:
     return [journal.parent for journal in journals]
 
 
-def _mark(runs: Sequence[Run]) -> Runs:
+def _mark(runs: Sequence[Run], paper: bool) -> Runs:
     """Runs with a letter where they differ from the first run of their dataset."""
     first: dict[str, Run] = {}
     letters: dict[str, str] = {}
@@ -180,7 +199,9 @@ def _mark(runs: Sequence[Run]) -> Runs:
             rounds, letter = divmod(len(letters), len(ascii_lowercase))
             letters[difference] = ascii_lowercase[letter] * (rounds + 1)
         marked.append(replace(run, mark=letters.get(difference, "")))
-    return Runs(tuple(marked), {letter: text for text, letter in letters.items()})
+    notes = {letter: text for text, letter in letters.items()}
+    printed = {run.dataset for run in marked if paper or run.is_official}
+    return Runs(tuple(marked), notes, frozenset(printed))
 
 
 def _difference(base: Run, run: Run) -> str:

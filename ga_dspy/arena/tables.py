@@ -135,7 +135,7 @@ def _by_dataset(
                     "mark": ", ".join(sorted({run.mark for run in group} - {""})),
                 }
         for scores in printed:
-            shown = [name for name in datasets if name in scores.by_dataset]
+            shown = [name for name in datasets if name in {*scores.by_dataset} & runs.printed]
             whole = len(shown) == len(paper.QUESTIONS)
             average = scores.average if whole else shown and scores.mean(shown)
             cells = [(dataset_label(d), scores.by_dataset[d], paper.QUESTIONS[d]) for d in shown]
@@ -164,6 +164,7 @@ def side_by_side(runs: Runs) -> Table:
                     "F1, SQuAD": 100 * fmean(run.report.values("f1_squad")),
                     "EM": run.report.em,
                     "Acc": run.report.acc,
+                    **({"Judged": run.report.judged} if run.report.protocol.judge else {}),
                 },
             )
             for run in found
@@ -208,7 +209,7 @@ def table_3(runs: Runs) -> Table:
                     paper.QUESTIONS[printed.dataset],
                 )
                 for printed in paper.TABLE_3
-                if printed.dataset in {run.dataset for run in found}
+                if printed.dataset in {run.dataset for run in found} & runs.printed
             ),
         ),
     )
@@ -228,7 +229,7 @@ def table_5(runs: Runs) -> Table:
         )
         for times in paper.TABLE_5
         for dataset, seconds in times.seconds.items()
-        if dataset in runs.datasets
+        if dataset in runs.printed
     ]  # fmt: skip
     cached = (
         f"{CACHED.strip()} Some of the calls were answered from the cache: these are not the "

@@ -39,7 +39,9 @@ def _setting(name: str) -> str:
     return f"{declared.metadata['doc'].rstrip('.')}; {declared.default} if left out."
 
 
-Dataset = Annotated[str, typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle.")]
+Dataset = Annotated[
+    str, typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle; qa: questions of yours.")
+]
 IndexDir = Annotated[Path, typer.Option("--index", help="Folder of a built index.")]
 Model = Annotated[
     str | None,
@@ -60,6 +62,10 @@ Graph = Annotated[
     Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
 ]
 Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option("--judge", help="An LM that judges each answer as well; its cost is kept apart."),
+]
 Limit = Annotated[int | None, typer.Option(help="Only the first N questions.")]
 Threads = Annotated[int, typer.Option(help="Questions asked at once.")]
 AbortAfter = Annotated[
@@ -277,6 +283,19 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM
     lm = dspy.LM(name, **settings)
     check_addresses(lm)
     return lm
+
+
+def choose_judge(name: str | None, api_base: str | None, timeout: float) -> dspy.LM | None:
+    """The LM that judges answers; None for none.
+
+    Raises:
+        InputError: It is the embedded LM, which can compare no meanings.
+    """
+    if name == EMBEDDED:
+        raise InputError(
+            f"--judge {name}", expected="an LLM", remedy="such as --judge openai/gpt-4.1-mini"
+        )
+    return choose_lm(name, api_base, timeout) if name else None
 
 
 def choose_corpus(

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ga_dspy import viewer
 from ga_dspy.arena import Ground, Round, collect, compete, entrants, rounds
+from ga_dspy.arena.comparisons import contests
 from ga_dspy.arena.figures import draw_figures
 from ga_dspy.arena.methods import method, methods
 from ga_dspy.arena.report import write_report
@@ -25,6 +26,7 @@ from ga_dspy.cli.choices import (
     Dataset,
     Graph,
     IndexDir,
+    JudgeModel,
     K,
     Limit,
     MaxSteps,
@@ -36,6 +38,7 @@ from ga_dspy.cli.choices import (
     Threads,
     Timeout,
     choose_corpus,
+    choose_judge,
     choose_lm,
     choose_program,
     choose_score,
@@ -53,7 +56,9 @@ from ga_dspy.storage import write_whole
 
 def evaluate(
     dataset: Dataset,
-    data: Annotated[Path, typer.Option(help="A file in the dataset's official format.")],
+    data: Annotated[
+        Path, typer.Option(help="A file in the dataset's format; of yours .jsonl, .csv.")
+    ],
     index: IndexDir,
     out: Annotated[Path, typer.Option(help="Folder for summary.json and predictions.jsonl.")],
     program: Program = "graph-anchor",
@@ -71,6 +76,7 @@ def evaluate(
     max_steps: MaxSteps = None,
     settings: Settings = None,
     score: Score = "official",
+    judge: JudgeModel = None,
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
@@ -88,7 +94,7 @@ def evaluate(
     report = run_program(
         console, chosen, name, dataset, data, out, model,
         limit=limit, threads=threads, score=score, abort_after=abort_after,
-        retry_failed=retry_failed,
+        retry_failed=retry_failed, judge=choose_judge(judge, api_base, timeout),
     )  # fmt: skip
     say_embedded(console, model)
     console.print(summary_table({name: report}))
@@ -106,6 +112,12 @@ def _end(console: Console, reports: Sequence[Report]) -> None:
     spent = Usage.total(report.usage for report in reports)
     calls, attempts = number(spent.calls, "LM call"), number(spent.failed, "failed attempt")
     console.print(f"{spent.cached:,} of {calls} from the cache; {attempts}", style="dim")
+    for judge in (r.summary()["judge"] for r in reports if r.protocol.judge):
+        usage = Usage.model_validate(judge["usage"])
+        cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens beside these"
+        console.print(f"judged by {judge['lm']}: {cost}", style="dim")
+        some(console, "not judged", [f"{one['id']}: {one['error']}" for one in judge["failed"]],
+             style="red")  # fmt: skip
     if failed := [result for report in reports for result in report.failed]:
         passing = sum(result.may_pass for result in failed)
         warn(
@@ -131,12 +143,13 @@ def run_program(
     score: str = "official",
     abort_after: int = 10,
     retry_failed: bool = False,
+    judge: dspy.LM | None = None,
 ) -> Report:
     """Ask a program the questions of a file, with a progress bar."""
     examples = load(dataset, data, limit=limit)
     protocol = protocol_of(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
-        score=choose_score(score), limit=limit,
+        score=choose_score(score), limit=limit, judge=judge,
     )  # fmt: skip
     with dspy.context(lm=lm), progress_bar(console) as bar:
         task = bar.add_task(name, total=len(examples))
@@ -146,7 +159,7 @@ def run_program(
 
         return run(
             program, examples, out=out, protocol=protocol, threads=threads, progress=advance,
-            retry_failures=retry_failed, abort_after=abort_after or None,
+            retry_failures=retry_failed, abort_after=abort_after or None, judge=judge,
         )  # fmt: skip
 
 
@@ -166,16 +179,21 @@ def summary_table(reports: dict[str, Report]) -> Table:
     protocol = next(iter(reports.values())).protocol
     counts = ["failures", *(["degraded"] if any(r.degraded for r in reports.values()) else [])]
     headings = ["failed", "degraded"][: len(counts)]
-    figures = ("F1", "95 %", "EM", "recall", *headings, "steps", "calls", "tokens")
+    judge = ["judge"] if protocol.judge else []
+    figures = ("F1", "95 %", "EM", *judge, "recall", *headings, "steps", "calls", "tokens")
     table = columns("program", *figures, right=figures)
     table.columns[0].no_wrap = True
     table.title_justify, table.title_style = "left", "bold"
     table.title = f"{protocol.dataset} {protocol.source}, {protocol.n} questions, {protocol.lm}"
+    rule = {"official": "HotpotQA's", "squad": "SQuAD's"}[protocol.score]
+    table.caption = f"F1 and EM by {rule} official rule; steps, calls, tokens a question"
+    table.caption_justify = "left"
     for name, report in reports.items():
         s = report.summary()
         low, high = s["ci95"]
         means = (("steps_mean", ",.1f"), ("lm_calls_mean", ",.1f"), ("tokens_mean", ",.0f"))
-        values = ((s["support_recall"], ".1f"), *((s[name], ",") for name in counts),
+        judged = ((report.judged, ".1f"),) * len(judge)
+        values = (*judged, (s["support_recall"], ".1f"), *((s[name], ",") for name in counts),
                   *((s[name], form) for name, form in means))  # fmt: skip
         cells = ("" if value is None else format(value, form) for value, form in values)
         table.add_row(name, f"{s['f1']:.1f}", f"{low:.0f}–{high:.0f}", f"{s['em']:.1f}", *cells)
@@ -213,6 +231,7 @@ def arena(
     max_steps: MaxSteps = None,
     settings: Settings = None,
     score: Score = "official",
+    judge: JudgeModel = None,
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
@@ -239,6 +258,7 @@ def arena(
         for one, report in compete(
             planned, lm=model, limit=limit, score=choose_score(score), threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
+            judge=choose_judge(judge, api_base, timeout),
         ):  # fmt: skip
             bar.remove_task(tasks[one])
             bar.advance(whole)
@@ -290,13 +310,19 @@ def report(
         bool,
         typer.Option("--unlike", help="Mark runs under other protocols instead of refusing them."),
     ] = False,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="The paper's rows also beside files that are not its data."),
+    ] = False,
 ) -> None:
-    """Make the paper's tables and figures from finished runs."""
+    """Say which method is best on your data, with tables and figures, from finished runs."""
     console = Console()
     method(baseline)
-    runs = collect(folders, unlike=unlike)
+    runs = collect(folders, unlike=unlike, paper=paper)
     drawn = draw_figures(runs, out)
     path = write_report(runs, out, baseline, drawn.pictures)
+    for verdict in contests(runs, baseline):
+        console.print(str(verdict).replace("*", ""), markup=False, soft_wrap=True)
     for lacking in drawn.lacking:
         console.print(lacking, style="dim", markup=False)
     console.print(f"{len(runs.runs)} runs, {len(drawn.pictures)} pictures: {path}", markup=False)

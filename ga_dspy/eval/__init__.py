@@ -2,7 +2,8 @@
 
 The order in which the files build on one another: `datasets` (questions), `scores` (of one answer,
 and how sure their mean is), `protocol` (what a run is), `renaming` (copies of datasets), `result`
-(what became of one question, and the journal), `report` (of a run), `run`.
+(what became of one question, and the journal), `judge` (an LM that judges answers), `report` (of a
+run), `run`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from ga_dspy.eval.datasets import Loaded as Loaded
 from ga_dspy.eval.datasets import LoadReport as LoadReport
 from ga_dspy.eval.datasets import Unusable as Unusable
 from ga_dspy.eval.datasets import detect as detect
-from ga_dspy.eval.datasets import from_hub as from_hub
 from ga_dspy.eval.datasets import load as load
-from ga_dspy.eval.datasets import load_hub as load_hub
 from ga_dspy.eval.datasets import read as read
 from ga_dspy.eval.datasets import sample as sample
+from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch
 from ga_dspy.eval.protocol import ScoreVariant as ScoreVariant

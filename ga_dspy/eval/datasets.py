@@ -1,4 +1,4 @@
-"""Datasets: HotpotQA, MuSiQue, 2WikiMultiHopQA and Bamboogle as `dspy.Example`s.
+"""Datasets: HotpotQA, MuSiQue, 2WikiMultiHopQA, Bamboogle and one's own, as `dspy.Example`s.
 
 No row disappears in silence. A row with a question and an answer is kept with what it has, and
 what it lacks is counted in the `LoadReport`; a row without one of the two cannot be asked, and
@@ -7,6 +7,8 @@ is listed by position: `read` reports it, `load` refuses the file because of it.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 import re
@@ -14,21 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError
 
-DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle"]
+DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
+_BARE: Final = ("bamboogle", "qa")
 DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
-
-_HUB: dict[DatasetName, tuple[str, str | None, str]] = {
-    "hotpotqa": ("hotpotqa/hotpot_qa", "distractor", "validation"),
-    "musique": ("bdsaglam/musique", "answerable", "validation"),
-    "2wikimultihopqa": ("framolfese/2WikiMultihopQA", None, "validation"),
-    "bamboogle": ("chiayewken/bamboogle", None, "test"),
-}
 
 
 class Unusable(NamedTuple):
@@ -78,8 +74,9 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
     position, `bamboogle-17`.
 
     Args:
-        dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
-        path: A .json or .jsonl file in the official layout, or in the hub's.
+        dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for questions of one's own.
+        path: A .json or .jsonl file in the official layout, or in the hub's; for qa any rows with
+            `question` and `answer` or `answers` (in a .csv separated by |), maybe `id`, `type`.
         limit: Only the first so many questions.
 
     Raises:
@@ -98,37 +95,6 @@ def read(dataset: str, path: Path | str, limit: int | None = None) -> Loaded:
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
     return _collect(detect_rows(rows, path, name), rows, str(path), limit)
-
-
-def load_hub(
-    dataset: str, split: str | None = None, config: str | None = None, limit: int | None = None
-) -> list[dspy.Example]:
-    """The questions of a split on the Hugging Face hub, with the fields `load` gives.
-
-    Args:
-        dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
-        split: The hub's split; by default validation (Bamboogle: test).
-        config: The hub's configuration; by default HotpotQA's distractor and MuSiQue's
-            answerable. HotpotQA also has fullwiki, MuSiQue also full.
-        limit: Only the first so many questions.
-
-    Raises:
-        InputError: a row has no question or no answer.
-        MissingExtra: the `datasets` package is not installed.
-    """
-    name = dataset_name(dataset)
-    repository, usual_config, usual_split = _HUB[name]
-    rows = require("datasets", "optimize").load_dataset(
-        repository, config or usual_config, split=split or usual_split
-    )
-    return _all_usable(from_hub(name, rows, repository, limit))
-
-
-def from_hub(
-    dataset: str, rows: Iterable[Mapping[str, object]], source: str, limit: int | None = None
-) -> Loaded:
-    """Questions from rows in the hub's layout, such as a `datasets.Dataset` yields."""
-    return _collect(dataset_name(dataset), (from_hub_row(row) for row in rows), source, limit)
 
 
 def sample(examples: Sequence[dspy.Example], n: int, seed: int) -> list[dspy.Example]:
@@ -218,15 +184,15 @@ def _why_unusable(row: object) -> str:
 def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, Any], list[str]]:
     """The fields of a question, but for `answer`, and the row's flaws."""
     given_id = _text(row.get("_id")) or _text(row.get("id"))
-    flaws = ["no id"] if not given_id and dataset != "bamboogle" else []
+    flaws = ["no id"] if not given_id and dataset not in _BARE else []
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
     facts: list[Fact] = []
     if dataset == "musique":
         paragraphs, titles = _musique_paragraphs(row, flaws)
-    elif dataset != "bamboogle":
+    elif dataset not in _BARE:
         paragraphs, titles, facts = _context(row, flaws)
-    if dataset != "bamboogle":
+    if dataset not in _BARE:
         if not paragraphs:
             flaws.append("no context")
         elif len(paragraphs) < _PARAGRAPHS[dataset]:
@@ -307,7 +273,8 @@ def accepted_answers(row: Row) -> tuple[str, ...]:
     """All accepted answers, the row's own first; a list stands for several."""
     given = row.get("answer")
     own = as_list(given) or [given]
-    return _unique(map(_text, [*own, *as_list(row.get("answer_aliases"))]))
+    more = (*as_list(row.get("answers")), *as_list(row.get("answer_aliases")))
+    return _unique(map(_text, [*own, *more]))
 
 
 def as_list(value: object) -> list[Any]:
@@ -423,7 +390,7 @@ def detect_rows(
         found = "2wikimultihopqa"
     elif fields & {"context", "supporting_facts", "level"}:
         found = "hotpotqa"
-    shared = (expected, found) == ("2wikimultihopqa", "hotpotqa")
+    shared = (expected, found) == ("2wikimultihopqa", "hotpotqa") or expected == "qa"
     if expected and found not in (expected, "bamboogle") and not shared:
         raise InputError(
             f"{path} has the fields of {found}",
@@ -434,9 +401,10 @@ def detect_rows(
 
 
 def read_rows(path: Path) -> list[object]:
-    """All rows of a .json file (one array) or a .jsonl file (one row a line).
+    """All rows of a .json file (one array), a .jsonl file (one row a line) or a .csv file.
 
-    Which of the two it is shows in the first character, not in the name.
+    Which of the first two it is shows in the first character, not in the name. In a .csv several
+    `answers` are separated by |.
 
     Raises:
         InputError: the file is missing, empty, not UTF-8 or not JSON.
@@ -451,6 +419,9 @@ def read_rows(path: Path) -> list[object]:
         raise _wrong_file(path, "the file is empty")
     what = ""
     rows: list[object] = []
+    if path.suffix.lower() == ".csv":
+        records = csv.DictReader(io.StringIO(text))
+        return [{**row, "answers": (row.get("answers") or "").split("|")} for row in records]
     try:
         if text.startswith("["):
             rows = json.loads(text)
@@ -469,6 +440,6 @@ def read_rows(path: Path) -> list[object]:
 def _wrong_file(path: Path, found: str) -> InputError:
     return InputError(
         f"{path}: {found}",
-        expected="a JSON array of questions, or one JSON question a line (.jsonl)",
-        remedy=f"pass an official question file of {', '.join(DATASETS)}",
+        expected="a JSON array of questions, one JSON question a line (.jsonl), or a .csv",
+        remedy=f"pass an official question file, or questions of yours: {', '.join(DATASETS)}",
     )

@@ -61,6 +61,7 @@ class Protocol(BaseModel):
         steps: Rounds of retrieval at most; None where the program has no such limit.
         score: Which F1 counts: "official" (HotpotQA's script) or "squad".
         versions: Versions of what computes the numbers.
+        judge: Name of the LM that judges answers as well; None where none does.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,6 +89,7 @@ class Protocol(BaseModel):
     steps: int | None = None
     score: ScoreVariant = "official"
     versions: dict[str, str]
+    judge: str | None = None
 
     @field_validator("settings", "sampling", mode="before")
     @classmethod
@@ -123,7 +125,9 @@ class Protocol(BaseModel):
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that stand for the whole record."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
+        left_out = {"judge"} if self.judge is None else set()  # so that earlier hashes hold
+        record = self.model_dump(mode="json", exclude=left_out)
+        text = json.dumps(record, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -96,6 +96,18 @@ class Report(NamedTuple):
         return _percent(self.values("acc"))
 
     @property
+    def judged(self) -> float | None:
+        """Share of the answers that the judge calls right, in percent; None without a judge.
+
+        A failed question counts as wrong; answers that the judge failed at are left out, and
+        `summary` names them.
+        """
+        answered = (r.judged.right if r.judged else None for r in self.results)
+        right = (r.error is None and v for r, v in zip(self.results, answered, strict=True))
+        known = [None if value is None else float(value) for value in right]
+        return _percent_of_known(known) if self.protocol.judge else None
+
+    @property
     def support_recall(self) -> float | None:
         """Mean recall over the questions that name gold titles, in percent; None without any."""
         return _percent_of_known(result.support_recall for result in self.results)
@@ -125,6 +137,7 @@ class Report(NamedTuple):
             "steps_mean": _mean_count([result.steps for result in self.results]),
             "lm_calls_mean": _mean_count([result.calls for result in self.results]),
             "tokens_mean": _mean_count([result.tokens for result in self.results]),
+            **({"judge": self._judge()} if self.protocol.judge else {}),
             "seconds": round(self.seconds, 2),
             "ci95": [round(bound, 2) for bound in self.ci95],
             "by_type": self.by_type(),
@@ -163,6 +176,16 @@ class Report(NamedTuple):
             },
         }
 
+    def _judge(self) -> dict[str, Any]:
+        by_id = {result.id: result.judged for result in self.results if result.judged}
+        usage = Usage.total(one.usage for one in by_id.values())
+        return {
+            "lm": self.protocol.judge,
+            "right": _rounded(self.judged),
+            "failed": [{"id": id, "error": one.error} for id, one in by_id.items() if one.error],
+            "usage": usage.model_dump(mode="json"),
+        }
+
     def _scores(self) -> dict[str, Any]:
         return {
             "n": len(self.results),
@@ -197,6 +220,7 @@ class Report(NamedTuple):
                 "rounds": rounds,
                 "step_failures": result.step_failures,
                 "error": result.error,
+                **({"judged": result.judged.model_dump(mode="json")} if result.judged else {}),
             }
             lines.append(json.dumps(prediction, ensure_ascii=False) + "\n")
         write_whole(out / PREDICTIONS, "".join(lines))

@@ -71,6 +71,22 @@ class StepTrace(BaseModel):
         return 1 - len(self.titles) / self.retrieved if self.retrieved else None
 
 
+class Judged(BaseModel):
+    """What a judge LM said of an answer.
+
+    Attributes:
+        right: Whether the answer is right; None where the judge failed.
+        usage: What the judge cost, which is no part of the question's cost.
+        error: Why it failed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    right: bool | None = None
+    usage: Usage = Usage()
+    error: str | None = None
+
+
 class Result(BaseModel):
     """One question asked, with what the program returned or the error it raised.
 
@@ -104,6 +120,7 @@ class Result(BaseModel):
         step_failures: Failures of rounds that it got over.
         error: Why the question failed.
         may_pass: Whether what failed, the question or a round, may go well another time.
+        judged: What a judge LM said of the answer; None where none was asked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,6 +149,7 @@ class Result(BaseModel):
     step_failures: tuple[str, ...] = ()
     error: str | None = None
     may_pass: bool = False
+    judged: Judged | None = None
 
     @classmethod
     def from_prediction(cls, example: dspy.Example, prediction: Any) -> Result:

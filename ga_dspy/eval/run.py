@@ -13,6 +13,7 @@ import dspy
 
 from ga_dspy.cluster import spread
 from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.eval.judge import Judge, judge_result
 from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
 from ga_dspy.eval.renaming import provenance
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
@@ -43,6 +44,7 @@ def protocol_of(
     score: ScoreVariant = "official",
     limit: int | None = None,
     seed: int | None = None,
+    judge: dspy.BaseLM | None = None,
 ) -> Protocol:
     """Everything that decides the numbers of a run.
 
@@ -56,6 +58,7 @@ def protocol_of(
         score: Which F1 counts.
         limit: How many questions were asked for; None for all.
         seed: Seed of the sample; None where the questions are in file order.
+        judge: The LM that judges answers beside the scores; None for none.
 
     Raises:
         DamagedFile: The file is a renamed copy that was changed after it was made.
@@ -77,9 +80,7 @@ def protocol_of(
         sampling={
             **{key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
             # Its own name: streams know it as a ChatAdapter.
-            **(
-                {} if isinstance(adapter, PlainAdapter) else {"adapter": type(adapter).__qualname__}
-            ),
+            **({"adapter": type(adapter).__qualname__} if adapter else {}),
         },
         **_retrieval_fields(program.retriever),
         k=settings.get("k"),
@@ -88,6 +89,7 @@ def protocol_of(
         settings=settings,
         limit=limit,
         seed=seed,
+        judge=str(judge.model) if judge else None,
     )
 
 
@@ -130,6 +132,7 @@ def run(
     progress: Callable[[RunProgress], None] | None = None,
     retry_failures: bool = False,
     abort_after: int | None = 10,
+    judge: dspy.BaseLM | None = None,
 ) -> Report:
     """Ask `program` every question, journal each answer, and write the report into `out`.
 
@@ -154,6 +157,8 @@ def run(
             own sake: their prompt is too long, their replies are of no use.
         abort_after: Stop after so many failures in a row that are no question's own; None never
             stops.
+        judge: The LM that judges every answer when all are there (`ga_dspy.eval.judge`); it is
+            asked again for what it failed at when the run is started again.
 
     Raises:
         ProtocolMismatch: `out` holds a run under another protocol.
@@ -201,6 +206,19 @@ def run(
         old = {position for position, result in done.items() if result.error and retry_failures}
         ask_all([position for position in range(total) if position not in done], abort_after)
         ask_all([n for n, result in sorted(done.items()) if result.may_pass or n in old], None)
+        if judge is not None:
+            entries = journal.entries()
+            answered = [(n, one.result) for n, one in entries.items() if one.result.error is None]
+            asked = [(n, r) for n, r in answered if r.judged is None or r.judged.right is None]
+            with closing(
+                spread(
+                    partial(judge_result, Judge()), asked, threads,
+                    lm_for=lambda one: calls.front(judge, f"judge {one[0]}"), name="ga-dspy-judge",
+                )
+            ) as judged:  # fmt: skip
+                for position, result in judged:
+                    journal.record(position, result, entries[position].seconds)
+                    calls.forget(f"judge {position}")
         report = Report.from_entries(protocol, journal.entries().values())
     report.write(out)
     return report
