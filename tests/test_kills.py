@@ -1,4 +1,4 @@
-"""Long commands killed with kill -9 and started again: the short form of `ga-dspy bench kills`."""
+"""Long commands killed with kill -9 and started again: the short form of `kill_commands`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import dspy
 import pytest
+from kill_commands import contents, endure
 
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, run
 from ga_dspy.eval.endpoint import Endpoint
-from ga_dspy.eval.kills import Endurance, contents, endure
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import scripted_lm
 
@@ -41,20 +41,6 @@ def test_what_differs_after_a_kill_is_named_and_what_varies_is_not(tmp_path: Pat
 def test_a_command_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no command 'ask' to kill"):
         next(endure(["ask"], tmp_path))
-
-
-@pytest.mark.parametrize(("paid", "code"), [(0, 0), (1, 1)])
-def test_the_bench_prints_json_and_its_exit_code_says_whether_all_held(
-    paid: int, code: int, command: Callable[..., Any], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    one = Endurance("eval", 1, 1, 29, 30, 1, paid, 3.0, ())
-    monkeypatch.setattr("ga_dspy.cli.bench.endure", lambda *_, **settings: iter([one]))
-    done = command("bench", "kills", "eval", "--json", cwd=tmp_path)
-    assert done.returncode == code
-    assert json.loads(done.stdout)[0]["paid_twice"] == paid
-    done = command("bench", "kills", "eval", cwd=tmp_path)
-    assert "twice" in done.stdout and done.returncode == code
 
 
 def two_calls(*, stop: bool = False) -> Callable[..., dspy.Prediction]:

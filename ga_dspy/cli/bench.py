@@ -1,9 +1,8 @@
-"""Measurements: what retrieval brings, what size, load, faults, kills and tampering cost."""
+"""Measurements: what retrieval brings, what size, load and faults cost."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -11,26 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ga_dspy.cli.choices import (
-    IndexDir,
-    Limit,
-    Program,
-    Threads,
-    Timeout,
-    choose_program,
-    read_pairs,
-)
-from ga_dspy.cli.console import Console, columns, progress_bar, some
+from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
+from ga_dspy.cli.console import Console, columns
 from ga_dspy.demo import corpus, questions
-from ga_dspy.errors import InputError
 from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
-from ga_dspy.eval.fuzz import Target, targets
-from ga_dspy.eval.fuzz import fuzz as read_tampered
-from ga_dspy.eval.kills import COMMANDS, endure
 from ga_dspy.eval.throughput import Load, held, measure
-from ga_dspy.optimize.recipes import recipe
-from ga_dspy.optimize.spending import Kept, Ledger
 from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.retrieval.bench import bench
 from ga_dspy.retrieval.bench import scale as measure_scale
@@ -97,39 +82,6 @@ def scale(
     for kind in ("sparse", "dense", "hybrid", "linked", "faiss", "bm25"):
         table.add_row(kind, *(f"{took:.1f}" for took in found[kind].values()))
     console.print(table)
-
-
-def kills(
-    commands: Annotated[
-        list[str] | None, typer.Argument(help=f"{', '.join(COMMANDS)}; all if left out.")
-    ] = None,
-    times: Annotated[int, typer.Option("--kills", min=1, help="Kills of each command.")] = 3,
-    limit: Annotated[int, typer.Option(min=8, help="Questions of each file.")] = 12,
-    seed: Annotated[int, typer.Option(help="Of the moments.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """Whether long commands that are killed end as if they had not been, and at no cost.
-
-    The exit code is 1 where one does not. Each is killed with kill -9 at random moments and started
-    again, against a local endpoint and without DSPy's cache. Replies that were sent less than half
-    a second before a kill count as cut off by it.
-    """
-    figures = ("kills", "same", "calls", "in all", "cut off", "twice", "seconds")
-    table, console, found = columns("command", *figures, right=figures), Console(), []
-    with TemporaryDirectory(prefix="ga-dspy-kills-") as work, progress_bar(console) as bar:
-        task = bar.add_task("killing", total=len(commands or COMMANDS))
-        for one in endure(commands or list(COMMANDS), Path(work), kills=times, limit=limit,
-                          seed=seed):  # fmt: skip
-            found.append(one)
-            bar.advance(task)
-            table.add_row(one.command, *(f"{figure:.0f}" for figure in one[1:8]))
-    if json_output:
-        print(json.dumps([one._asdict() for one in found], indent=2))  # noqa: T201 - the output
-    else:
-        console.print(table)
-        some(console, "differs", [name for one in found for name in one.differences])
-    if not all(one.held for one in found):
-        raise typer.Exit(1)
 
 
 def faults(
@@ -211,54 +163,3 @@ def pressure(
     for first, *others in found:
         table.add_row(str(first), *(f"{figure:.3g}" for figure in others))
     Console().print(table)
-
-
-def fuzz(
-    named: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET", help="All if left out.")
-    ] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="Inputs of each target.")] = 300,
-    seed: Annotated[int, typer.Option(help="Another gives other inputs.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """What readers make of files and replies that were tampered with.
-
-    Each may read one or refuse it by a named error. The exit code is 1 where another error
-    escaped, or an input took more than two seconds.
-    """
-    figures = ("inputs", "refused", "read", "escaped", "slowest, ms", "growth, MB")
-    table, console, found = columns("target", *figures, right=figures), Console(), []
-    with TemporaryDirectory(prefix="ga-dspy-fuzz-") as work, progress_bar(console) as bar:
-        known = {one.name: one for one in (*targets(Path(work)), *_own_targets(Path(work)))}
-        if unknown := sorted({*(named or ())} - known.keys()):
-            raise InputError(
-                f"no target {unknown[0]!r}", expected=f"one of {', '.join(known)}",
-                remedy="quote a name of two words",
-            )  # fmt: skip
-        for name in bar.track(named or list(known), description="reading"):
-            found.append(read_tampered(known[name], inputs, seed))
-            table.add_row(name, *(f"{figure:,.0f}" for figure in found[-1][1:7]))
-    if json_output:
-        print(json.dumps([one._asdict() for one in found], indent=2))  # noqa: T201 - the output
-    else:
-        console.print(table)
-        some(console, "escaped", [fault for one in found for fault in one.faults])
-    if not all(one.holds for one in found):
-        raise typer.Exit(1)
-
-
-def _own_targets(folder: Path) -> Iterator[Target]:
-    """The readers of compiling: its ledger, the settings of its recipes."""
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        ledger.keep("key", "task", Kept({"outputs": ["Titan"]}, 3, 0.1))
-
-    def read_ledger(at: Path, name: str) -> None:
-        with Ledger(at / name) as ledger, ledger.turn("key"):
-            pass
-
-    def read_settings(at: Path, name: str) -> None:
-        pairs = (at / name).read_bytes().decode("utf-8", "surrogateescape").split()
-        recipe("bootstrap-rs", **read_pairs(pairs, "--set"))
-
-    yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, read_ledger)
-    yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, read_settings)

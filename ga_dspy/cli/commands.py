@@ -186,8 +186,6 @@ for measure, example in (
     (bench.scale, "scale --passages 100000"),
     (bench.pressure, "load --in-flight 64"),
     (bench.faults, "faults"),
-    (bench.kills, "kills"),
-    (bench.fuzz, "fuzz"),
 ):
     _add(None, example.split()[0], measure, f"ga-dspy bench {example}", to=benches)
 renaming = "ga-dspy data rename dev.json --out renamed.json"

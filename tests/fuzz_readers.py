@@ -3,6 +3,10 @@
 A target has good files and a reader of them. An input is these files with faults in one: bits
 flipped, parts cut out, doubled or mixed, JSON values of other types, pieces that break readers. A
 reader may read it, or refuse it by a named error; anything else has escaped, and is to be mended.
+So many inputs of every target, or of those named:
+
+    python tests/fuzz_readers.py 300
+    python tests/fuzz_readers.py 100000 "graph lines" replies
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import logging
 import random
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import dspy
 
 from ga_dspy import artifact
+from ga_dspy.cli.choices import read_pairs
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError
 from ga_dspy.eval.datasets import load, read
@@ -30,6 +36,8 @@ from ga_dspy.eval.result import RunJournal
 from ga_dspy.eval.run import protocol_of, run
 from ga_dspy.graph import from_json, linearise, to_json
 from ga_dspy.graphrag import build_graph, open_graph
+from ga_dspy.optimize.recipes import recipe
+from ga_dspy.optimize.spending import Kept, Ledger
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import Meter, ask, drive
@@ -215,6 +223,10 @@ def targets(folder: Path) -> Iterator[Target]:
     yield Target("graph", {"a": graph}, lambda at, _: linearise(from_json(_text(at / "a"))))
     yield Target("journal", {"a": (folder / "run" / "journal.sqlite").read_bytes()}, _read_run)
     yield Target("renamed copy", _files(folder / "copy"), lambda at, _: provenance(at / "q.json"))
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        ledger.keep("key", "task", Kept({"outputs": ["Titan"]}, 3, 0.1))
+    yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, _read_ledger)
+    yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, _read_settings)
 
 
 _MUSIQUE: Final = {
@@ -270,3 +282,24 @@ def _read_graph(at: Path, _: str) -> None:
 def _read_run(at: Path, name: str) -> None:
     with RunJournal(at / name) as journal:
         journal.entries()
+
+
+def _read_ledger(at: Path, name: str) -> None:
+    with Ledger(at / name) as ledger, ledger.turn("key"):
+        pass
+
+
+def _read_settings(at: Path, name: str) -> None:
+    recipe("bootstrap-rs", **read_pairs(_text(at / name).split(), "--set"))
+
+
+if __name__ == "__main__":
+    inputs, *named = sys.argv[1:]
+    all_hold = True
+    with TemporaryDirectory() as place:
+        for target in targets(Path(place)):
+            if not named or target.name in named:
+                found = fuzz(target, int(inputs))
+                print(found._asdict(), flush=True)
+                all_hold &= found.holds
+    sys.exit(not all_hold)
