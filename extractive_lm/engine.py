@@ -6,8 +6,7 @@ integration, not a substitute for a language model.
 
 What it reads of a prompt: the names and types of the fields, the inputs, and the demonstrations.
 Instructions are not followed. Demonstrations change its scoring, within bounds: answers in them
-re-weigh the types and lengths that the ranker prefers, and read or judge steps in them shift how
-much is written into the graph and how readily evidence counts as sufficient.
+re-weigh the types and lengths that the ranker prefers.
 
 The same prompt gives the same bytes, always: temperature, seeds and rollout numbers change nothing,
 and `max_tokens` never cuts a completion.
@@ -132,7 +131,8 @@ def write_completion(values: Mapping[str, Any], style: Style) -> str:
         parts = [f"[[ ## {name} ## ]]\n{_text(value)}" for name, value in values.items()]
         return "\n\n".join([*parts, "[[ ## completed ## ]]"])
     if style == "xml":
-        return "\n\n".join(_element(name, value) for name, value in values.items())
+        texts = {n: _text(v).replace("&", "&amp;").replace("<", "&lt;") for n, v in values.items()}
+        return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in texts.items())
     if style == "plain":
         return next(map(_text, values.values()), "")
     return json.dumps(dict(values), ensure_ascii=False, indent=2)
@@ -140,19 +140,6 @@ def write_completion(values: Mapping[str, Any], style: Style) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _element(name: str, value: Any) -> str:
-    if value is None:
-        return f"<{name} />"
-    if isinstance(value, list):
-        text = "".join(_element("item", item) for item in value)
-    elif isinstance(value, Mapping):
-        text = "".join(_element(key, part) for key, part in value.items())
-    else:
-        escaped = _text(value).replace("&", "&amp;").replace("<", "&lt;")
-        text = f"\n{escaped}\n"
-    return f"<{name}>{text}</{name}>"
 
 
 def estimate_tokens(text: str) -> int:

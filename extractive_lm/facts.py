@@ -393,15 +393,8 @@ _UNSAFE = ("->", "--", "→", "**", "`", "[", "]", ";", "|", "\\", "<", ">", "«
 _LONGEST_NAME = 90
 
 
-class Budget(NamedTuple):
-    """How much may be written; demonstrations shift it within bounds (`fill.read_demos`)."""
-
-    entities: int = 12
-    relations: int = 14
-    words: int = 6
-
-
-USUAL = Budget()
+_MOST_ENTITIES = 12
+_MOST_RELATIONS = 14
 
 
 class Node(NamedTuple):
@@ -447,7 +440,6 @@ def additions(
     *,
     candidate: str = "",
     faults: frozenset[str] = frozenset(),
-    budget: Budget = USUAL,
 ) -> Additions:
     """What the passages add to the graph.
 
@@ -460,19 +452,18 @@ def additions(
         graph: What is known.
         candidate: An answer that was seen: relations that reach it are wanted.
         faults: Names and relations that were rejected before, to be left out.
-        budget: How much to write.
     """
     known = {(f.head.lower(), f.tail.lower()) for f in graph.facts}
     fresh = [s for s in _scored(question, docs, graph, normalize(candidate))
-             if _writable(s.triple, s.label, docs, faults, budget.words)
+             if _writable(s.triple, s.label, docs, faults)
              and (s.triple.head.lower(), s.triple.tail.lower()) not in known]  # fmt: skip
     # Where nobody asks, everything is worth keeping, in whichever passage.
     asked = bool(question.text.strip())
-    least, cap = (_LEAST, _UNLINKED) if asked else (float("-inf"), budget.relations)
-    chosen = _chosen(fresh, budget.relations, least, cap)
+    least, cap = (_LEAST, _UNLINKED) if asked else (float("-inf"), _MOST_RELATIONS)
+    chosen = _chosen(fresh, least, cap)
     nodes = [n for n in _nodes(question, docs, graph, chosen) if n.name not in faults]
     return Additions(
-        nodes=tuple(nodes[: budget.entities]),
+        nodes=tuple(nodes[:_MOST_ENTITIES]),
         facts=tuple(
             Fact(t.head, t.relation, t.tail, (label,), t.time) for _, _, t, label in chosen
         ),
@@ -519,14 +510,12 @@ def _worth(
     )
 
 
-def _writable(
-    triple: Triple, label: int, docs: Sequence[Doc], faults: frozenset[str], words: int
-) -> bool:
+def _writable(triple: Triple, label: int, docs: Sequence[Doc], faults: frozenset[str]) -> bool:
     """Whether a relation was not rejected, fits on a line, and has its ends in its passage."""
     parts = (triple.head, triple.relation, triple.tail)
     if not faults.isdisjoint((*parts, " -> ".join(parts))):
         return False
-    if not all(map(_safe, parts)) or len(triple.relation.split()) > words:
+    if not all(map(_safe, parts)) or len(triple.relation.split()) > _LONGEST_RELATION:
         return False
     content = next(f"{doc.title}\n{doc.text}" for doc in docs if doc.label == label)
     return triple.head in content and triple.tail in content
@@ -537,7 +526,7 @@ def _safe(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_NAME and not unsafe
 
 
-def _chosen(scored: list[_Scored], most: int, least: float, cap: int) -> list[_Scored]:
+def _chosen(scored: list[_Scored], least: float, cap: int) -> list[_Scored]:
     """The best within the budget, in the order in which they are read."""
     by_label: Counter[int] = Counter()
     by_relation: Counter[tuple[str, str]] = Counter()
@@ -550,7 +539,7 @@ def _chosen(scored: list[_Scored], most: int, least: float, cap: int) -> list[_S
         by_label[item.label] += 1
         by_relation[same] += 1
         chosen.append(item)
-        if len(chosen) == most:
+        if len(chosen) == _MOST_RELATIONS:
             break
     return sorted(chosen, key=lambda s: (s.place, s.triple.sentence))
 

@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from extractive_lm.answer import better_notes, rank
-from extractive_lm.facts import USUAL, Additions, Budget, additions, statements
+from extractive_lm.facts import Additions, additions, statements
 from extractive_lm.features import share, weigh
 from extractive_lm.judge import (
     Judgement,
@@ -30,7 +29,6 @@ from extractive_lm.prompt import (
     Inputs,
     KnownGraph,
     Prompt,
-    read_graph,
     read_inputs,
 )
 from extractive_lm.question import Question, analyse
@@ -64,7 +62,7 @@ class Filling:
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
         self.inputs: Inputs = read_inputs(prompt.inputs)
-        self.demos: Demonstrated = read_demos(prompt.demos)
+        self.demos: tuple[Demo, ...] = read_demos(prompt.demos)
         self.question: Question = analyse(self.inputs.question)
         self.takes_turns = "transcript" in prompt.inputs
 
@@ -89,7 +87,7 @@ class Filling:
         away than they brought in.
         """
         hint = "" if self.inputs.docs else self.inputs.best
-        return rank(self.inputs.question, self.docs, hint=hint, demos=self.demos.answers)
+        return rank(self.inputs.question, self.docs, hint=hint, demos=self.demos)
 
     @property
     def best(self) -> Answer:
@@ -105,7 +103,6 @@ class Filling:
             self.inputs.graph,
             candidate=self.best.text,
             faults=self.inputs.faults,
-            budget=self.demos.budget,
         )
 
     @cached_property
@@ -120,7 +117,7 @@ class Filling:
         facts: tuple[Fact, ...] = self.inputs.graph.facts
         if self.takes_turns or any(f.name == "additions" for f in self.prompt.output_fields):
             facts = (*facts, *self.additions.facts)
-        return judge(self.question, self.evidence, facts, self.ranked, self.demos.caution)
+        return judge(self.question, self.evidence, facts, self.ranked)
 
     @cached_property
     def turn(self) -> Turn:
@@ -180,7 +177,7 @@ class Filling:
         """What is known and missing, or the next sentence of a chain of thought."""
         if self.takes_turns:
             return self.turn.thought
-        return next_thought(self.question, self.evidence, self.ranked, self.demos.caution)
+        return next_thought(self.question, self.evidence, self.ranked)
 
     def query(self) -> str:
         """The next query; the question itself where nothing was read yet."""
@@ -192,14 +189,13 @@ class Filling:
         """Which of two notes helps more, "new" or "old"."""
         given = self.prompt.inputs
         old, new = (read_notes(given.get(f"{age}_notes", "")) for age in ("old", "new"))
-        return better_notes(self.question, old, new, self.demos.answers)
+        return better_notes(self.question, old, new, self.demos)
 
     def notes(self) -> str:
         """The notes after reading the passages: the best of the notes so far and of them."""
         known = read_notes(self.inputs.notes)
         docs = (*known, *self.inputs.docs)
-        answers = self.demos.answers
-        ranked = rank(self.inputs.question, docs, demos=answers) if known else self.ranked
+        ranked = rank(self.inputs.question, docs, demos=self.demos) if known else self.ranked
         return write_notes(self.question, docs, ranked)
 
     # --- Any field
@@ -221,8 +217,6 @@ class Filling:
             return [text] if text and kind.startswith("list[str") else []
         if kind.startswith("dict"):
             return {}
-        if field.schema is not None and field.schema.get("type") != "string":
-            return self.least(field.schema, field.schema.get("$defs", {}), field.name)
         return text
 
     def text(self, name: str) -> str:
@@ -238,21 +232,6 @@ class Filling:
             return self.best.text
         longest = max(self.prompt.inputs.values(), key=len, default="")
         return next(iter(sentences(longest)), longest) or self.prompt.text[:200]
-
-    def least(self, schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> Any:
-        """The least value that a JSON schema allows, texts filled by their names."""
-        schema = defs.get(str(schema.get("$ref", "")).rsplit("/", 1)[-1], schema)
-        for key in ("anyOf", "oneOf", "allOf"):
-            if choices := schema.get(key):
-                return self.least(choices[0], defs, name)
-        if "const" in schema or "enum" in schema:
-            return schema.get("const", schema.get("enum", [None])[0])
-        kind = schema.get("type", "string")
-        if kind == "object":
-            given = schema.get("properties", {})
-            return {key: self.least(part, defs, key) for key, part in given.items()}
-        least = {"array": [], "integer": 0, "number": 0.0, "boolean": False, "null": None}
-        return least[kind] if kind in least else self.text(name)
 
     def plain(self) -> str:
         """A completion for a prompt without fields: its fenced text again, or its best sentence.
@@ -290,49 +269,14 @@ _BY_NAME: Mapping[str, Callable[[Filling], str | None]] = {
 """What fills a field of a known name; None leaves it to what fills any other."""
 
 
-# --- Worked examples in the prompt: what they teach, within bounds
-
-_SHIFT = 0.15
-_RELATIONS, _ENTITIES, _WORDS = (6, 20), (6, 18), (4, 8)
-
-
-class Demonstrated(NamedTuple):
-    """What the examples of a prompt amount to; the defaults are those of no examples.
-
-    Their answers let the ranker re-weigh the kinds and lengths of answers it prefers. Their graph
-    additions shift the budget halfway to the examples' mean number of entities and relations, and
-    the longest relation phrase to the longest one shown. Their judgements shift the score from
-    which an answer counts as enough: the more of them went on searching, the higher.
-    """
-
-    answers: tuple[Demo, ...] = ()
-    budget: Budget = USUAL
-    caution: float = 0.0
-
-
-def read_demos(demos: Sequence[DemoTurn]) -> Demonstrated:
-    """Read the examples of a prompt."""
+def read_demos(demos: Sequence[DemoTurn]) -> tuple[Demo, ...]:
+    """The answers in the examples of a prompt: they re-weigh the kinds of answers preferred."""
     answers: list[Demo] = []
     for inputs, outputs in demos:
         text = (outputs.get("answer") or outputs.get("candidate") or "").strip()
         if text and inputs.get("question"):
             answers.append(Demo(inputs["question"], text))
-    graphs = [read_graph(d.outputs["additions"]) for d in demos if d.outputs.get("additions")]
-    judged = [d.outputs["judgement"] for d in demos if d.outputs.get("judgement")]
-    budget = USUAL
-    if graphs:
-        words = [len(f.relation.split()) for g in graphs for f in g.facts] or [budget.words]
-        budget = Budget(
-            entities=_halfway(budget.entities, [len(g.entities) for g in graphs], _ENTITIES),
-            relations=_halfway(budget.relations, [len(g.facts) for g in graphs], _RELATIONS),
-            words=min(max(max(words), _WORDS[0]), _WORDS[1]),
-        )
-    went_on = fmean(j.strip() == "insufficient" for j in judged) if judged else 0.5
-    return Demonstrated(tuple(answers), budget, caution=2 * _SHIFT * (went_on - 0.5))
-
-
-def _halfway(usual: int, shown: Sequence[int], bounds: tuple[int, int]) -> int:
-    return min(max(round((usual + fmean(shown)) / 2), bounds[0]), bounds[1])
+    return tuple(answers)
 
 
 # --- Running notes: the sentences that bear on a question, each with its passage's number.
@@ -433,9 +377,7 @@ def _title(line: str) -> str:
 # --- A chain of thought: its next sentence, which is a search query as well
 
 
-def next_thought(
-    question: Question, inputs: Inputs, ranked: Sequence[Answer], caution: float = 0.0
-) -> str:
+def next_thought(question: Question, inputs: Inputs, ranked: Sequence[Answer]) -> str:
     """The sentence that leads on to the first missing link, else "So the answer is: ...".
 
     A link is missing by the judge's rules. The thought is a sentence of a passage that names it,
@@ -444,7 +386,7 @@ def next_thought(
     """
     best = ranked[0] if ranked else Answer()
     before = {normalize(thought) for thought in inputs.thoughts}
-    unsure = best.score < enough(inputs, caution)
+    unsure = best.score < enough(inputs)
     for name, home in names_to_search(question, inputs, ranked, unsure):
         for thought in _thoughts(question, name, home):
             if normalize(thought) not in before:

@@ -35,7 +35,6 @@ def judge(
     inputs: Inputs,
     facts: Sequence[Fact],
     ranked: Sequence[Answer],
-    caution: float = 0.0,
 ) -> Judgement:
     """Judge one step.
 
@@ -44,12 +43,11 @@ def judge(
         inputs: What the prompt says.
         facts: The graph's relations with those just added.
         ranked: The ranker's answers, best first.
-        caution: Added to the score that counts as enough.
     """
     best = ranked[0] if ranked else Answer()
     if inputs.best and inputs.confidence > best.score:
         best = Answer(inputs.best, inputs.confidence)
-    unsure = best.score < enough(inputs, caution)
+    unsure = best.score < enough(inputs)
     queries = (
         (name, query_for(name, question, home, inputs.tried))
         for name, home in names_to_search(question, inputs, ranked, unsure)
@@ -59,10 +57,10 @@ def judge(
     return Judgement(reasoning, not query, best.text, query)
 
 
-def enough(inputs: Inputs, caution: float) -> float:
+def enough(inputs: Inputs) -> float:
     """The score of an answer that counts as enough: the longer the search, the lower."""
     step = max(len(inputs.tried), 1)
-    return _ENOUGH[min(step, len(_ENOUGH)) - 1] + caution
+    return _ENOUGH[min(step, len(_ENOUGH)) - 1]
 
 
 def _reasoning(question: Question, facts: Sequence[Fact], best: Answer, name: str) -> str:

@@ -1,10 +1,10 @@
 """What a prompt says: adapters write prompts, and this reads them back.
 
-An LM sees rendered text alone, and so does this. The four forms of `dspy.ChatAdapter`,
-`JSONAdapter`, `BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth states
-each output once, in a line behind its chat marker ("Reply in this form:"). Text of another form is
-a `Prompt` without output fields. Inside the fields stand passages, graphs, queries and
-transcripts, which the second half of this file reads.
+An LM sees rendered text alone, and so does this. The forms of `dspy.ChatAdapter`, `JSONAdapter`,
+`BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth states each output
+once, in a line behind its chat marker ("Reply in this form:"). Text of another form is a `Prompt`
+without output fields. Inside the fields stand passages, graphs, queries and transcripts, which the
+second half of this file reads.
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
-from xml.etree import ElementTree
 
 from dspy.lm15 import Request
 
-Style = Literal["chat", "json", "baml", "xml", "plain"]
+Style = Literal["chat", "json", "xml", "plain"]
 
 _INPUTS, _OUTPUTS = "Your input fields are:\n", "Your output fields are:\n"
 _STRUCTURE = "All interactions will be structured in the following way"
 _OBJECTIVE = "In adhering to this structure, your objective is:"
 _REQUEST = re.compile(r"(?:\A|\n\n)Respond with (?:the corresponding output fields|a JSON object)")
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((.*?)\):", re.MULTILINE)
-_REQUESTED = re.compile(r"`(?:\[\[ ## (\w+) ## \]\]|<(\w+)>|(\w+))`")
+_REQUESTED = re.compile(r"`(?:\[\[ ## (\w+) ## \]\]|<?(\w+)>?)`")
 _SECTION = re.compile(r"^\[\[ ## (\w+) ## \]\][ \t]*\n?", re.MULTILINE)
 _CHOICES = re.compile(r"Literal(\[[^\]]*\])")
-_ONE_OF = re.compile(r"must (?:exactly match \(no extra characters\) )?(?:be )?one of: (.*)")
-_SCHEMA = re.compile(r"must adhere to the JSON schema: (\{.*\})")
-_JSON_FIELDS = "Outputs will be a JSON object with the following fields."
+_ONE_OF = re.compile(r"\{(\w+)\} +# note: .*\bone of: ([^\"\n]*)")
 _NOT_SUPPLIED = "Not supplied for this "
 _FORM = "Reply in this form:\n\n"
 _LINE = re.compile(r"^\[\[ ## (\w+) ## \]\](.*(?:\n(?!\[\[ ## ).*)*)", re.MULTILINE)
@@ -47,13 +45,11 @@ class Field(NamedTuple):
         name: The field's name.
         type_text: Its type as printed, e.g. "str", "list[str]", "Literal['a', 'b']".
         allowed: The only values it may have; empty where it is free.
-        schema: The JSON schema of its type, where the prompt holds one.
     """
 
     name: str
     type_text: str = "str"
     allowed: tuple[Any, ...] = ()
-    schema: Mapping[str, Any] | None = None
 
 
 class DemoTurn(NamedTuple):
@@ -94,15 +90,11 @@ def read_prompt(request: Request) -> Prompt:
     body, asked = _split_request(last)
     if _OUTPUTS not in system or not asked:
         return Prompt({}, (), (), "plain", last)
-    style: Style = "chat"
-    if "wrapped in XML tags" in asked:
-        style = "xml"
-    elif "JSON object" in asked:
-        style = "json" if "Outputs will be a JSON object" in system else "baml"
+    style: Style = "json" if "JSON object" in asked else "chat"
+    style = "xml" if "wrapped in XML tags" in asked else style
     described, _, rest = system.partition(_STRUCTURE)
     inputs = [m[1] for m in _FIELD.finditer(described.partition(_INPUTS)[2].partition(_OUTPUTS)[0])]
-    schema = (request.config.response_format or {}).get("schema") or {}
-    fields = _output_fields(described, rest.partition(_OBJECTIVE)[0], asked, schema)
+    fields = _output_fields(described, rest.partition(_OBJECTIVE)[0], asked)
     names = [field.name for field in fields]
     demos = tuple(
         DemoTurn(_values(_split_request(question)[0], inputs, style), supplied)
@@ -146,19 +138,13 @@ def _field_in_line(name: str, text: str) -> Field:
         if listed[1] == "True; False":
             return Field(name, "bool")
         return Field(name, "Literal", tuple(listed[1].split("; ")))
-    if text.endswith("(a whole number)") or text.endswith("(a number)"):
-        return Field(name, "int" if text.endswith("(a whole number)") else "float")
     found = _LINE_SCHEMA.search(text)
-    schema = _json_object(found[1]) if found else None
-    if schema is None:
-        return Field(name)
-    shape = next((s for s in schema.get("anyOf", ()) if s.get("type") != "null"), schema)
-    if shape.get("type") == "array" and shape.get("items", {}).get("type") == "string":
-        return Field(name, "list[str]", (), schema)
-    if shape.get("type") == "object" and not shape.get("properties"):
-        return Field(name, "dict", (), schema)
-    names = {"integer": "int", "number": "float", "boolean": "bool", "array": "list"}
-    return Field(name, names.get(shape.get("type", ""), "JSON"), (), schema)
+    schema = _json_object(found[1]) if found else {}
+    kind = {"array": "list", "object": "dict"}.get(schema.get("type", ""), "str")
+    if schema.get("items", {}).get("type") == "string":
+        kind = "list[str]"
+    numbers = {"(a whole number)": "int", "(a number)": "float"}
+    return Field(name, next((numbers[end] for end in numbers if text.endswith(end)), kind))
 
 
 def _split_request(message: str) -> tuple[str, str]:
@@ -167,66 +153,36 @@ def _split_request(message: str) -> tuple[str, str]:
     return message[:cut], message[cut:]
 
 
-def _output_fields(
-    described: str, structure: str, asked: str, response_schema: Mapping[str, Any]
-) -> tuple[Field, ...]:
-    """The fields asked for, with what the structure and the response schema add to their types."""
+def _output_fields(described: str, structure: str, asked: str) -> tuple[Field, ...]:
+    """The fields asked for, with the values that the structure allows them."""
     types = {m[1]: m[2] for m in _FIELD.finditer(described.partition(_OUTPUTS)[2])}
-    named = (next(filter(None, m.groups())) for m in _REQUESTED.finditer(asked))
-    notes = _json_object(structure.partition(_JSON_FIELDS)[2].strip()) or {}
+    named = (m[1] or m[2] for m in _REQUESTED.finditer(asked))
+    noted = {m[1]: tuple(m[2].split("; ")) for m in _ONE_OF.finditer(structure)}
     fields: list[Field] = []
     for name in [n for n in dict.fromkeys(named) if n in types] or types:
-        note = str(notes.get(name) or "")
-        if not note and (found := re.search(rf"\{{{name}\}} +# note: (.*)", structure)):
-            note = found[1]
-        skeleton = re.search(rf"^<{name}><.*</{name}>$", structure, re.MULTILINE)
-        allowed: tuple[Any, ...] = ()
+        allowed: tuple[Any, ...] = noted.get(name, ())
         if choices := _CHOICES.search(types[name]):
-            try:
+            with suppress(ValueError, SyntaxError):
                 allowed = tuple(ast.literal_eval(choices[1]))
-            except (ValueError, SyntaxError):
-                allowed = ()
-        if not allowed and (listed := _ONE_OF.search(note)):
-            allowed = tuple(listed[1].split("; "))
-        schema: Mapping[str, Any] | None = response_schema.get("properties", {}).get(name)
-        if schema is not None:
-            schema = {**schema, "$defs": response_schema.get("$defs", {})}
-        elif listed := _SCHEMA.search(note):
-            schema = _json_object(listed[1])
-        elif skeleton and not note:
-            schema = _schema_of_tags(ElementTree.fromstring(skeleton[0]))
-        fields.append(Field(name, types[name], allowed, schema))
+        fields.append(Field(name, types[name], allowed))
     return tuple(fields)
 
 
-def _schema_of_tags(element: ElementTree.Element) -> dict[str, Any]:
-    """A schema from nested XML tags, which show no types: a 0 is read as most of them."""
-    children = list(element)
-    if not children:
-        return {"type": "integer"}
-    if [child.tag for child in children] == ["item"]:
-        return {"type": "array"}
-    return {"type": "object", "properties": {c.tag: _schema_of_tags(c) for c in children}}
-
-
-def _json_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+def _json_object(text: str) -> Mapping[str, Any]:
+    with suppress(json.JSONDecodeError):
+        if isinstance(value := json.loads(text), dict):
+            return value
+    return {}
 
 
 def _values(text: str, names: list[str], style: Style) -> dict[str, str]:
     """The fields' texts. Headers count in the fields' order, so that a value cannot forge one."""
-    found: dict[str, str] = {}
     if style == "xml":
-        position = 0
+        found, position = dict[str, str](), 0
         for name in names:
             tag = re.compile(rf"<{name}>\n?(.*?)\n?</{name}>(?=\s*(?:<|\Z))", re.DOTALL)
             if match := tag.search(text, position):
-                found[name] = match[1].strip()
-                position = match.end()
+                found[name], position = match[1].strip(), match.end()
         return found
     marks: list[re.Match[str]] = []
     for mark in _SECTION.finditer(text):
@@ -242,7 +198,7 @@ def _reply_values(text: str, names: list[str], style: Style) -> dict[str, str]:
         return _values(text.partition("[[ ## completed ## ]]")[0], names, style)
     if style == "xml":
         return _values(text.replace("&lt;", "<").replace("&amp;", "&"), names, style)
-    value = _json_object(text) or {}
+    value = _json_object(text)
     texts = {n: v if isinstance(v, str) else json.dumps(v) for n, v in value.items()}
     return {name: texts[name] for name in names if name in texts}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extractive_lm.facts import Additions, Budget, additions, statements
+from extractive_lm.facts import Additions, additions, statements
 from extractive_lm.prompt import (
     Doc,
     Fact,
@@ -164,8 +164,11 @@ def test_what_was_faulted_is_left_out() -> None:
 
 
 def test_the_budget_holds() -> None:
-    found = additions(QUESTION, DOCS, EMPTY, budget=Budget(entities=1, relations=2))
-    assert (len(found.nodes), len(found.facts)) == (1, 2)
+    towns = [f"Tarvin {name}" for name in "Ash Bay Cove Dale End Fell Gate Hill".split()]
+    docs = [Doc(n, town, f"{town} is a town in Lorne. It was founded by Ada {town}.")
+            for n, town in enumerate(towns)]  # fmt: skip
+    found = additions(analyse(""), docs, EMPTY)
+    assert (len(found.nodes), len(found.facts)) == (12, 14)
 
 
 def test_nothing_to_add_is_said_in_words() -> None:

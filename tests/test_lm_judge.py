@@ -23,13 +23,12 @@ SURE = (Answer("Lorne County", 0.8, (2,)),)
 def judged(
     docs: tuple[Doc, ...],
     ranked: tuple[Answer, ...],
-    caution: float = 0.0,
     question: str = QUESTION,
     **said: Any,
 ) -> Judgement:
     facts = (Fact("Mira Oldfield", "born in", "Tarvin Bay", (1,)),)
     inputs = Inputs(question, docs, **said)
-    return judge(analyse(question), inputs, facts, ranked, caution)
+    return judge(analyse(question), inputs, facts, ranked)
 
 
 def test_a_sure_answer_is_sufficient() -> None:
@@ -82,30 +81,9 @@ def test_the_reasoning_agrees_with_the_judgement(ranked: tuple[Answer, ...]) -> 
     assert "Mira Oldfield born in Tarvin Bay [1]" in verdict.reasoning
 
 
-def test_examples_that_searched_on_raise_what_is_enough_within_bounds() -> None:
-    def demos(judgement: str, count: int) -> float:
-        turn = DemoTurn({"question": "q"}, {"judgement": judgement})
-        return read_demos([turn] * count).caution
-
-    assert demos("insufficient", 1) == demos("insufficient", 50) == 0.15
-    assert demos("sufficient", 3) == -0.15
-    halfway = (Answer("Tarvin Bay", 0.55, (1,)),)
-    assert judged((PAINTER,), halfway).sufficient
-    assert not judged((PAINTER,), halfway, caution=demos("insufficient", 2)).sufficient
-
-
-def test_examples_shift_the_size_of_the_additions_within_bounds() -> None:
-    lines = "\n".join(f"{i}. A{i} -> is -> B{i} [1]" for i in range(1, 101))
-    many = DemoTurn({}, {"additions": f"Entities:\n- A1 [1]\nRelations:\n{lines}"})
-    few = DemoTurn({}, {"additions": "Entities:\n- A1 [1]\nRelations:\n1. A1 -> is -> B1 [1]"})
-    assert read_demos([many]).budget.relations == 20
-    assert read_demos([few]).budget.relations == 8
-    assert read_demos([]).budget.relations == 14
-
-
 def test_answers_of_examples_reach_the_ranker() -> None:
     turn = DemoTurn({"question": "Who?"}, {"answer": "Ada"})
-    assert [(d.question, d.answer) for d in read_demos([turn]).answers] == [("Who?", "Ada")]
+    assert [(d.question, d.answer) for d in read_demos([turn])] == [("Who?", "Ada")]
 
 
 def test_the_answer_and_the_passage_that_leads_there_are_cited() -> None:
