@@ -14,7 +14,6 @@ from extractive_lm.words import (
     COUNTRY_OF,
     NATIONALITIES,
     US_STATES,
-    noun_type,
 )
 
 _BIRTH = frozenset("born older younger oldest youngest birth elder age".split())
@@ -25,9 +24,6 @@ _GENERIC = (
     "type one country nationality are located from known which who film come came released "
     "person recently director of"
 ).split()
-_CAREER = frozenset(
-    "profession professions occupation occupations career careers job jobs roles hats".split()
-)
 _MADE_BY = {"director": "direct", "composer": "compos", "performer": "perform", "singer": "sing",
             "author": "author", "writer": "write", "producer": "produc"}  # fmt: skip
 _REACH = 6
@@ -59,7 +55,7 @@ def options(question: Question, pages: Sequence[Page]) -> tuple[str, ...]:
 
 def choose(question: Question, pages: Sequence[Page], idf: Idf) -> Verdict:
     """Which of the two options of "A or B" answers the question: dates, numbers, else overlap."""
-    subjects = [_subject(question, name, pages) for name in question.choices]
+    subjects = [_subject(name, pages) for name in question.choices]
     passages = tuple(s for s in subjects if s >= 0)
     if question.order and len(passages) == 2:
         a, b = (_measured(question, pages[_maker(question, pages, s)]) for s in subjects)
@@ -83,12 +79,9 @@ def choose(question: Question, pages: Sequence[Page], idf: Idf) -> Verdict:
 
 def _measured(question: Question, page: Page) -> tuple[float, ...] | None:
     """The date or number by which a passage's subject is compared; None where it has none."""
-    asked, parsed = set(question.parsed.lower), page.parsed
+    parsed = page.parsed
     if question.order in ("early", "late"):
         return _date(question, page)
-    if asked & _CAREER:
-        # How many kinds of person the definition names: "an actor, director and producer".
-        return (len({word for word in page.opening(2) if noun_type(word) == "person"}),)
     # What is counted: the content words after "more", else all but the names.
     more = [
         i for i, w in enumerate(question.parsed.lower) if w in ("more", "most", "fewer", "less")
@@ -124,22 +117,17 @@ def _nearest(places: Collection[int], values: Sequence[Value]) -> Value | None:
 # --- The passages that are compared
 
 
-def _subject(question: Question, name: str, pages: Sequence[Page]) -> int:
+def _subject(name: str, pages: Sequence[Page]) -> int:
     """The passage about a name: the one so titled, else the best-ranked that holds it; else -1."""
     norm = normalize(name)
     words = set(norm.split())
-    aliases = [[set(alias.split()) for alias in page.aliases] for page in pages]
     for i, page in enumerate(pages):
         if norm in page.aliases:
             return i
-    for i, forms in enumerate(aliases):
+    for i, page in enumerate(pages):
+        forms = (set(alias.split()) for alias in page.aliases)
         if any(form <= words or words <= form for form in forms):
             return i
-    alike = [
-        max((len(words & f) / len(words | f) for f in forms), default=0.0) for forms in aliases
-    ]
-    if max(alike, default=0.0) >= 0.5:
-        return alike.index(max(alike))
     return next((i for i, page in enumerate(pages) if norm in page.norms), -1)
 
 
@@ -212,11 +200,6 @@ def _subjects(question: Question, pages: Sequence[Page]) -> tuple[int, ...]:
             at, size = max(hits, key=lambda h: h[1])
             if all(at >= a + n or at + size <= a for a, n, _ in found):
                 found.append((at, size, i))
-    if len(found) < 2:
-        for name in question.names:
-            i = _subject(question, name, pages)
-            if i >= 0 and " " in name and i not in [f[2] for f in found]:
-                found.append((question.norm.find(normalize(name)), len(name), i))
     return tuple(i for _, _, i in sorted(found[:2]))
 
 
@@ -226,16 +209,17 @@ def _attributes(asked: set[str], page: Page) -> set[str]:
         return _countries(page)
     if asked & {"profession", "occupation", "genre", "type", "kind", "job"}:
         return set(page.definition)
-    # Names of the first two sentences but the subject's own and countries; or states alone.
+    # Names of the first two sentences but the subject's own and countries.
     limit, own = len(page.opening(3)), set(" ".join(page.aliases).split())
-    names = {
-        norm
-        for span, norm in zip(page.spans, page.norms, strict=True)
-        if span.kind in ("name", "part") and span.start < limit and not set(norm.split()) <= own
-    }
-    if "state" in asked and names & US_STATES:
-        return names & US_STATES
-    return names - COUNTRIES_AND_STATES - NATIONALITIES
+    return (
+        {
+            norm
+            for span, norm in zip(page.spans, page.norms, strict=True)
+            if span.kind in ("name", "part") and span.start < limit and not set(norm.split()) <= own
+        }
+        - COUNTRIES_AND_STATES
+        - NATIONALITIES
+    )
 
 
 def _countries(page: Page) -> set[str]:
