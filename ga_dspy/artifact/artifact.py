@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
-from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ga_dspy import __version__
@@ -328,58 +327,27 @@ def diff(a: Path | str, b: Path | str) -> str:
         ArtifactError: One of the two cannot be read.
     """
     before, after = show(a), show(b)
-    lines = difflib.unified_diff(
-        list(_lines(before)), list(_lines(after)), str(a), str(b), lineterm=""
-    )
-    return "\n".join(lines)
+    ours, theirs = list(_lines(before)), list(_lines(after))
+    return "\n".join(difflib.unified_diff(ours, theirs, str(a), str(b), lineterm=""))
+
+
+_COMPARED = {"program", "settings", "recipe", "lms", "scores"}
 
 
 def _lines(info: ArtifactInfo) -> Iterator[str]:
-    manifest = info.manifest
-    yield f"program: {manifest.program}"
-    yield from _mapping("settings", manifest.settings)
-    for name, state in info.predictors.items():
-        yield from _predictor(name, state)
-    if manifest.recipe:
-        yield from _mapping(f"recipe {manifest.recipe.name}", manifest.recipe.parameters)
-    yield from _mapping("LMs", dict(manifest.lms))
-    if manifest.scores:
-        yield from _scores(manifest.scores)
+    about = info.manifest.model_dump(mode="json", include=_COMPARED)
+    states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
+    return _outline({**about, "predictors": states})
 
 
-def _predictor(name: str, state: PredictorState) -> Iterator[str]:
-    yield f"predictor {name}, instructions:"
-    yield from _indented(state.signature.instructions)
-    yield f"predictor {name}, fields:"
-    for field in state.signature.fields:
-        yield from _indented(f"{field.prefix} {field.description}")
-    for number, demo in enumerate(state.demos, 1):
-        yield f"predictor {name}, demo {number}:"
-        for key, value in demo.items():
-            yield f"  {key}:"
-            text = (
-                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-            )
-            yield from _indented(text, "    ")
-
-
-def _scores(scores: Scores) -> Iterator[str]:
-    yield f"scores on {scores.n} {scores.held_out} questions:".replace("  ", " ")
-    for when, values in (("before", scores.before), ("after", scores.after)):
-        for metric, score in values.items():
-            yield f"  {metric} {when}: {score}"
-    if scores.p_value is not None:
-        yield f"  p-value: {scores.p_value:.4g}"
-    if scores.verdict:
-        yield f"  verdict: {scores.verdict}"
-
-
-def _mapping(title: str, values: dict[str, JsonValue] | dict[str, str]) -> Iterator[str]:
-    yield f"{title}:"
-    for key, value in sorted(values.items()):
-        yield from _indented(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-
-
-def _indented(text: str, margin: str = "  ") -> Iterator[str]:
-    for line in text.splitlines() or [""]:
-        yield f"{margin}{line}".rstrip()
+def _outline(value: Any, margin: str = "") -> Iterator[str]:
+    """A JSON value, an entry a line, a text in its own lines; what is empty is left out."""
+    entries = dict(enumerate(value, 1)) if isinstance(value, list) else value
+    for key, part in entries.items() if isinstance(entries, dict) else ():
+        if isinstance(part, dict | list) or "\n" in str(part):
+            if inner := [*_outline(part, f"{margin}  ")]:
+                yield from (f"{margin}{key}:", *inner)
+        elif part not in ("", None):
+            yield f"{margin}{key}: {part}"
+    if isinstance(value, str):
+        yield from (f"{margin}{line}".rstrip() for line in value.splitlines())
