@@ -71,6 +71,8 @@ def test_the_commands_and_links_on_a_page_lead_somewhere(page: str) -> None:
                     assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
                 elif words[:1] == ["python"]:
                     assert (ROOT / words[1]).exists(), line
+    for command in re.findall(r"`ga-dspy ([^`]+)`", BLOCK.sub("", text)):
+        check(shlex.split(command))
     for target in re.findall(r"\]\(<?(?!https?:)([^)>\s]+)>?\)", BLOCK.sub("", text)):
         file, _, anchor = target.partition("#")
         there = PAGES[page].parent / file if file else PAGES[page]
