@@ -56,7 +56,7 @@ unit: $(VENV)/.ready
 # The pages in Chromium, with pictures of them.
 browser: $(VENV)/.ready
 	@mkdir -p build/browser
-	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py
+	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py tests/test_browser_serve.py
 	@ls build/browser
 
 # The wheel, built and imported in an environment that has the core dependencies only.

@@ -54,7 +54,7 @@ def test_the_python_on_a_page_runs_and_prints_what_stands_below_it(
     with dspy.context(lm=names["lm"]):
         for code, below in PYTHON.findall(PAGES[page].read_text()):
             code = re.sub(r"dspy\.LM\([^)]*\)", "lm", code)  # a test reaches no endpoint
-            exec(f"import dspy, ga_dspy\n{code}", names)
+            exec(compile(f"import dspy, ga_dspy\n{code}", page, "exec", dont_inherit=True), names)
             assert capsys.readouterr().out.startswith(below)
 
 

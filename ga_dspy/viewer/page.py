@@ -207,7 +207,7 @@ def _document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=f"default-src 'none'; script-src {allowed}; style-src {_hash(css)}; "
-        f"connect-src {connect}; img-src data:; "
+        f"connect-src {connect}; "
         "base-uri 'none'; form-action 'none'",
         title=escape(title),
         css=css,

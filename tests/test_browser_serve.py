@@ -1,0 +1,125 @@
+"""The page of the service in a browser: the graph grows as the steps arrive.
+
+`make browser` keeps its pictures in build/browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+import ga_dspy
+from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.testing import ScriptedEngine, scripted_lm
+
+pytest.importorskip("faiss")
+pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
+
+from playwright.sync_api import Browser, Dialog, Page, expect
+from test_browser_viewer import HOSTILE, browser, picture
+from test_serve import KEY, asked
+
+assert browser  # a fixture of that file
+expect.set_options(timeout=20_000)
+
+
+class Gated:
+    """The engine of the embedded LM behind a gate: each call waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self._engine = ga_dspy.extractive_lm().engine
+        engines = {"engine": ScriptedEngine([]), "async_engine": self}
+        self.lm = dspy.LM("ga-dspy/gated", cache=False, num_retries=0, **engines)
+
+    async def complete(self, request: Any) -> Any:
+        await asyncio.to_thread(self.gate.acquire)
+        return await asyncio.to_thread(self._engine.complete, request)
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page; whatever it logs or pops up fails the test, as does another host."""
+    faults, hosts = list[str](), set[str]()
+
+    def pops_up(dialog: Dialog) -> None:
+        faults.append(dialog.message)
+        dialog.dismiss()
+
+    made = browser.new_page(viewport={"width": 1280, "height": 800})
+    made.set_default_timeout(20_000)
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.on("console", lambda message: faults.append(message.text))
+    made.on("dialog", pops_up)
+    made.on("request", lambda request: hosts.add(request.url.split("/")[2].split(":")[0]))
+    yield made
+    made.close()
+    assert faults == [] and hosts == {"127.0.0.1"}
+
+
+def ask(page: Page, question: str) -> None:
+    page.get_by_label("Question").fill(question)
+    page.keyboard.press("Enter")
+
+
+@pytest.fixture(scope="module")
+def index() -> ga_dspy.Index:
+    return ga_dspy.Index.from_passages(corpus())
+
+
+def test_hops_arrive_one_by_one_and_the_graph_grows(
+    page: Page, tmp_path: Path, index: ga_dspy.Index
+) -> None:
+    gated = Gated()
+    with asked(index, gated.lm) as client:
+        page.goto(str(client.base_url))
+        ask(page, DEMO_QUESTION)
+        cards = page.locator("article.card")
+        expect(page.locator(".status")).to_contain_text("reading 5 new passages")
+        expect(cards).to_have_count(1)
+        expect(page.locator(".triple")).to_have_count(0)
+        gated.gate.release()
+        expect(cards).to_have_count(2)
+        drawn = "document.querySelector('.canvas')._cyreg.cy.edges().length"
+        first = page.evaluate(drawn)
+        assert first > 0
+        picture(page, tmp_path, "serve")
+        gated.gate.release(10)
+        expect(page.locator(".answer strong")).not_to_be_empty()
+        assert page.evaluate(drawn) >= first
+        page.keyboard.press("ArrowLeft")
+        expect(cards.last).not_to_have_class("open")
+
+
+def test_markup_in_answers_and_passages_stays_text_on_the_live_page(page: Page) -> None:
+    reply = {"additions": "", "reasoning": HOSTILE, "judgement": "sufficient", "answer": HOSTILE,
+             "candidate": "", "next_query": "", "verdict": "answered"}  # fmt: skip
+    passage = ga_dspy.Passage(id="1", title="Hostile", text=f"The bridge: {HOSTILE}")
+    found = ga_dspy.Index.from_passages([passage], kind="sparse")
+    with asked(found, scripted_lm(lambda prompt: reply)) as client:
+        page.goto(str(client.base_url))
+        ask(page, f"What of the bridge {HOSTILE}?")
+        expect(page.locator(".answer strong")).to_contain_text("<b>bold</b>")
+        page.locator("article.card .top").first.click()
+        expect(page.locator(".open .passage .text")).to_contain_text("onerror=alert(2)")
+        assert page.locator("img, main b:text-is('bold')").count() == 0
+
+
+def test_the_page_asks_for_a_key_where_there_is_one(browser: Browser, index: ga_dspy.Index) -> None:
+    page = browser.new_page()
+    with asked(index, keys=[KEY.encode()]) as client:
+        page.goto(str(client.base_url))
+        expect(page.get_by_label("API key")).to_be_hidden()
+        ask(page, "Who was Huygens?")
+        expect(page.get_by_role("alert")).to_contain_text("no API key that is known")
+        page.get_by_label("API key").fill(KEY)
+        page.keyboard.press("Enter")
+        expect(page.locator(".answer strong")).not_to_be_empty()
+        expect(page.get_by_role("alert")).to_be_empty()
+    page.close()
