@@ -74,6 +74,7 @@
   }
 
   function route() {
+    views.forEach((view) => view.remove());
     const row = rows.find((each) => link(each) === location.hash);
     if (row) open(row);
     else overview();

@@ -7,6 +7,7 @@
  *   view.go(n)                           to step n; the answer is one behind the last step
  *   view.select(kind, id)                a "triple" (t0, t1, …), a "passage" or an "entity"; null: nothing
  *   view.press(event)                    a key that was pressed elsewhere on the page
+ *   view.remove()                        empties the element again
  *
  * It needs viewer.css and cytoscape. What a corpus, an LM or a person wrote enters as text alone.
  */
@@ -107,7 +108,11 @@ const GaView = (() => {
       // The wheel scrolls the page; with Ctrl it zooms.
       this.canvas.addEventListener('wheel', (event) => event.ctrlKey || event.stopPropagation(), {capture: true});
       root.addEventListener('keydown', (event) => this.press(event));
-      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()));
+      this.canvas.setAttribute('role', 'img');
+      this.canvas.setAttribute('aria-label', 'The graph; its triples are listed with the steps');
+      this.watch = new AbortController();
+      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()),
+        {signal: this.watch.signal});
       this.start('');
     }
 
@@ -165,6 +170,11 @@ const GaView = (() => {
       event.preventDefault();
       event.stopPropagation();
       act();
+    }
+
+    remove() {
+      this.watch.abort();
+      this.root.replaceChildren();
     }
 
     /* --- Everything, anew: what is known has changed. */
@@ -352,18 +362,18 @@ const GaView = (() => {
       const {nodes, edges} = this.graph;
       this.cy ??= this.makeDrawing();
       const {cy} = this;
-      const drawn = (name) => cy.getElementById(name);
+      const drawn = (name) => cy.getElementById(`n ${name}`);
       const fresh = [...nodes.values()].filter((node) => drawn(node.name).empty());
       cy.batch(() => {
         cy.edges().remove();
-        cy.nodes().filter((node) => !nodes.has(node.id())).remove();
+        cy.nodes().filter((node) => !nodes.has(node.data('label'))).remove();
         for (const [i, {name, plain}] of fresh.entries()) {
           const place = {x: 90 * Math.sqrt(i + 1) * Math.cos(2.4 * i), y: 60 * Math.sqrt(i + 1) * Math.sin(2.4 * i)};
           const beside = edges.flatMap((e) => e.head === name ? [e.tail] : e.tail === name ? [e.head] : []).map(drawn).find((n) => n.nonempty());
           const {x, y} = beside?.position() || {x: 0, y: 0};
-          cy.add({data: {id: name, label: name}, classes: plain ? 'plain' : '', position: {x: x + place.x, y: y + place.y}});
+          cy.add({data: {id: `n ${name}`, label: name}, classes: plain ? 'plain' : '', position: {x: x + place.x, y: y + place.y}});
         }
-        cy.add(edges.map((e) => ({data: {id: e.id, source: e.head, target: e.tail, label: e.relation}})));
+        cy.add(edges.map((e) => ({data: {id: e.id, source: `n ${e.head}`, target: `n ${e.tail}`, label: e.relation}})));
       });
       cy.style(this.style());
       if (fresh.length) this.arrange();
@@ -374,9 +384,11 @@ const GaView = (() => {
       const cy = cytoscape({container: this.canvas, minZoom: 0.05, maxZoom: 2.5, autounselectify: true});
       cy.on('tap', (event) => event.target === cy && this.select(null));
       cy.on('tap', 'edge', (event) => this.select('triple', event.target.id()));
-      cy.on('tap', 'node', (event) => this.select('entity', event.target.id()));
+      cy.on('tap', 'node', (event) => this.select('entity', event.target.data('label')));
       cy.on('mouseover mouseout', 'edge', (event) => event.target.toggleClass('hover', event.type === 'mouseover'));
-      new ResizeObserver(() => { cy.resize(); this.fit(); }).observe(this.canvas);
+      const observer = new ResizeObserver(() => { cy.resize(); this.fit(); });
+      observer.observe(this.canvas);
+      this.watch.signal.addEventListener('abort', () => { observer.disconnect(); cy.destroy(); });
       return cy;
     }
 
@@ -460,12 +472,12 @@ const GaView = (() => {
       const isChosen = (edge) => kind === 'triple' ? edge.id === id
         : kind === 'passage' && (edge.evidence || []).some((e) => e.passage === id);
       const [lit, chosen] = [ends((edge) => edge.links), ends(isChosen).add(kind === 'entity' && id)];
-      const paint = (name, {plain, step}, onChain, picked) => this.cy.getElementById(name).classes([plain && 'plain',
+      const paint = (drawn, {plain, step}, onChain, picked) => this.cy.getElementById(drawn).classes([plain && 'plain',
         picked && 'chosen', ...(atAnswer ? [onChain ? 'chain' : lit.size && 'faint'] : [step > this.at && 'later', step === this.at && 'new']),
       ].filter(Boolean));
       this.cy.batch(() => {
         for (const edge of this.graph.edges) paint(edge.id, edge, edge.links, isChosen(edge));
-        for (const [name, node] of this.graph.nodes) paint(name, node, lit.has(name), chosen.has(name));
+        for (const [name, node] of this.graph.nodes) paint(`n ${name}`, node, lit.has(name), chosen.has(name));
       });
     }
 
