@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
+from measure_load import Load, Measured, measure
 
 from ga_dspy import demo
 from ga_dspy.eval import load
-from ga_dspy.eval.throughput import Load, Measured, measure
 from ga_dspy.retrieval import Index
 
 
@@ -41,11 +36,3 @@ def test_a_program_comes_near_bare_calls(ways: dict[str, Measured]) -> None:
     for one in ways.values():
         assert one.share > 0.3, one
         assert one.ratio < 6, one
-
-
-def test_the_command_prints_what_was_measured(command: Callable[..., Any], tmp_path: Path) -> None:
-    few = ("--kinds", "sparse", "--questions", "10", "--in-flight", "5", "--latency", "0.05")
-    done = command("bench", "load", *few, "--json", cwd=tmp_path)
-    assert json.loads(done.stdout)[0]["way"] == "bare", done.stderr
-    done = command("bench", "load", "--memory", "10", "--kinds", "sparse", cwd=tmp_path)
-    assert "megabytes" in done.stdout and done.stdout.count("\n") > 10, done.stderr

@@ -1,11 +1,11 @@
-"""Measurements: what retrieval brings, what size, load and faults cost."""
+"""Measurements: what retrieval brings, what size and faults cost."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -15,7 +15,6 @@ from ga_dspy.cli.console import Console, columns
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
-from ga_dspy.eval.throughput import Load, held, measure
 from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.retrieval.bench import bench
 from ga_dspy.retrieval.bench import scale as measure_scale
@@ -129,37 +128,3 @@ def faults(
     else:
         Console().print(table)
     raise typer.Exit(int(not all(night.is_whole for night in nights)))
-
-
-def pressure(
-    in_flight: Annotated[str, typer.Option(help="Asked at once, comma-separated.")] = "64",
-    latency: Annotated[str, typer.Option(help="Seconds of a reply, comma-separated.")] = "0.3",
-    limit: Annotated[int, typer.Option("--questions", min=10, help="Questions a run.")] = 256,
-    kinds: Annotated[str, typer.Option(help="Of index, comma-separated.")] = "sparse,linked",
-    index: Annotated[Path | None, typer.Option(help="An index instead of the demo's.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Questions over it.")] = None,
-    memory: Annotated[int | None, typer.Option(help="Ask so many; say what is held.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """How near GraphAnchor comes to bare dspy.Predict calls with the same prompts.
-
-    Both ask a local endpoint that replies after a fixed time. CPU is this process's.
-    """
-    names, at_once = kinds.split(","), [int(number) for number in in_flight.split(",")]
-    made = "sparse" if names == ["sparse"] else "linked"
-    opened = Index.open(index) if index else Index.from_passages(corpus(), kind=made)
-    file, searched = data or questions("dev"), [opened.as_kind(name) for name in names]
-    load_of = Load.of([e.question for e in load(detect(file), file, limit=60)], opened)
-    latencies = [float(seconds) for seconds in latency.split(",")]
-    found: list[Any] = list(
-        held(load_of, searched[-1], memory, at_once[-1]) if memory else
-        measure(load_of, searched, in_flight=at_once, latencies=latencies, questions=limit)
-    )  # fmt: skip
-    if json_output:
-        print(json.dumps([row._asdict() for row in found], indent=2))  # noqa: T201
-        return
-    figures = [name.replace("_", " ") for name in found[0]._fields]
-    table = columns(*figures, right=figures[1:])
-    for first, *others in found:
-        table.add_row(str(first), *(f"{figure:.3g}" for figure in others))
-    Console().print(table)

@@ -184,7 +184,6 @@ benches = _group(
 for measure, example in (
     (bench.retrieval, "retrieval --dataset hotpotqa --data dev.json --index my-index"),
     (bench.scale, "scale --passages 100000"),
-    (bench.pressure, "load --in-flight 64"),
     (bench.faults, "faults"),
 ):
     _add(None, example.split()[0], measure, f"ga-dspy bench {example}", to=benches)

@@ -1,7 +1,10 @@
-"""Load: how near programs come to bare DSPy calls against one endpoint, and what memory they take.
+"""Load: how near programs come to bare DSPy calls against one endpoint.
 
 The replies are made beforehand, so that the endpoint, a process of its own, only looks them up.
-Bare DSPy sends the very prompts that the program sends.
+Bare DSPy sends the very prompts that the program sends. So many questions in flight, seconds of a
+reply, questions:
+
+    python tests/measure_load.py 64,256 0.3 256
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from typing import Any, NamedTuple
 import dspy
 
 import ga_dspy
+from ga_dspy.demo import corpus, questions
+from ga_dspy.eval import load
 from ga_dspy.eval.endpoint import Behaviour, EndpointProcess, endpoint_process
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.run import run
@@ -184,24 +189,16 @@ def _timed(
     return questions / seconds, 1000 * cpu / questions
 
 
-class Held(NamedTuple):
-    """The most memory that a process held until it had asked so many questions."""
-
-    questions: int
-    megabytes: float
-
-
-def held(load: Load, index: Index, questions: int, threads: int) -> Iterator[Held]:
-    """Ask questions in threads; the memory held after each tenth of them."""
-    import resource
-
-    ask, unit = partial(load.ask, GraphAnchor(index)), 2**20 if sys.platform == "darwin" else 2**10
-    with (
-        endpoint_process(Behaviour(replies=load.replies)) as server,
-        dspy.context(lm=server.lm(timeout=600)),
-    ):
-        for tenth in range(10):
-            numbers = range(tenth * questions // 10, (tenth + 1) * questions // 10)
-            load.in_threads(ask, numbers, threads)
-            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            yield Held(numbers.stop, most / unit)
+if __name__ == "__main__":
+    at_once, seconds, asked = sys.argv[1:]
+    every = Index.from_passages(corpus(), kind="linked")
+    examples = load("hotpotqa", questions("dev"), limit=60)
+    rows = measure(
+        Load.of([example.question for example in examples], every),
+        [every.as_kind(kind) for kind in ("sparse", "linked")],
+        in_flight=[int(number) for number in at_once.split(",")],
+        latencies=[float(number) for number in seconds.split(",")],
+        questions=int(asked),
+    )
+    for row in rows:
+        print(row._asdict(), flush=True)
