@@ -219,7 +219,7 @@ def test_a_work_is_renamed_as_a_phrase_and_its_disambiguator_stays() -> None:
 def test_what_is_no_name_stays_and_is_counted(answer: str) -> None:
     result = rename_rows([{**FAMILY, "answer": answer}], "hotpotqa", 3)
     assert result.rows[0]["answer"] == answer
-    assert sum(result.report.unchanged.values()) == 1
+    assert sum(result.report.unchanged_answers.values()) == 1
 
 
 def test_accents_and_capitals_do_not_part_a_name() -> None:
@@ -294,7 +294,7 @@ def test_the_hubs_layout_is_renamed_too() -> None:
 
 def test_the_report_counts_names_shares_and_leaks() -> None:
     report = rename_rows([FAMILY, {**FAMILY, "answer": "Ostrava"}], "hotpotqa", 3).report
-    assert (report.questions, report.leaks, report.kept) == (2, 0, 0)
+    assert (report.questions, report.leaks, report.kept_words) == (2, 0, 0)
     assert report.derivable_in_source == report.derivable_in_copy == 0.5
     assert report.renamed["person"] >= 2
 
@@ -335,7 +335,7 @@ def test_a_word_that_an_answer_needs_unchanged_is_kept() -> None:
     result = rename_rows([row], "hotpotqa", 3)
     assert result.rows[0]["answer"] == "tails"
     assert "Tails" in result.rows[0]["context"][0][0]
-    assert result.report.kept >= 1
+    assert result.report.kept_words >= 1
 
 
 def test_questions_without_paragraphs_are_refused() -> None:
@@ -366,7 +366,7 @@ def asked(question: str, row: Row = HARBOUR) -> tuple[str, Row]:
         ("Who drew Advernture's End?", "Adventure's End"),
         ("Who drew adventure's end?", "Adventure's End"),
         ("Is Otakra Hasek from Kremsau?", "Otakar Hasek"),
-        ("Is Otakar Hašk a painter?", "Otakar Hasek"),
+        ("Is Otakar Haszek a painter?", "Otakar Hasek"),
         ("is otakar hasek a painter", "Otakar Hasek"),
         ("Where did Otakar Hasek paint?", "Otakar Hasek"),
     ],
@@ -434,7 +434,7 @@ def test_a_name_made_of_common_words_is_renamed_where_it_is_the_answer(answer: s
     (copied,) = result.rows
     assert copied["answer"] != answer
     assert copied["answer"] in copied["context"][0][1][0]
-    assert result.report.unchanged == {}
+    assert result.report.unchanged_answers == {}
 
 
 def test_a_part_of_a_title_is_renamed_wherever_its_row_uses_it_as_a_name() -> None:
@@ -654,8 +654,8 @@ def test_a_real_file_loses_no_answer_and_leaks_no_name(file: str, data: Path) ->
     rows = [row for row in read_rows(data / file) if isinstance(row, dict)][:60]
     report = rename_rows(rows, detect(data / file), 7).report
     assert report.leaks == 0
-    assert report.followed_in_copy >= report.followed_in_source - 0.04 > 0.5
-    assert "names" not in report.unchanged
+    assert (report.followed_in_copy or 0) >= (report.followed_in_source or 1) - 0.04 > 0.5
+    assert "names" not in report.unchanged_answers
     assert report.derivable_in_copy >= report.derivable_in_source
 
 

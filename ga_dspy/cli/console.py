@@ -214,20 +214,17 @@ def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
     return table
 
 
-def columns(*headings: str, right: Sequence[str] = (), widest: int | None = None) -> Table:
+def columns(*headings: str, right: Sequence[str] = ()) -> Table:
     """An airy table.
 
     Args:
         headings: Of its columns.
         right: Those of figures.
-        widest: The most letters of a text, which is then cut rather than wrapped.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
         if heading in right:
             table.add_column(heading, justify="right", no_wrap=True)
-        elif widest:
-            table.add_column(heading, no_wrap=True, overflow="ellipsis", max_width=widest)
         else:
             table.add_column(heading, overflow="fold")
     return table

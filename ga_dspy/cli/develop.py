@@ -20,36 +20,29 @@ def rename_data(
     mapping: Annotated[
         Path | None, typer.Option(help="A CSV of old and new names, to look at.")
     ] = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Name questions that got lost and answers that stayed.")
-    ] = False,
 ) -> None:
     """Copy a dataset under invented names, so that only reading helps."""
     console = Console()
     report = rename_file(file, out, seed, dataset=dataset, mapping=mapping)
     before, after = 100 * report.derivable_in_source, 100 * report.derivable_in_copy
+    followed = [100 * (n or 0) for n in (report.followed_in_source, report.followed_in_copy)]
     rows = [
         ("questions", f"{report.questions:,} of {report.dataset}, seed {report.seed}"),
         ("renamed", _counts(report.renamed) or "none"),
-        ("answers left as they are", _counts(report.unchanged) or "none"),
+        ("answers left as they are", _counts(report.unchanged_answers) or "none"),
         (
             "answers that can be read",
             f"{after:.1f} % of the questions, {before:.1f} % in the source",
         ),
         (
             "questions that can be followed",
-            f"{100 * report.followed_in_copy:.1f} %, {100 * report.followed_in_source:.1f} % in "
-            f"the source; lost {len(report.lost)}",
+            f"{followed[1]:.1f} %, {followed[0]:.1f} % in the source",
         ),
+        ("questions with a mention less", ", ".join(report.lost[:10]) or "none"),
         ("rows that still show an old name", str(report.leaks)),
-        ("words left alone for an answer's sake", str(report.kept)),
+        ("words left alone for an answer's sake", str(report.kept_words)),
     ]
     console.print(facts(rows))
-    for name in report.lost if listed else ():
-        console.print(f"  lost  {name}", markup=False)
-    for reason, answers in report.stayed.items() if listed else ():
-        for name, answer in answers:
-            console.print(f"  {reason}  {name}  {answer}", markup=False)
     console.print(f"\nwrote {out}; index its passages anew:", markup=False)
     console.print(f"  ga-dspy index build {out} --out …", style="bold", markup=False)
 

@@ -267,8 +267,6 @@ def _bad_file(path: Path, found: str, expected: str) -> InputError:
 def read_rules(path: Path | None) -> Rules:
     """Read a rules file; no file, no rules but the usual ones.
 
-    Pairs under `overrides` may be lists of two; each end is a name, or a name and a passage.
-
     Raises:
         InputError: It is missing, no JSON, or holds what no rule is.
     """
@@ -277,7 +275,7 @@ def read_rules(path: Path | None) -> Rules:
     expected = "a JSON object of rules"
     value = _json(path, expected)
     try:
-        return Rules.model_validate(_with_pairs(value))
+        return Rules.model_validate(value)
     except ValidationError as error:
         raise _bad_file(path, _first(error), expected) from error
 
@@ -332,25 +330,6 @@ def _labels_csv(path: Path) -> dict[str, frozenset[str]]:
             raise _bad_file(path, f"line {line} is no passage with its labels", expected)
         found[row["passage"].strip()] |= names
     return {id: frozenset(names) for id, names in found.items()}
-
-
-def _with_pairs(value: Any) -> Any:
-    """The rules with every pair of overrides spelled out."""
-    overrides = value.get("overrides") if isinstance(value, Mapping) else None
-    if not isinstance(overrides, Mapping):
-        return value
-    pairs = {
-        kind: [_pair(one) for one in given] if isinstance(given, list) else given
-        for kind, given in overrides.items()
-    }
-    return {**value, "overrides": pairs}
-
-
-def _pair(value: Any) -> Any:
-    if not isinstance(value, list) or len(value) != len(("one", "other")):
-        return value
-    one, other = ({"name": end} if isinstance(end, str) else end for end in value)
-    return {"one": one, "other": other}
 
 
 def _first(error: ValidationError) -> str:

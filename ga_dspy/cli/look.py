@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -17,7 +17,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MOST_HOPS
 from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
-from ga_dspy.graphrag.communities import Community, Summary, members
+from ga_dspy.graphrag.communities import Summary, members
 from ga_dspy.graphrag.facts import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
@@ -221,59 +221,56 @@ def communities(
     Communities are those of the part that everybody may see, whatever labels you hold. Their
     summaries are shown where the graph was built with them.
     """
-    stored = opened(graph, label).stored
-    if number is None:
-        _print_communities(stored, level, most)
-        return
-    known = len(stored.communities)
-    if number >= known:
-        raise InputError(
-            f"--number {number}",
-            expected=f"a number below {known}" if known else "a graph with communities",
-            remedy="see ga-dspy graph communities GRAPH for the numbers",
-        )
-    _print_community(stored, number, most)
-
-
-def _print_communities(stored: StoredGraph, level: int | None, most: int) -> None:
-    """The communities, coarsest and largest first."""
+    stored, console = opened(graph, label).stored, plain()
     every, public = stored.communities, stored.graph.public
-    found = [(n, one) for n, one in enumerate(every) if level is None or one.level == level]
-    console = plain()
-    if not found:
-        console.print(_none(every, level))
+    summaries = Summaries(stored.path / SUMMARIES).kept(every)
+    if number is not None:
+        if number >= len(every):
+            raise InputError(
+                f"--number {number}",
+                expected=f"the number of one of {len(every)} communities",
+                remedy="see ga-dspy graph communities GRAPH for the numbers",
+            )
+        _print_community(console, stored, number, summaries.get(every[number].key), most)
         return
-    summaries = _kept(stored)
+    found = [(n, one) for n, one in enumerate(every) if level is None or one.level == level]
+    if not found:
+        console.print("no community: nowhere do three entities or more hang together so far down")
+        return
     figures = ("no.", "level", "in", "entities", "relations")
     table = columns(*figures, "about", right=figures)
-    for place, community in found[:most]:
-        names = [public.name(node) for node in community.nodes[:_NAMED]]
-        about = _about(summaries.get(community.key), names, len(community.nodes))
-        parent = "" if community.parent < 0 else str(community.parent)
-        sizes = (f"{len(members):,}" for members in (community.nodes, community.edges))
-        table.add_row(str(place), str(community.level), parent, *sizes, about)
+    for place, one in found[:most]:
+        names = ", ".join(map(public.name, one.nodes[:_NAMED]))
+        names += ", …" if len(one.nodes) > _NAMED else ""
+        summary = summaries.get(one.key)
+        about = Text(names)
+        if summary:
+            about = Text.assemble((f"{summary.title}\n", "bold"), (names, "dim"))
+        parent = "" if one.parent < 0 else str(one.parent)
+        sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
+        table.add_row(str(place), str(one.level), parent, *sizes, about)
     console.print(table)
     rest(console, min(most, len(found)), len(found))
 
 
-def _print_community(stored: StoredGraph, number: int, most: int) -> None:
+def _print_community(
+    console: Console, stored: StoredGraph, number: int, summary: Summary | None, most: int
+) -> None:
     """One community: its summary, its entities and relations."""
     one, public = stored.communities[number], stored.graph.public
-    console = plain()
-    summary = _kept(stored).get(one.key)
     title = summary.title if summary else public.name(one.nodes[0])
     console.print(Text.assemble((title, "bold cyan"), (f"  community {number}", "dim")))
-    if summary:
-        console.print(Padding(Text(summary.text), (0, 0, 0, 2)))
     inner = [n for n, other in enumerate(stored.communities) if other.parent == number]
-    names = [public.name(node) for node in one.nodes]
+    more = ", …" if len(one.nodes) > most else ""
+    names = ", ".join(map(public.name, one.nodes[:most]))
     console.print(
         facts(
             [
+                ("summary", summary.text if summary else ""),
                 ("level", str(one.level)),
                 ("part of", "" if one.parent < 0 else f"community {one.parent}"),
                 ("parts", ", ".join(map(str, inner))),
-                ("entities", f"{len(names):,}: {', '.join(names[:most])}{_more(names, most)}"),
+                ("entities", f"{len(one.nodes):,}: {names}{more}"),
                 ("relations", f"{len(one.edges):,}"),
             ]
         )
@@ -283,29 +280,6 @@ def _print_community(stored: StoredGraph, number: int, most: int) -> None:
         line = f"{relation.head} → {relation.relation} → {relation.tail}"
         console.print(Padding(Text(line), (0, 0, 0, 2)))
     rest(console, min(most, len(one.edges)), len(one.edges))
-
-
-def _more(names: Sequence[str], most: int) -> str:
-    return ", …" if len(names) > most else ""
-
-
-def _about(summary: Summary | None, names: Sequence[str], count: int) -> Text:
-    listing = Text(", ".join(names) + (", …" if count > len(names) else ""))
-    if summary is None:
-        return listing
-    listing.stylize("dim")
-    return Text.assemble((f"{summary.title}\n", "bold"), listing)
-
-
-def _none(every: Sequence[Community], level: int | None) -> str:
-    if not every:
-        return "no community: nowhere do three entities or more hang together"
-    deepest = max(one.level for one in every)
-    return f"no community of level {level}: the deepest level is {deepest}"
-
-
-def _kept(stored: StoredGraph) -> Mapping[str, Summary]:
-    return Summaries(stored.path / SUMMARIES).kept(stored.communities)
 
 
 def export(

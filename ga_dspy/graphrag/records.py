@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import dspy
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
 from ga_dspy.graph.identity import plain_relation
@@ -54,12 +54,23 @@ class Spelling(Value):
     name: str
     passage: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
 
 class Pair(Value):
-    """Two spellings."""
+    """Two spellings; in a file, a list of two."""
 
     one: Spelling
     other: Spelling
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_two(cls, given: Any) -> Any:
+        is_pair = isinstance(given, list | tuple) and len(given) == 2
+        return dict(zip(("one", "other"), given, strict=True)) if is_pair else given
 
     @classmethod
     def of(cls, one: str | Spelling, other: str | Spelling) -> Pair:
@@ -68,8 +79,7 @@ class Pair(Value):
         >>> Pair.of("Mercury", "Merkur").other.name
         'Merkur'
         """
-        ends = [Spelling(name=end) if isinstance(end, str) else end for end in (one, other)]
-        return cls(one=ends[0], other=ends[1])
+        return cls.model_validate((one, other))
 
 
 class Overrides(Value):

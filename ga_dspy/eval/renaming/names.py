@@ -24,7 +24,6 @@ from ga_dspy.eval.renaming.words import (
     GENERIC_ACRONYMS,
     KIND_OF,
     NUMBERS,
-    STATE_ACRONYMS,
     STAYING,
     Kind,
     Token,
@@ -142,7 +141,6 @@ def gold_titles(row: Row, dataset: DatasetName) -> frozenset[str]:
 
 _MOSTLY = 8  # capitals for one lower case, from which a word counts as proper
 _OFTEN = 2  # times, from which a use is no accident
-_KNOWN = 3  # capitals, from which a word that leads names is one in lower case, too
 
 
 @dataclass
@@ -151,13 +149,10 @@ class Lexicon:
 
     Attributes:
         every: All words, in whatever field.
-        lower: How often a context has the word in lower case, or a question or answer that
-            does not mean a name by it.
+        lower: How often a context has the word in lower case.
         inner: How often a context has it capitalised where no sentence begins.
-        leading: How often of these no other capitalised word stands before it.
         named: Capitalised words of titles, questions, answers and evidences.
         acronyms: Acronyms, as capitals without dots.
-        hints: Kinds that the surroundings of a word suggest.
         nouns: How often a context has the word in lower case behind an article.
         partners: The words beside which it stands in names.
     """
@@ -165,10 +160,8 @@ class Lexicon:
     every: set[str] = field(default_factory=set)
     lower: Counter[str] = field(default_factory=Counter)
     inner: Counter[str] = field(default_factory=Counter)
-    leading: Counter[str] = field(default_factory=Counter)
     named: set[str] = field(default_factory=set)
     acronyms: set[str] = field(default_factory=set)
-    hints: dict[str, Counter[Kind]] = field(default_factory=lambda: defaultdict(Counter))
     nouns: Counter[str] = field(default_factory=Counter)
     partners: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -184,11 +177,6 @@ class Lexicon:
         is_noun = self.nouns[word] >= _OFTEN and len(self.partners[word]) > _OFTEN
         return word in STAYING or (is_noun and not self.is_proper(word))
 
-    def is_known_name(self, word: str) -> bool:
-        """Whether a word is a name even where it is in lower case ("an american lawyer")."""
-        count = self.inner[word]
-        return not self.lower[word] and count >= _KNOWN and self.leading[word] * 2 >= count
-
 
 def read_lexicon(rows: Sequence[Row]) -> Lexicon:
     """Count the words of all rows."""
@@ -201,32 +189,15 @@ def read_lexicon(rows: Sequence[Row]) -> Lexicon:
             if role != "text" or not shouted:  # a line in capitals says nothing of its words
                 _count(lexicon, role, line)
             if role == "text":
-                _count_hints(lexicon, line)
+                _count_partners(lexicon, line)
     lexicon.acronyms = {name for name in lexicon.acronyms if not _is_shouted(name, lexicon)}
-    common = [word for row in rows for word in _common_words(row, lexicon)]
-    lexicon.lower.update(common)
     return lexicon
-
-
-def _common_words(row: Row, lexicon: Lexicon) -> Iterator[str]:
-    """Words of questions and answers that are in lower case because no names are meant."""
-    lines = [(role, tokens(text)) for role, text in texts(row)]
-    contexts = (line for role, line in lines if role in ("title", "text"))
-    held = {token.folded for line in contexts for token in line if token.capitalised}
-    for role, line in lines:
-        if role == "answer" or (role == "question" and not is_caseless(line)):
-            for token in line:
-                is_name = token.folded in held and (
-                    role == "answer" or lexicon.is_known_name(token.folded)
-                )
-                if not (token.capitalised or token.gap.endswith("-") or is_name):
-                    yield token.folded
 
 
 def _count(lexicon: Lexicon, role: Role, line: Sequence[Token]) -> None:
     for place, token in enumerate(line):
         if token.acronym:
-            if "." not in token.text or token.acronym in STATE_ACRONYMS:
+            if "." not in token.text:
                 lexicon.acronyms |= {token.acronym} - GENERIC_ACRONYMS
         elif role != "text" and token.capitalised and (place or role != "question"):
             lexicon.named.add(token.folded)
@@ -238,7 +209,6 @@ def _count(lexicon: Lexicon, role: Role, line: Sequence[Token]) -> None:
                 lexicon.nouns[token.folded] += 1
         elif role == "text" and token.capitalised and _is_own_capital(line, place):
             lexicon.inner[token.folded] += 1
-            lexicon.leading[token.folded] += not (place and line[place - 1].capitalised)
 
 
 def _is_own_capital(line: Sequence[Token], place: int) -> bool:
@@ -255,7 +225,7 @@ def _is_own_capital(line: Sequence[Token], place: int) -> bool:
     return own or is_quoted_or_owner(line, place)
 
 
-def _count_hints(lexicon: Lexicon, line: Sequence[Token]) -> None:
+def _count_partners(lexicon: Lexicon, line: Sequence[Token]) -> None:
     for run in runs(line):
         words = [token.folded for token in run]
         last = line.index(run[-1])
@@ -265,12 +235,6 @@ def _count_hints(lexicon: Lexicon, line: Sequence[Token]) -> None:
         for one, other in pairwise(words):
             lexicon.partners[one].add(other)
             lexicon.partners[other].add(one)
-        if len(run) == 1 and run[0].gap == " ":
-            if line[line.index(run[0]) - 1].folded in ("in", "at", "near", "from"):
-                lexicon.hints[words[0]]["place"] += 1
-        elif 2 <= len(run) <= 3 and STAYING.isdisjoint(words):
-            for word in words:
-                lexicon.hints[word]["person"] += 1
 
 
 def _is_shouted(acronym: str, lexicon: Lexicon) -> bool:
@@ -460,8 +424,7 @@ def _guess(name: str, lexicon: Lexicon) -> Kind:
     free = all(len(word) == 1 or word not in STAYING for word in words)
     if 2 <= len(words) <= _PERSONS_LONGEST and free and any(map(lexicon.is_proper, words)):
         return "person"
-    hints = lexicon.hints.get(words[0]) if len(words) == 1 else None
-    return "place" if hints and hints.most_common(1)[0][0] == "place" else "other"
+    return "other"
 
 
 def _others(rows: Sequence[Row], lexicon: Lexicon) -> Iterator[Name]:

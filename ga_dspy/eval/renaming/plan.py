@@ -44,7 +44,6 @@ from ga_dspy.eval.renaming.words import (
 
 _PLACE_STRUCTURE = NOUNS["place"] | NOUNS["organisation"] | KEPT
 _SHORT = 4  # words that matter, up to which an answer is taken for a name
-_NAME_VOTES = 3  # a name shows a word's shape more surely than its surroundings do
 
 
 class Phrase(NamedTuple):
@@ -100,7 +99,7 @@ def make_plan(
     acronyms = lexicon.acronyms - {word.upper() for word in kept}
     phrases = _phrases(names, everywhere | {name.casefold() for name in acronyms}, kept, lexicon)
     inside = {phrase.words[place] for phrase in phrases for place in phrase.targets}
-    shapes = _shapes(names, lexicon, everywhere | inside)
+    shapes = _shapes(names, everywhere | inside)
     by_first_words: dict[tuple[str, ...], list[Phrase]] = defaultdict(list)
     for phrase in sorted(phrases, key=lambda phrase: (-len(phrase.words), phrase.words)):
         if len(phrase.words) > 1:
@@ -111,7 +110,7 @@ def make_plan(
         inventor,
         lexicon,
         new,
-        inventor.acronyms(acronyms, new),
+        inventor.acronyms(acronyms),
         everywhere,
         dict(by_first_words),
         {phrase.words[0]: phrase for phrase in phrases if len(phrase.words) == 1},
@@ -247,16 +246,13 @@ def _targets(
     return free
 
 
-def _shapes(names: Iterable[Name], lexicon: Lexicon, words: Iterable[str]) -> dict[str, Shape]:
+def _shapes(names: Iterable[Name], words: Iterable[str]) -> dict[str, Shape]:
     votes: dict[str, Counter[Shape]] = {word: Counter() for word in words}
     for name in names:
         known = [word for word in name.key if word in votes]
         for place, word in enumerate(known):
             person: Shape = "given" if place == 0 and len(known) > 1 else "surname"
-            votes[word][person if name.kind == "person" else name.kind] += _NAME_VOTES
-    for word, shapes in votes.items():
-        for kind, count in lexicon.hints.get(word, Counter()).items():
-            shapes["surname" if kind == "person" else kind] += count
+            votes[word][person if name.kind == "person" else name.kind] += 1
     return {
         word: min(shapes, key=lambda shape: (-shapes[shape], shape), default="other")
         for word, shapes in votes.items()
@@ -266,7 +262,6 @@ def _shapes(names: Iterable[Name], lexicon: Lexicon, words: Iterable[str]) -> di
 # --- Applying a plan to one text.
 
 _NARROW = re.compile(r"[\s,:;.'’\"“”–—/&!?()`-]{1,4}")
-_SHORTEST_SLIP = 3  # letters of a word in a name whose other words are right
 _WELL_KNOWN = 3  # capitals, from which a word is no slip of another
 _INITIAL_GAP = re.compile(r"\. ?| ")
 _NEEDS_DOT = frozenset("AIVX")
@@ -348,10 +343,7 @@ def rename_text(text: str, plan: Plan, scope: Scope) -> str:
 
 
 def _respell(line: Sequence[Token], plan: Plan, scope: Scope) -> tuple[Token, ...]:
-    """The words of a question as its row spells them: what is misspelt follows what is meant.
-
-    Short words and common ones count as misspelt inside a name whose other words are right.
-    """
+    """The words of a question as its row spells them: what is misspelt follows what is meant."""
     row = scope.row
     unknown = [
         (token.capitalised or scope.caseless)
@@ -367,26 +359,7 @@ def _respell(line: Sequence[Token], plan: Plan, scope: Scope) -> tuple[Token, ..
     for place, word in enumerate(meant):
         if unknown[place] and word not in row.small | STAYING:
             meant[place] = nearest(word, known) or word
-    for phrase in sorted(row.present, key=lambda phrase: phrase.words):
-        if len(phrase.words) > 1 and not set(meant).isdisjoint(phrase.words):
-            for start in range(len(line) - len(phrase.words) + 1):
-                _respell_phrase(meant, unknown, start, phrase.words)
     return tuple(t._replace(folded=word) for t, word in zip(line, meant, strict=True))
-
-
-def _respell_phrase(
-    meant: list[str], unknown: Sequence[bool], start: int, words: Sequence[str]
-) -> None:
-    """Write a name over the words from a place where all that differ are misspelt."""
-    there = meant[start : start + len(words)]
-    wrong = [place for place, word in enumerate(words) if there[place] != word]
-    if len(wrong) < len(words) and all(
-        unknown[start + place]
-        and len(words[place]) >= _SHORTEST_SLIP
-        and nearest(there[place], (words[place],), 1)
-        for place in wrong
-    ):
-        meant[start : start + len(words)] = words
 
 
 def _phrase_at(line: Sequence[Token], start: int, plan: Plan, scope: Scope) -> Phrase | None:
@@ -425,7 +398,7 @@ def _new_word(
     if after is not None and after.folded == "t" and after.gap in ("'", "’"):
         return None  # the first half of "Don't"
     word = token.folded
-    if not token.capitalised and _is_name_in_lower_case(line, place, plan, scope):
+    if not token.capitalised and _is_name_in_lower_case(word, plan, scope):
         if word.upper() in plan.acronyms:
             return plan.acronyms[word.upper()].lower()
         target = True
@@ -434,16 +407,11 @@ def _new_word(
     return match_case(plan.new[word], token.text) if target else None
 
 
-def _is_name_in_lower_case(line: Sequence[Token], place: int, plan: Plan, scope: Scope) -> bool:
-    """Whether a question or answer means a name that its row's contexts have with a capital."""
-    word, row = line[place].folded, scope.row
-    if scope.role in ("title", "text") or word not in row.capitalised - row.small - FUNCTION:
-        return False
-    if line[place].gap == "-" and place and line[place - 1].capitalised:
-        return False
-    if word not in plan.everywhere and not (scope.caseless and word.upper() in plan.acronyms):
-        return False
-    return scope.caseless or plan.lexicon.is_known_name(word)
+def _is_name_in_lower_case(word: str, plan: Plan, scope: Scope) -> bool:
+    """Whether a question or answer without capitals means a name that its row's contexts have."""
+    row = scope.row
+    known = word in plan.everywhere or word.upper() in plan.acronyms
+    return scope.caseless and known and word in row.capitalised - row.small - FUNCTION
 
 
 def _names_alone(line: Sequence[Token], place: int, scope: Scope) -> bool:

@@ -68,8 +68,8 @@ class Renaming(NamedTuple):
     kind: str
 
 
-class RenameReport(NamedTuple):
-    """What a renamed copy is worth.
+class RenameReport(BaseModel):
+    """What a renamed copy is worth; nothing in it is text of a row.
 
     Attributes:
         dataset: Whose layout the rows have.
@@ -84,11 +84,13 @@ class RenameReport(NamedTuple):
             another gold paragraph mentions, from 0 to 1.
         followed_in_copy: The same in the copy, with every mention that the source has.
         lost: Ids of the questions of which the copy has a mention less.
-        stayed: Gold answers that stayed as they are, with their ids, by reason.
+        unchanged_answers: Gold answers that stayed as they are, by reason.
         leaks: Rows whose question or context still holds a renamed name of several words, or a
             renamed surname.
-        kept: Words left alone because an answer would have got lost.
+        kept_words: Words left alone because an answer would have got lost.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: DatasetName
     seed: int
@@ -96,17 +98,12 @@ class RenameReport(NamedTuple):
     renamed: dict[str, int]
     derivable_in_source: float
     derivable_in_copy: float
-    followed_in_source: float
-    followed_in_copy: float
-    lost: tuple[str, ...]
-    stayed: dict[str, list[tuple[str, str]]]
+    followed_in_source: float | None = None
+    followed_in_copy: float | None = None
+    lost: tuple[str, ...] = ()
+    unchanged_answers: dict[str, int]
     leaks: int
-    kept: int
-
-    @property
-    def unchanged(self) -> dict[str, int]:
-        """How many gold answers stayed as they are, by reason."""
-        return {reason: len(answers) for reason, answers in self.stayed.items()}
+    kept_words: int
 
 
 class Renamed(NamedTuple):
@@ -170,18 +167,19 @@ def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed
     kinds = Counter(name.kind for name, _ in changed)
     within = {word for name, _ in changed for word in name.key}
     report = RenameReport(
-        dataset,
-        seed,
-        len(rows),
-        dict(sorted(kinds.items())) | {"further words": len(plan.new.keys() - within)},
-        sum(map(any, before)) / len(rows),
-        sum(map(any, after)) / len(rows),
-        sum(followed) / len(rows),
-        sum(f and not gone for f, gone in zip(followed, lost_links, strict=True)) / len(rows),
-        tuple(_id(row, at) for at, row in enumerate(rows) if lost_links[at]),
-        _stayed(rows, copies),
-        _count_leaks(copies, [name for name, _ in changed], plan.everywhere),
-        len(kept),
+        dataset=dataset,
+        seed=seed,
+        questions=len(rows),
+        renamed=dict(sorted(kinds.items())) | {"further words": len(plan.new.keys() - within)},
+        derivable_in_source=sum(map(any, before)) / len(rows),
+        derivable_in_copy=sum(map(any, after)) / len(rows),
+        followed_in_source=sum(followed) / len(rows),
+        followed_in_copy=sum(f and not gone for f, gone in zip(followed, lost_links, strict=True))
+        / len(rows),
+        lost=tuple(_id(row, at) for at, row in enumerate(rows) if lost_links[at]),
+        unchanged_answers=_unchanged(rows, copies),
+        leaks=_count_leaks(copies, [name for name, _ in changed], plan.everywhere),
+        kept_words=len(kept),
     )
     return Renamed(copies, _mapping(changed, plan), report)
 
@@ -219,24 +217,23 @@ def _id(row: Row, position: int) -> str:
     return str(row.get("_id") or row.get("id") or f"row {position + 1}")
 
 
-def _stayed(rows: Sequence[Row], copies: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:
-    """The gold answers that stay as they are, with the ids of their rows, by reason."""
-    stayed: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for position, (row, copy) in enumerate(zip(rows, copies, strict=True)):
+def _unchanged(rows: Sequence[Row], copies: Sequence[Row]) -> dict[str, int]:
+    """How many gold answers stay as they are, by reason."""
+    reasons: Counter[str] = Counter()
+    for row, copy in zip(rows, copies, strict=True):
         answer, *_ = accepted_answers(row) or ("",)
         if not answer or accepted_answers(copy)[:1] != (answer,):
             continue
         words = set(key(answer))
         if normalise(answer) in ("yes", "no"):
-            reason = "yes/no"
+            reasons["yes/no"] += 1
         elif is_name(answer) and words - _KEPT and is_name_in(row, key(answer)):
-            reason = "names"
+            reasons["names"] += 1
         elif any(map(str.isdigit, answer)) or not words.isdisjoint(NUMBERS | CALENDAR):
-            reason = "date or number"
+            reasons["date or number"] += 1
         else:
-            reason = "common words"
-        stayed[reason].append((_id(row, position), answer))
-    return dict(sorted(stayed.items()))
+            reasons["common words"] += 1
+    return dict(sorted(reasons.items()))
 
 
 # --- Can the way from the question through its gold paragraphs still be followed?
@@ -348,45 +345,19 @@ def _mapping(changed: Sequence[tuple[Name, str]], plan: Plan) -> tuple[Renaming,
 # --- Renamed copies on disk: the copy in its source's format, and what is known about it.
 
 
-class Provenance(BaseModel):
-    """Where a renamed copy comes from: stored beside it, without text of any row.
+class Provenance(RenameReport):
+    """Where a renamed copy comes from, and what it is worth: stored beside it.
 
     Attributes:
         source: File name of the source.
         source_sha256: Digest of the source's bytes.
         sha256: Digest of the copy's bytes.
-        dataset: Whose layout both have.
-        seed: What the invented names were drawn with.
-        questions: Number of questions in both.
-        renamed: Number of names renamed, by kind.
-        derivable_in_source: Share of questions whose answer can be read in the source, 0 to 1.
-        derivable_in_copy: The same in the copy.
-        followed_in_source: Share of questions whose gold paragraphs can be followed, 0 to 1.
-        followed_in_copy: The same in the copy.
-        lost: Ids of the questions of which the copy has a mention less.
-        unchanged_answers: Gold answers that stayed as they are, by reason.
-        leaks: Rows that still show an old name.
-        kept_words: Words left alone because an answer would have got lost.
         version: Version of this library.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     source_sha256: str
     sha256: str
-    dataset: str
-    seed: int
-    questions: int
-    renamed: dict[str, int]
-    derivable_in_source: float
-    derivable_in_copy: float
-    followed_in_source: float | None = None
-    followed_in_copy: float | None = None
-    lost: tuple[str, ...] = ()
-    unchanged_answers: dict[str, int]
-    leaks: int
-    kept_words: int
     version: str
 
 
@@ -436,16 +407,12 @@ def rename_file(
         write_whole(out, "[\n" + ",\n".join(lines) + "\n]\n")
     else:
         write_whole(out, "\n".join(lines) + "\n")
-    shared = report._asdict()
-    del shared["stayed"]  # holds text
     known = Provenance(
         source=path.name,
         source_sha256=file_digest(path),
         sha256=file_digest(out),
-        unchanged_answers=report.unchanged,
-        kept_words=shared.pop("kept"),
         version=version("ga-dspy"),
-        **shared,
+        **report.model_dump(),
     )
     write_whole(record_path(out), known.model_dump_json(indent=2) + "\n")
     if mapping:

@@ -146,7 +146,7 @@ _SHORTEST_MISSPELT: Final = 5
 _TWICE_MISSPELT: Final = 8  # letters, from which two slips are still one word
 
 
-def nearest(word: str, known: Collection[str], slips: int | None = None) -> str | None:
+def nearest(word: str, known: Collection[str]) -> str | None:
     """The known word that a folded word misspells; None where there is none.
 
     A slip is a letter more, less, other, or two that changed places.
@@ -154,8 +154,7 @@ def nearest(word: str, known: Collection[str], slips: int | None = None) -> str 
     >>> nearest("advernture", ("end", "adventure")), nearest("bod", ("bob",))
     ('adventure', None)
     """
-    if slips is None:
-        slips = (len(word) >= _SHORTEST_MISSPELT) + (len(word) >= _TWICE_MISSPELT)
+    slips = (len(word) >= _SHORTEST_MISSPELT) + (len(word) >= _TWICE_MISSPELT)
     if not slips or not word.isalpha():
         return None
     found = extractOne(word, known, scorer=OSA.distance, score_cutoff=slips)
@@ -201,7 +200,6 @@ _TRIES: Final = 300
 _FAMILY_ENDINGS: Final = ("ia", "ian", "ish")
 _DEMONYMS: Final = ("ian", "an", "n", "ese", "ish", "ite", "i")
 _SHORTEST_BASE: Final = 4
-STATE_ACRONYMS: Final = {"US": "S", "USA": "SA", "UK": "K"}
 
 
 class Inventor:
@@ -238,7 +236,7 @@ class Inventor:
         new: dict[str, str] = {}
         for family in FAMILIES:
             if not shapes.keys().isdisjoint(family):
-                stem = self._stem(family[0])
+                stem = self._word(family[0], "place").rstrip(_VOWELS)
                 pairs = zip(family, _FAMILY_ENDINGS, strict=False)
                 new |= {word: stem + ending for word, ending in pairs if word in shapes}
                 self._in_use.update(new.values())
@@ -250,15 +248,11 @@ class Inventor:
             self._in_use.add(derived)
         return new
 
-    def acronyms(self, acronyms: Iterable[str], words: Mapping[str, str]) -> dict[str, str]:
-        """An invented acronym for each; those of the United States and Kingdom fit `words`."""
+    def acronyms(self, acronyms: Iterable[str]) -> dict[str, str]:
+        """An invented acronym for each."""
         new: dict[str, str] = {}
-        united = words.get("united", "").upper()
-        tails = STATE_ACRONYMS if united else {}
-        for old in sorted(acronyms, key=lambda old: (old not in STATE_ACRONYMS, len(old), old)):
-            fitting = [united[:size] + tails[old] for size in (1, 2, 3) if old in tails]
-            free = (name for name in fitting if name.casefold() not in self._in_use)
-            new[old] = next(free, None) or self._acronym(old)
+        for old in sorted(acronyms, key=lambda old: (len(old), old)):
+            new[old] = self._acronym(old)
             self._in_use.add(new[old].casefold())
         return new
 
@@ -273,14 +267,6 @@ class Inventor:
             if new not in self._in_use and 5 <= len(new) <= 10 + 4 * len(more):
                 break
         return new
-
-    def _stem(self, old: str) -> str:
-        draw = random.Random(f"{self.seed}:stem:{old}")
-        first = self._letters.get(old[0], "v")
-        while True:
-            new = _start(first, draw) + draw.choice(_WORDS["middles"])
-            if len(new) >= 4 and self._in_use.isdisjoint(new + end for end in _FAMILY_ENDINGS):
-                return new
 
     def _acronym(self, old: str) -> str:
         new = "".join(self.letter(letter) for letter in old)
