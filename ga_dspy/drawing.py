@@ -16,7 +16,6 @@ from ga_dspy.errors import require
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
 INK, MUTED, GREY, PALE, GRID = "#22262b", "#5b6570", "#9aa3ad", "#b9c2cc", "#e3e7eb"
 SLATE, BLUE, ORANGE = "#7b8794", "#1f6feb", "#c2570c"
@@ -199,25 +198,6 @@ def percent_limits(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     room = max((high - low) * 0.2, 5.0)
     return max(low - room, -1.0), min(high + room, 101.0)
-
-
-def whole_numbers() -> Locator:
-    """Ticks on whole numbers only."""
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(integer=True, min_n_ticks=1)
-
-
-def compact(value: float, _position: float) -> str:
-    """A tick's number with k for thousands and M for millions.
-
-    >>> compact(2500.0, 0)
-    '2.5k'
-    """
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
 
 
 def save(figure: Figure, path: Path) -> Path:

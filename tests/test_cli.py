@@ -103,7 +103,7 @@ def test_ask_and_eval_take_a_compiled_program(
     assert summary["program"] == str(ARTIFACT)
 
 
-def test_an_evaluation_is_logged_to_mlflow_where_asked(
+def test_an_evaluation_and_an_arena_meet_in_mlflow_where_asked(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -113,9 +113,16 @@ def test_an_evaluation_is_logged_to_mlflow_where_asked(
                    "2", "--program", "vanilla-rag", "--out", tmp_path / "run", "--track", store,
                cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "MLflow: run" in done.stdout
-    runs = mlflow.MlflowClient(store).search_runs(["1"])
-    assert [r.data.params["program"] for r in runs] == ["vanilla-rag"]
+    assert f"MLflow: 1 new run in {store}" in done.stdout
+    done = command("arena", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit",
+                   "2", "--programs", "vanilla-rag,closed-book", "--out", tmp_path / "arena",
+                   "--track", store, cwd=tmp_path)  # fmt: skip
+    assert f"MLflow: 1 new run, 1 there before in {store}" in done.stdout, done.stderr
+    client = mlflow.MlflowClient(store)
+    new, first = client.search_runs(["1"])
+    assert [r.data.params["program"] for r in (new, first)] == ["closed-book", "vanilla-rag"]
+    assert {"test/f1", "test/calls"} <= {*new.data.metrics} & {*first.data.metrics}
+    assert len(client.list_artifacts(first.info.run_id, "traces")) == 2
 
 
 def test_an_artifact_is_shown_compared_and_verified(command: Command, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
     words = blaming[0].replace('\\"', "'")
     assert re.search(r"Step 1: 'sufficient' was .* the needed passage 'County\d+'", words)
     assert not any("do not hold the answer" in prompt for prompt in blaming)
-    assert "Follow every link" in outcome.prompts_after["read"]
+    assert "Follow every link" in outcome.prompts_after["read"].instruction
     assert outcome.after.f1 > outcome.before.f1 == 0.0
 
 

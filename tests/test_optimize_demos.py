@@ -123,9 +123,9 @@ def test_rows_become_demos_of_the_answer_step_alone_and_show_only_what_they_say(
 
 def test_prompts_read_as_instruction_and_numbered_demos() -> None:
     shown = prompts(program_with("answer", ANSWER))
-    assert shown["answer"].startswith("Answer the question from the passages")
-    assert "--- demo 1 ---\nquestion: Where?" in shown["answer"]
-    assert "demo" not in shown["read"].rpartition("where one")[2]
+    assert shown["answer"].instruction.startswith("Answer the question from the passages")
+    assert "\n\n--- demo 1 ---\nquestion: Where?" in str(shown["answer"])
+    assert shown["read"].demos == () and str(shown["read"]) == shown["read"].instruction
 
 
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"

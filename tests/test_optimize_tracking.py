@@ -19,6 +19,8 @@ from ga_dspy import GraphAnchor
 from ga_dspy.artifact import save
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.optimize.demos import Prompt
+from ga_dspy.optimize.mlflow_store import pointed_at
 from ga_dspy.optimize.registry import decide
 from ga_dspy.optimize.tracking import MLflowTracker
 from ga_dspy.optimize.trials import Candidate, Outcome
@@ -29,8 +31,13 @@ PROTOCOL = Protocol.of(
     [], dataset="made", source="made.json", program="graph-anchor", lm="none",
     settings={"api_base": "http://10.1.2.3/v1"},
 )  # fmt: skip
-SETUP = {"program": "graph-anchor", "seed": 0, "corpus": "c" * 64, "sampling": {"temperature": 0.0}}
+SETUP = {
+    "program": "graph-anchor", "recipe": "bootstrap-rs", "held_out": "test", "seed": 0,
+    "lm": {"task": "ga-dspy/extractive"}, "corpus": "c" * 64, "sampling": {"temperature": 0.0},
+}  # fmt: skip
 DATA = {"train": {"name": "train.json", "sha256": "a" * 64, "n": 150}}
+GIVEN = Prompt("Read the passages. Be brief.")
+NEW = Prompt("Read the passages. State only what they say.", ("question: Where?",))
 
 
 def report(right: int, n: int = 40, first: int = 0) -> Report:
@@ -49,7 +56,7 @@ def candidates(scores: tuple[float, ...] = (40.0, 55.0, 50.0)) -> tuple[Candidat
     return tuple(
         Candidate(
             i, score, max(scores[:i]), 100 * i, 30_000 * i, 5.0 * i, "2 demos for read",
-            mark=f"{i}" * 12, prompts={"read": f"Read on, {i}."},
+            mark=f"{i}" * 12, prompts={"read": Prompt(f"Read on, {i}.", ("question: Where?",) * i)},
         )
         for i, score in enumerate(scores, 1)
     )  # fmt: skip
@@ -60,8 +67,7 @@ def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -
         recipe="bootstrap-rs", parameters={"max_demos": 4}, before=report(before),
         after=report(after), held_out="test", p_value=0.001, better=True,
         calls=700, tokens=90_000, money=None, replayed=0, seconds=61.0, candidates=candidates(),
-        stopped="", prompts_before={"read": "Read the passages. Be brief."},
-        prompts_after={"read": "Read the passages. State only what they say. Be brief."},
+        stopped="", prompts_before={"read": GIVEN}, prompts_after={"read": NEW},
         dropped_demos=(), data=DATA, lms={"task": "ga-dspy/extractive"}, artifact=artifact,
     )  # fmt: skip
     return replace(plain, **changes)
@@ -131,9 +137,9 @@ def test_a_compilation_is_a_run_and_each_candidate_a_run_inside_it(root: Path) -
     nested = runs(client, "candidate")
     assert (whole.info.run_id, whole.info.status) == (tracker.run_id, "FINISHED")
     assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {tracker.run_id}
-    scores = {run.info.run_name: run.data.metrics["score"] for run in nested}
-    assert scores == {"candidate 1": 40.0, "candidate 2": 55.0, "candidate 3": 50.0}
-    best = client.get_metric_history(tracker.run_id, "best_score")
+    scores = {run.info.run_name: run.data.metrics["validation/score"] for run in nested}
+    assert scores == {f"{i}: 2 demos for read": s for i, s in ((1, 40.0), (2, 55.0), (3, 50.0))}
+    best = client.get_metric_history(tracker.run_id, "candidates/best")
     assert [(point.step, point.value) for point in best] == [(1, 40.0), (2, 55.0), (3, 55.0)]
 
 
@@ -141,9 +147,11 @@ def test_candidates_that_read_alike_can_be_told_apart_and_compared(root: Path) -
     compiled(MLflowTracker(root=root), outcome(root / "demo"))
     client = client_of(f"sqlite:///{root}/mlflow.db")
     nested = runs(client, "candidate")
-    assert len({run.data.params["prompts"] for run in nested}) == 3
+    assert len({run.data.params["read.instruction"] for run in nested}) == 3
+    assert {run.data.params["read.demos"] for run in nested} == {"1", "2", "3"}
+    assert {run.data.params["parameters.max_demos"] for run in nested} == {"4"}
     shown = {text(client, run.info.run_id, "prompts.txt") for run in nested}
-    assert shown == {f"=== read ===\nRead on, {i}." for i in (1, 2, 3)}
+    assert "=== read ===\nRead on, 1.\n\n--- demo 1 ---\nquestion: Where?" in shown
 
 
 def test_a_compilation_that_was_killed_goes_on_in_the_run_it_has(root: Path) -> None:
@@ -156,7 +164,7 @@ def test_a_compilation_that_was_killed_goes_on_in_the_run_it_has(root: Path) -> 
     assert killed.run_id == tracker.run_id
     assert [run.info.status for run in runs(client, "compile")] == ["FINISHED"]
     assert len(runs(client, "candidate")) == 3
-    scores = client.get_metric_history(tracker.run_id, "candidate_score")
+    scores = client.get_metric_history(tracker.run_id, "candidates/score")
     assert [point.step for point in scores] == [1, 2, 3]
     again = MLflowTracker(root=root)
     again.start("bootstrap-rs", {**SETUP, "parameters": made.parameters, "data": made.data})
@@ -167,10 +175,11 @@ def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) ->
     tracker = compiled(MLflowTracker(root=root), outcome(root / "demo", failures=(2, 0)))
     run = client_of(f"sqlite:///{root}/mlflow.db").get_run(tracker.run_id)
     metrics = run.data.metrics
-    assert (metrics["f1_before"], metrics["f1_after"], metrics["f1_gained"]) == (25.0, 75.0, 50.0)
-    assert metrics["f1_ci95_low_after"] < 75.0 < metrics["f1_ci95_high_after"]
-    cost = {name: metrics[name] for name in ("calls", "tokens", "seconds", "p_value")}
-    assert cost == {"calls": 700, "tokens": 90_000, "seconds": 61.0, "p_value": 0.001}
+    gained = (metrics["baseline/f1"], metrics["test/f1"], metrics["gain/f1"])
+    assert gained == (25.0, 75.0, 50.0)
+    assert metrics["test/f1_low"] < 75.0 < metrics["test/f1_high"]
+    cost = [metrics[f"cost/{name}"] for name in ("calls", "tokens", "seconds")]
+    assert (cost, metrics["gain/p_value"]) == ([700, 90_000, 61.0], 0.001)
     assert run.data.params == {
         "parameters.max_demos": "4", "recipe": "bootstrap-rs", "held_out": "test",
         "lm.task": "ga-dspy/extractive", "program": "graph-anchor", "seed": "0",
@@ -178,36 +187,89 @@ def test_the_run_says_what_was_bought_with_what_and_on_which_data(root: Path) ->
     }  # fmt: skip
     lost = {name: metrics[name] for name in ("asked", "failures_before", "failures_after")}
     assert lost == {"asked": 40, "failures_before": 2, "failures_after": 0}
-    (given,) = run.inputs.dataset_inputs
-    assert (given.dataset.name, given.dataset.digest) == ("train.json", "a" * 36)
-    assert json.loads(given.dataset.profile) == DATA["train"]
+    given = {one.tags[0].value: one.dataset for one in run.inputs.dataset_inputs}
+    assert (given["train"].name, given["train"].digest) == ("train.json", "a" * 36)
+    assert json.loads(given["train"].profile) == DATA["train"]
 
 
-def test_the_run_holds_prompts_predictions_pictures_and_the_artifact(root: Path) -> None:
+def test_the_run_holds_predictions_and_the_artifact(root: Path) -> None:
     import pandas as pd
 
     tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
     client, run = client_of(f"sqlite:///{root}/mlflow.db"), str(tracker.run_id)
-    difference = text(client, run, "prompts/difference.txt")
-    assert "\n  Read the passages.\n+ State only what they say.\n  Be brief.\n" in difference
     table = pd.read_json(client.download_artifacts(run, "predictions.json"), orient="split")
     assert len(table) == 40
     assert table.query("f1_gained > 0")["answer_before"].unique().tolist() == ["Billings"]
     for name in ("manifest.json", "program.json"):
         assert text(client, run, f"artifact/{name}") == (root / "demo" / name).read_text()
-    for picture in ("plots/score_by_candidate.png", "plots/f1_against_cost.png"):
-        from matplotlib.image import imread
 
-        pixels = imread(client.download_artifacts(run, picture))
-        assert min(pixels.shape[:2]) > 300
-        assert pixels[..., :3].std() > 0.05
+
+def test_the_questions_are_an_evaluation_dataset_and_the_same_ones_no_second(root: Path) -> None:
+    for recipe in ("labeled", "gepa"):
+        made = outcome(root / "demo", recipe=recipe)
+        tracker = compiled(MLflowTracker(root=root), made)
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    (dataset,) = client.search_datasets()
+    assert dataset.name == "made.json 0-40"
+    with pointed_at(f"sqlite:///{root}/mlflow.db"):
+        rows = client.get_dataset(dataset.dataset_id).to_df()
+    assert (len(rows), rows["expectations"][0]) == (40, {"expected_response": "Red Lodge"})
+    inputs = client.get_run(tracker.run_id).inputs.dataset_inputs
+    (given,) = (one.dataset for one in inputs if one.tags[0].value == "test")
+    assert json.loads(given.source) == {"dataset_id": dataset.dataset_id}
+
+
+def test_prompts_are_versions_of_the_run_and_the_model_and_unchanged_ones_make_none(
+    root: Path,
+) -> None:
+    first = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    (prompt,) = client.search_prompts()
+    assert prompt.name == "demo.read"
+    shown = {v.version: (v.template, v.commit_message) for v in versions(client)}
+    assert shown == {1: (str(GIVEN), "as given"), 2: (str(NEW), "by bootstrap-rs: better")}
+    linked = json.dumps([{"name": "demo.read", "version": "2"}])
+    assert client.get_run(first.run_id).data.tags["mlflow.linkedPrompts"] == linked
+    assert client.get_logged_model(first.model_id).tags["mlflow.linkedPrompts"] == linked
+    experiment = client.get_experiment_by_name("ga-dspy").experiment_id
+    assert client.get_prompt("demo.read").tags["_mlflow_experiment_ids"] == f",{experiment},"
+    compiled(MLflowTracker(root=root), outcome(root / "demo", recipe="gepa"))
+    assert len(versions(client)) == 2
+
+
+def versions(client: Any) -> list[Any]:
+    return list(client.search_prompt_versions("demo.read"))
+
+
+def test_a_program_that_is_as_it_was_given_becomes_no_version(root: Path) -> None:
+    same: dict[str, Any] = {"unchanged": True, "better": False, "prompts_after": {"read": GIVEN}}
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo", **same))
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    assert tracker.place == "no version registered: the program is as it was given"
+    note = client.get_run(tracker.run_id).data.tags["mlflow.note.content"]
+    assert note.endswith(tracker.place)
+    assert (tracker.model_id, list(client.search_registered_models())) == (None, [])
+    assert [version.version for version in versions(client)] == [1]
+
+
+def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(root: Path) -> None:
+    tracker = compiled(MLflowTracker(root=root), outcome(root / "demo"))
+    client = client_of(f"sqlite:///{root}/mlflow.db")
+    assert (
+        tracker.place == "demo version 1: champion (no champion yet; better than its own baseline)"
+    )
+    version = client.get_model_version("demo", "1")
+    assert "| after | 75.0 |" in version.description
+    assert "mlflow models serve -m models:/demo@champion" in version.description
+    scores = {m.key: m.value for m in client.get_logged_model(tracker.model_id).metrics}
+    assert (scores["test/f1"], "baseline/f1" in scores) == (75.0, False)
 
 
 def test_no_secret_reaches_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = outcome(
         root / "demo", parameters={"lm": {"api_key": KEY, "api_base": f"http://u:{KEY}@host/v1"}},
         stopped=f"the LM said: Authorization: Bearer {KEY}",
-        prompts_after={"read": f"Use \ud800 {KEY}."},
+        prompts_after={"read": Prompt(f"Use \ud800 {KEY}.", (f"key: {KEY}",))},
         candidates=(candidates()[0]._replace(description=f"with {KEY}"),),
     )  # fmt: skip
     wrong = report(30).results[0].model_copy(update={"answer": None, "error": f"401 for {KEY}"})
@@ -348,7 +410,7 @@ def test_a_name_with_a_meaning_in_addresses_is_refused_before_anything_is_tracke
 
 def test_importing_the_package_does_not_import_mlflow() -> None:
     code = (
-        "import sys, ga_dspy.optimize, ga_dspy.optimize.tracking, ga_dspy.optimize.plots;"
+        "import sys, ga_dspy.optimize, ga_dspy.optimize.tracking, ga_dspy.optimize.traces;"
         "sys.exit(bool({'mlflow', 'matplotlib', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

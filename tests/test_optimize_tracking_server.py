@@ -132,12 +132,12 @@ def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path
     outcome = compiled(tracker, root)
     assert (outcome.verdict, tracker.notices) == ("better", [])
     client = client_of(server.uri)
-    assert client.get_run(tracker.run_id).data.metrics["f1_after"] == 100.0
+    assert client.get_run(tracker.run_id).data.metrics["test/f1"] == 100.0
     assert tracker.registration is not None
     assert tracker.registration.champion
     fetched = resolve("models:/towns@champion", tracking_uri=server.uri)
     assert (fetched / "program.json").read_bytes() == (root / "towns/program.json").read_bytes()
-    assert any((server.home / "files").rglob("f1_against_cost.png"))
+    assert any((server.home / "files").rglob("predictions.json"))
     assert not (root / "mlartifacts").exists()
 
 
@@ -164,8 +164,8 @@ def test_a_server_killed_in_mid_compile_costs_the_compilation_nothing(
     assert f"the compilation goes on and is tracked in sqlite:///{root}/mlflow.db" in notice
     client = client_of(f"sqlite:///{root}/mlflow.db")
     kept = client.get_run(tracker.run_id)
-    assert (kept.info.status, kept.data.metrics["f1_after"]) == ("FINISHED", 100.0)
+    assert (kept.info.status, kept.data.metrics["test/f1"]) == ("FINISHED", 100.0)
     assert remote != tracker.run_id
-    scores = client.get_metric_history(tracker.run_id, "candidate_score")
+    scores = client.get_metric_history(tracker.run_id, "candidates/score")
     assert [point.step for point in scores] == [c.number for c in outcome.candidates]
     assert len(outcome.candidates) > 1

@@ -13,7 +13,9 @@ import pytest
 
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.eval import Protocol, Report, Result
-from ga_dspy.optimize.tracking import traced_sample, track_evaluation
+from ga_dspy.optimize.traces import traced_sample, worst
+from ga_dspy.optimize.tracking import track_evaluations
+from ga_dspy.programs.calls import Meter
 from ga_dspy.testing import Reply, scripted_lm
 
 pytest.importorskip("mlflow")
@@ -21,7 +23,10 @@ PASSAGES = {
     "first": Passage(id="1", title="Rock Creek", text="Rock Creek flows through Red Lodge."),
     "second": Passage(id="2", title="Red Lodge", text="Red Lodge is a city in Montana."),
 }
-QUESTION = "In which state is the city on Rock Creek?"
+QUESTION = dspy.Example(
+    id="q1", question="In which state is the city on Rock Creek?", answer="Montana"
+).with_inputs("question")
+OTHER = dspy.Example(id="q2", question="Who?", answer="Nobody").with_inputs("question")
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +70,17 @@ def report() -> Report:
 
 
 def test_an_evaluation_is_a_run_with_its_protocol_scores_and_predictions(root: Path) -> None:
-    tracked = track_evaluation(report(), root=root)
+    tracked = track_evaluations([report()], root=root)
     assert tracked is not None
     client = client_of(root)
-    run = client.get_run(tracked.run_id)
+    run = client.get_run(tracked.run_ids[0])
     assert (run.data.params["program"], run.data.params["settings.k"]) == ("vanilla-rag", "5")
-    assert (run.data.metrics["f1"], run.data.metrics["tokens_per_question"]) == (75.0, 300.0)
-    assert run.data.metrics["f1_ci95_low"] < 75.0 < run.data.metrics["f1_ci95_high"]
-    assert [given.dataset.name for given in run.inputs.dataset_inputs] == ["made.json"]
-    path = client.download_artifacts(tracked.run_id, "predictions.json")
+    assert (run.data.metrics["test/f1"], run.data.metrics["test/tokens"]) == (75.0, 300.0)
+    assert run.data.metrics["test/f1_low"] < 75.0 < run.data.metrics["test/f1_high"]
+    assert [given.dataset.name for given in run.inputs.dataset_inputs] == [
+        f"made.json {report().protocol.questions_sha256[:8]}"
+    ]
+    path = client.download_artifacts(tracked.run_ids[0], "predictions.json")
     assert len(json.loads(Path(path).read_text())["data"]) == 20
 
 
@@ -82,9 +89,9 @@ def test_an_evaluation_is_kept_locally_where_the_server_is_down(root: Path) -> N
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        tracked = track_evaluation(report(), uri=nobody, root=root, say=said.append)
+        tracked = track_evaluations([report()], uri=nobody, root=root, say=said.append)
     assert tracked is not None
-    assert client_of(root).get_run(tracked.run_id).data.metrics["f1"] == 75.0
+    assert client_of(root).get_run(tracked.run_ids[0]).data.metrics["test/f1"] == 75.0
     assert len(said) == 1
     assert f"it is kept in sqlite:///{root}/mlflow.db" in said[0]
 
@@ -95,9 +102,9 @@ def test_the_store_of_the_environment_is_taken_before_the_local_one(
     (tmp_path / "team").mkdir()
     shutil.move(root / "mlflow.db", tmp_path / "team" / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/team/mlflow.db")
-    tracked = track_evaluation(report(), root=root)
+    tracked = track_evaluations([report()], root=root)
     assert tracked is not None
-    assert client_of(tmp_path / "team").get_run(tracked.run_id).info.status == "FINISHED"
+    assert client_of(tmp_path / "team").get_run(tracked.run_ids[0]).info.status == "FINISHED"
     assert not (root / "mlflow.db").exists()
 
 
@@ -128,19 +135,84 @@ def test_the_spans_of_a_question_are_named_by_step(root: Path) -> None:
         *("GraphAnchor", "retrieve 1", "read 1", "retrieve 2", "read 2", "answer")
     ]
     assert {span.parent_id for span in made[1:]} == {made[0].span_id}
-    assert (made[0].inputs, made[0].outputs["answer"]) == ({"question": QUESTION}, "Montana")
+    assert (made[0].inputs, made[0].outputs["answer"]) == (
+        {"question": QUESTION.question},
+        "Montana",
+    )
     assert made[3].inputs["query"] == "Red Lodge state"
     assert made[3].outputs[0]["metadata"]["title"] == "Red Lodge"
-    assert made[4].attributes["calls"] == 1
+    said = made[4].inputs["messages"][-1]["content"]
+    assert "Red Lodge is a city in Montana." in said
+
+
+def test_a_trace_has_tokens_of_its_calls_and_no_price_of_anybodys_list(root: Path) -> None:
+    lm = scripted_lm(script())
+    lm.model = "openai/gpt-4o-mini"  # which MLflow has in its list
+    with dspy.context(lm=lm):
+        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
+    usage = [span.attributes.get("mlflow.chat.tokenUsage") for span in spans(root, trace)]
+    assert [bool(one) for one in usage] == [False, False, True, False, True, True]
+    noted = client_of(root).get_trace(trace).info.trace_metadata
+    whole = json.loads(noted["mlflow.trace.tokenUsage"])
+    assert whole["total_tokens"] == sum(one["total_tokens"] for one in usage if one)
+    assert whole["total_tokens"] == whole["input_tokens"] + whole["output_tokens"] > 0
+    assert "mlflow.trace.cost" not in noted
+
+
+def test_a_trace_costs_what_the_history_of_the_lm_says(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Meter.add_record
+    monkeypatch.setattr(
+        Meter, "add_record", lambda meter, record: add(meter, {**record, "cost": 0.25})
+    )
+    with dspy.context(lm=scripted_lm(script())):
+        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
+    noted = client_of(root).get_trace(trace).info.trace_metadata
+    assert json.loads(noted["mlflow.trace.cost"])["total_cost"] == 0.75
+
+
+def test_a_trace_says_what_was_expected_and_how_right_the_answer_is(root: Path) -> None:
+    with dspy.context(
+        lm=scripted_lm([*script(), dspy.LMError("refused"), *[dspy.LMError("no")] * 9])
+    ):
+        right, failed = traced_sample(GraphAnchor(search), [QUESTION, OTHER], root=root)
+    assert assessed(root, right) == {
+        "expected_response": "Montana", "f1": 1.0, "em": True, "supported": "quoted",
+    }  # fmt: skip
+    assert assessed(root, failed) == {"expected_response": "Nobody", "f1": 0.0, "em": False}
+
+
+def assessed(root: Path, trace: str) -> dict[str, Any]:
+    found = client_of(root).get_trace(trace).info.assessments
+    assert {one.source.source_type for one in found} == {"CODE"}
+    return {one.name: one.value for one in found}
+
+
+def test_the_questions_that_went_worst_are_traced_those_without_an_answer_first() -> None:
+    asked = [dspy.Example(id=f"q{i}") for i in (0, 16, 1, 99)]
+    assert [example.id for example in worst(report(), asked, 3)] == ["q99", "q16", "q0"]
+
+
+def test_an_evaluation_that_is_there_already_is_not_logged_again(root: Path) -> None:
+    other = report()._replace(results=report().results[:10])
+    first = track_evaluations([report()], root=root)
+    again = track_evaluations([report(), other], root=root)
+    assert first is not None and again is not None
+    assert again.run_ids[0] == first.run_ids[0] and again.new == again.run_ids[1:]
 
 
 def test_traces_belong_to_the_run_they_are_made_for(root: Path) -> None:
-    tracked = track_evaluation(report(), root=root)
+    tracked = track_evaluations([report()], root=root)
     assert tracked is not None
     with dspy.context(lm=scripted_lm(script())):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, run_id=tracked.run_id)
+        (trace,) = traced_sample(
+            GraphAnchor(search), [QUESTION], root=root, run_id=tracked.run_ids[0]
+        )
     info = client_of(root).get_trace(trace).info
-    assert info.trace_metadata["mlflow.sourceRun"] == tracked.run_id
+    assert info.trace_metadata["mlflow.sourceRun"] == tracked.run_ids[0]
+    page = client_of(root).download_artifacts(tracked.run_ids[0], f"traces/{trace}.html")
+    assert "Red Lodge is a city in Montana." in Path(page).read_text(encoding="utf-8")
 
 
 def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
@@ -151,7 +223,7 @@ def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
     replies = iter(script())
     lm = scripted_lm(lambda prompt: refused if "Who?" in prompt else next(replies))
     with dspy.context(lm=lm):
-        failed, fine = traced_sample(GraphAnchor(search), ["Who?", QUESTION], root=root)
+        failed, fine = traced_sample(GraphAnchor(search), [OTHER, QUESTION], root=root)
     client = client_of(root)
     assert (client.get_trace(failed).info.state, client.get_trace(fine).info.state) == (
         *("ERROR", "OK"),

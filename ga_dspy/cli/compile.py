@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import dspy
 import typer
@@ -32,22 +32,15 @@ from ga_dspy.cli.choices import (
     read_pairs,
 )
 from ga_dspy.cli.console import Console, say_embedded, warn
+from ga_dspy.cli.runs import TRACED, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.optimize import (
-    AnswerMetric,
-    Candidate,
-    Caps,
-    Estimate,
-    Outcome,
-    Tracker,
-    compile,
-    recipe,
-)
+from ga_dspy.optimize import AnswerMetric, Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.optimize.traces import worst
 
-TRACED = 3
-"""Questions whose traces are logged after compiling."""
+if TYPE_CHECKING:
+    from ga_dspy.optimize.tracking import MLflowTracker
 
 
 def compile_program(
@@ -133,13 +126,14 @@ def compile_program(
         confirm=lines.confirm,
     )
     _summarise(console, outcome)
-    if how := getattr(tracker, "how_to_open", ""):
-        console.print(f"MLflow: {how}", markup=False, soft_wrap=True)
+    if tracker is not None and (how := tracker.how_to_open):
+        console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
     say_embedded(console, lms["task"])
-    if getattr(tracker, "run_id", None):
-        shown = (questions.test or questions.validation)[:TRACED]
+    if tracker is not None and tracker.run_id:
+        shown = worst(outcome.after, questions.test or questions.validation, TRACED)
+        at = {"uri": tracker.uri, "run_id": tracker.run_id, "model_id": tracker.model_id}
         with dspy.context(lm=lms["task"]):
-            _trace(console, load_artifact(outcome.artifact, retriever=corpus), shown, tracker)
+            trace(console, load_artifact(outcome.artifact, retriever=corpus), shown, at)
 
 
 class Questions(NamedTuple):
@@ -225,7 +219,9 @@ class Lines:
         )
 
 
-def _tracker(console: Console, uri: str | None, out: Path, index: Path | None) -> Tracker | None:
+def _tracker(
+    console: Console, uri: str | None, out: Path, index: Path | None
+) -> MLflowTracker | None:
     if find_spec("mlflow") is None and uri is None:
         how = f"not tracked: mlflow is not installed; run: {install('optimize')}"
         console.print(how, markup=False)
@@ -236,25 +232,9 @@ def _tracker(console: Console, uri: str | None, out: Path, index: Path | None) -
     return MLflowTracker(uri, root=root, index=index, say=lambda message: warn(console, message))
 
 
-def _trace(
-    console: Console, program: dspy.Module, questions: Sequence[dspy.Example], tracker: Any
-) -> None:
-    """Ask the compiled program a few questions with tracing on; the calls come on top."""
-    from ga_dspy.optimize.mlflow_store import TrackingFailed
-    from ga_dspy.optimize.tracking import traced_sample
-
-    texts = [example.question for example in questions]
-    try:
-        traced_sample(program, texts, uri=tracker.uri, run_id=tracker.run_id)
-    except TrackingFailed as failure:
-        warn(console, f"no traces: {failure}")
-
-
 def _summarise(console: Console, outcome: Outcome) -> None:
     table = Table(
-        title=f"{outcome.recipe}: {outcome.basis}",
-        title_justify="left",
-        title_style="bold",
+        title=f"{outcome.recipe}: {outcome.basis}", title_justify="left", title_style="bold"
     )
     table.add_column("")
     for heading in ("F1", "95 %", "EM", "failed", "degraded"):

@@ -49,9 +49,17 @@ from ga_dspy.cli.choices import (
 from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, load, load_report, protocol_of, run
+from ga_dspy.optimize.traces import worst
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
 from ga_dspy.storage import write_whole
+
+TRACED = 5
+"""Questions whose traces are logged: those that went worst."""
+
+Track = Annotated[
+    str | None, typer.Option(help="Log to this MLflow store (an address, or sqlite:///FILE).")
+]
 
 
 def evaluate(
@@ -69,9 +77,7 @@ def evaluate(
     graph: Graph = None,
     limit: Limit = None,
     threads: Threads = 1,
-    track: Annotated[
-        str | None, typer.Option(help="Log the run to this MLflow store (an address, or sqlite).")
-    ] = None,
+    track: Track = None,
     k: K = None,
     max_steps: MaxSteps = None,
     settings: Settings = None,
@@ -102,7 +108,10 @@ def evaluate(
     lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
     some(console, "answered without a step", lost, style="yellow")
     if track:
-        _track(console, report, track, out)
+        asked = load(dataset, data, limit=limit)
+        with dspy.context(lm=model):
+            at = _track(console, [report], track, out)
+            trace(console, chosen, worst(report, asked, TRACED), at)
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl", markup=False)
     _end(console, [report])
 
@@ -163,15 +172,32 @@ def run_program(
         )  # fmt: skip
 
 
-def _track(console: Console, report: Report, uri: str, out: Path) -> None:
-    from ga_dspy.optimize.tracking import track_evaluation
+def _track(console: Console, reports: Sequence[Report], uri: str, out: Path) -> dict[str, Any]:
+    """Log runs to MLflow; where the traces of the last belong, nowhere if it was there before."""
+    from ga_dspy.optimize.tracking import track_evaluations
 
-    logged = track_evaluation(
-        report, uri=uri, root=out.absolute().parent, say=lambda message: warn(console, message)
-    )
-    if logged:
-        where = without_password(logged.uri)
-        console.print(f"MLflow: run {logged.run_id} in {where}", markup=False)
+    say, root = (lambda message: warn(console, message)), out.absolute().parent
+    if (logged := track_evaluations(reports, uri=uri, root=root, say=say)) is None:
+        return {}
+    there = f", {len(logged.run_ids) - len(logged.new)} there before"
+    runs = f"{number(len(logged.new), 'new run')}{there if logged.new != logged.run_ids else ''}"
+    where = without_password(logged.uri)
+    console.print(f"MLflow: {runs} in {where}", markup=False, soft_wrap=True)
+    return {"uri": logged.uri, "run_id": logged.new[-1]} if logged.new else {}
+
+
+def trace(
+    console: Console, program: Any, examples: Sequence[dspy.Example], at: dict[str, Any]
+) -> None:
+    """Ask a program a few questions again, traced into an MLflow store; the calls come on top."""
+    from ga_dspy.optimize.mlflow_store import TrackingFailed
+    from ga_dspy.optimize.traces import traced_sample
+
+    try:
+        if at:
+            traced_sample(program, examples, **at)
+    except TrackingFailed as failure:
+        warn(console, f"no traces: {failure}")
 
 
 def summary_table(reports: dict[str, Report]) -> Table:
@@ -222,11 +248,11 @@ def arena(
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
     tokens: Annotated[
-        int | None,
-        typer.Option(help="Equal tokens: about so many a question for every method."),
+        int | None, typer.Option(help="Equal tokens: about so many a question for every method.")
     ] = None,
     limit: Limit = None,
     threads: Threads = 1,
+    track: Track = None,
     k: K = None,
     max_steps: MaxSteps = None,
     settings: Settings = None,
@@ -274,9 +300,12 @@ def arena(
         console.print()
         console.print(summary_table(by_name))
     say_embedded(console, model)
+    made = [report for by_name in reports.values() for report in by_name.values()]
+    if track:
+        _track(console, made, track, out)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)
-    _end(console, [report for by_name in reports.values() for report in by_name.values()])
+    _end(console, made)
 
 
 def _name(one: Round) -> str:

@@ -186,13 +186,27 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
     return copied
 
 
-def prompts(program: MultiHopProgram) -> dict[str, str]:
-    """Instruction and demos of each predictor, for a person to read."""
-    read = {}
-    for name, predictor in program.named_predictors():
-        demos = [
-            "\n".join([f"--- demo {n} ---", *(f"{k}: {v}" for k, v in demo.items() if k != _MARK)])
-            for n, demo in enumerate(predictor.demos, 1)
-        ]
-        read[name] = "\n\n".join([predictor.signature.instructions, *demos])
-    return read
+class Prompt(NamedTuple):
+    """What a predictor is told, for a person to read: its instruction and each of its demos."""
+
+    instruction: str
+    demos: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The whole, the demos numbered from 1."""
+        shown = (f"--- demo {n} ---\n{demo}" for n, demo in enumerate(self.demos, 1))
+        return "\n\n".join([self.instruction, *shown])
+
+
+def prompts(program: MultiHopProgram) -> dict[str, Prompt]:
+    """The prompt of each predictor, by its name."""
+    return {
+        name: Prompt(
+            predictor.signature.instructions,
+            tuple(
+                "\n".join(f"{key}: {value}" for key, value in demo.items() if key != _MARK)
+                for demo in predictor.demos
+            ),
+        )
+        for name, predictor in program.named_predictors()
+    }

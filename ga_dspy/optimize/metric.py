@@ -84,8 +84,7 @@ class AnswerMetric:
     def of(cls, program: MultiHopProgram, **weights: float) -> AnswerMetric:
         """The metric for a program, whose predictors differ in their output fields."""
         return cls(
-            {name: roles_of(p.signature) for name, p in program.named_predictors()},
-            **weights,
+            {name: roles_of(p.signature) for name, p in program.named_predictors()}, **weights
         )
 
     def __call__(

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError, MissingExtra
-from ga_dspy.eval import Report
+from ga_dspy.eval import Report, Result
 from ga_dspy.secrets import secrets_in, secrets_of, without_password
 
 if TYPE_CHECKING:
@@ -299,13 +299,13 @@ class Run:
             self.client.log_batch(self.id, params=batch, synchronous=True)
 
     def metrics(
-        self, values: Mapping[str, float | int | bool | None], at: int, step: int = 0
+        self, values: Mapping[str, float | None], at: int, step: int = 0, model: str | None = None
     ) -> None:
-        """Log metrics; a value of None is left out."""
+        """Log metrics, also with a logged model where one is named; None is left out."""
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(name, float(value), at, step)
+            Metric(name, float(value), at, step, model, run_id=self.id)
             for name, value in values.items()
             if value is not None
         ]
@@ -317,17 +317,42 @@ class Run:
 
         given = []
         for role, facts in sets.items():
-            source = facts.get("source") or facts.get("name") or role
-            digest = facts.get("sha256") or facts.get("questions_sha256") or role
-            dataset = Dataset(
-                name=source,
-                digest=digest[:_DIGEST],
-                source_type="local",
-                source=json.dumps({"uri": source}),
-                profile=json.dumps(publishable(facts), ensure_ascii=False),
-            )
+            name, profile = facts["name"], json.dumps(publishable(facts), ensure_ascii=False)
+            source = json.dumps({"uri": name})
+            dataset = Dataset(name, facts["sha256"][:_DIGEST], "local", source, profile=profile)
             given.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
         self.client.log_inputs(self.id, given)
+
+    def questions(self, report: Report, role: str) -> None:
+        """Keep the questions of a report, with their answers, as an evaluation dataset of MLflow.
+
+        One that holds the same questions already is taken as it is.
+        """
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        protocol, home = report.protocol, self.store.experiment_id
+        digest = protocol.questions_sha256[:_DIGEST]
+        found = self.client.search_datasets([home], f"tags.questions = '{digest}'", 1)
+        with pointed_at(self.store.uri):  # a dataset looks its records up in the process-wide store
+            if found:
+                dataset = found[0]
+            else:
+                name = publishable_text(f"{protocol.source} {digest[:8]}")
+                dataset = self.client.create_dataset(name, home, {"questions": digest})
+                for start in range(0, len(report.results), _BATCH):
+                    rows: Any = publishable(
+                        {
+                            "inputs": {"question": result.question},
+                            "expectations": {"expected_response": expected(result)},
+                        }
+                        for result in report.results[start : start + _BATCH]
+                    )
+                    dataset.merge_records(rows)
+        source = json.dumps({"dataset_id": dataset.dataset_id})
+        asked = Dataset(dataset.name, digest, "mlflow_evaluation_dataset", source)
+        self.client.log_inputs(
+            self.id, [DatasetInput(asked, [InputTag("mlflow.data.context", role)])]
+        )
 
     def tag(self, name: str, text: str, longest: int | None = None) -> None:
         """Set a tag."""
@@ -367,19 +392,26 @@ class Run:
         self.client.set_terminated(self.id, status, end_time=at)
 
 
-def report_metrics(report: Report, suffix: str = "") -> dict[str, float | None]:
-    """The scores of a report with its interval, and what a question cost, as metrics."""
-    summary = report.summary()
+def expected(result: Result) -> str | list[str]:
+    """What MLflow calls the expected response: the accepted answer, or all of them."""
+    return result.gold[0] if len(result.gold) == 1 else list(result.gold)
+
+
+def report_metrics(report: Report, questions: str = "test") -> dict[str, float | None]:
+    """The scores of a report with its interval, and what a question cost, as metrics.
+
+    Their names begin with the `questions` they are of, so that runs of any kind meet in one chart.
+    """
+    summary, n = report.summary(), len(report.results)
     low, high = summary["ci95"]
+    shares = ("em", "acc", "support_recall", "supported", "chained", "failures", "degraded")
     values = {
-        "f1": report.f1, "f1_ci95_low": low, "f1_ci95_high": high, "em": report.em,
-        "acc": report.acc, "support_recall": report.support_recall,
-        "failures": float(len(report.failed)), "degraded": float(len(report.degraded)),
-        "calls_per_question": summary["lm_calls_mean"],
-        "tokens_per_question": summary["tokens_mean"],
-        "steps_per_question": summary["steps_mean"],
+        "f1": report.f1, "f1_low": low, "f1_high": high, **{name: summary[name] for name in shares},
+        "calls": summary["lm_calls_mean"], "tokens": summary["tokens_mean"],
+        "steps": summary["steps_mean"], "seconds": report.seconds / n,
+        "money": None if report.usage.cost is None else report.usage.cost / n,
     }  # fmt: skip
-    return {f"{name}{suffix}": value for name, value in values.items()}
+    return {f"{questions}/{name}": value for name, value in values.items()}
 
 
 def report_record(report: Report) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import threading
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,12 +18,14 @@ from pydantic import TypeAdapter
 from ga_dspy.artifact.files import FILES
 from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import Protocol, Report, paired_test
+from ga_dspy.optimize.demos import Prompt
 from ga_dspy.optimize.mlflow_store import (
     ROOT,
     Store,
     open_client,
     pointed_at,
     publishable,
+    publishable_text,
     reaching,
     report_metrics,
     store_uri,
@@ -32,6 +35,7 @@ from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import PromptVersion
     from mlflow.models import ModelSignature
 
 ALIAS = "champion"
@@ -39,6 +43,9 @@ REPORT = "reports/after.json"
 ARTIFACT, INDEX = "artifact", "index"
 EXAMPLE = {"question": "In which country is the river on which the city of Basel lies?"}
 
+_SERVE = "Serve it: `mlflow models serve -m models:/{name}@champion --env-manager local`"
+_EXPERIMENTS = "_mlflow_experiment_ids"  # MLflow's tag that puts a prompt on an experiment's page
+_LONGEST_PROMPT = 100_000
 _SERVED = Path(__file__).with_name("served.py")
 
 # --- A compiled program as a model of MLflow: code and JSON, never a pickle
@@ -118,8 +125,15 @@ class Registration(NamedTuple):
     champion: bool
     reason: str
 
+    def __str__(self) -> str:
+        """All of it in a line."""
+        crowned = "champion" if self.champion else "not champion"
+        return f"{self.name} version {self.version}: {crowned} ({self.reason})"
 
-def register(store: Store, name: str, run: str, model: str, outcome: Outcome) -> Registration:
+
+def register(
+    store: Store, name: str, run: str, model: str, outcome: Outcome, note: str
+) -> Registration:
     """Register a model under a name, and give it the alias `champion` if the rule says so."""
     from mlflow.exceptions import MlflowException
 
@@ -134,7 +148,7 @@ def register(store: Store, name: str, run: str, model: str, outcome: Outcome) ->
     except DamagedFile as error:
         champion, reason = False, f"the champion stays: {error}"
     after = report_metrics(outcome.after)
-    tags = {key: str(value) for key, value in after.items() if key[:2] == "f1"}
+    tags = {key.partition("/")[2]: str(value) for key, value in after.items() if "/f1" in key}
     with pointed_at(store.uri):  # a database looks the model up in the process-wide store
         made = client.create_model_version(
             name,
@@ -142,10 +156,36 @@ def register(store: Store, name: str, run: str, model: str, outcome: Outcome) ->
             run_id=run,
             model_id=model,
             tags={**tags, "champion_decision": reason},
+            description=f"{publishable_text(note)}\n\n{_SERVE.format(name=name)}",
         )
     if champion:
         client.set_registered_model_alias(name, ALIAS, made.version)
     return Registration(name, str(made.version), champion, reason)
+
+
+def register_prompts(
+    store: Store, name: str, prompts: Mapping[str, Prompt], message: str
+) -> list[PromptVersion]:
+    """Keep prompts in the prompt registry; a text that is there already makes no new version.
+
+    Args:
+        store: Where to.
+        name: What the program is called; a prompt is NAME.PREDICTOR.
+        prompts: What each predictor is told.
+        message: What is noted with a new version.
+    """
+    client, versions = store.client, []
+    for predictor, prompt in prompts.items():
+        # Of the signs that a name may have here.
+        title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
+        text = publishable_text(str(prompt))[:_LONGEST_PROMPT]
+        found = client.get_prompt(title) or client.create_prompt(title)
+        homes = {*found.tags.get(_EXPERIMENTS, "").split(","), store.experiment_id} - {""}
+        client.set_prompt_tag(title, _EXPERIMENTS, f",{','.join(sorted(homes))},")
+        same = [v for v in client.search_prompt_versions(title) if v.template == text]
+        tags = {"demos": str(len(prompt.demos))}
+        versions += same[:1] or [client.create_prompt_version(title, text, message, tags)]
+    return versions
 
 
 # What two measurements may differ in and still be compared.

@@ -14,7 +14,7 @@ from dspy.utils.callback import BaseCallback
 
 from ga_dspy.eval import Report
 from ga_dspy.eval.protocol import fingerprint as fingerprint
-from ga_dspy.optimize.demos import prompts
+from ga_dspy.optimize.demos import Prompt, prompts
 from ga_dspy.optimize.spending import Ledger
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.storage import parallel
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
         description: What it is, in a few words ("3 demos; 50 questions").
         failed: Questions that the LM left without an answer, though they were asked again.
         mark: Twelve hexadecimal digits that stand for its prompts.
-        prompts: Instruction and demos by predictor, readable.
+        prompts: What each predictor is told.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     description: str
     failed: int = 0
     mark: str = ""
-    prompts: Mapping[str, str] | None = None
+    prompts: Mapping[str, Prompt] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Outcome:
         seconds: From start to end, of this run.
         candidates: Every program tried, in order.
         stopped: Which cap ended the recipe early; empty where it came to its end.
-        prompts_before: Instruction and demos by predictor, readable.
+        prompts_before: What each predictor was told.
         prompts_after: The same of the compiled program.
         dropped_demos: Demos that were removed since they would teach a fault, and why.
         data: Fingerprints and sizes of the question sets, by role.
@@ -93,8 +93,8 @@ class Outcome:
     seconds: float
     candidates: tuple[Candidate, ...]
     stopped: str
-    prompts_before: dict[str, str]
-    prompts_after: dict[str, str]
+    prompts_before: dict[str, Prompt]
+    prompts_after: dict[str, Prompt]
     dropped_demos: tuple[str, ...]
     data: dict[str, dict[str, Any]]
     lms: dict[str, str]

@@ -570,6 +570,7 @@ class Meter(BaseCallback):
         usage: What each step of the program cost so far, by the step's name.
         seconds: Wall time inside LM calls so far, those answered from the cache among them.
         waited: Seconds in which the endpoint was down and waited for.
+        sent: The messages of the last call.
         truncated: Whether the last call stopped at its token limit.
         reply: What the last call brought, as the LM wrote it.
         cached: Whether that came from DSPy's cache.
@@ -588,7 +589,7 @@ class Meter(BaseCallback):
         self.history = _History(self)
         self._step = ""
         self._outer: Any = None
-        self._sent: list[Any] = []
+        self.sent: list[Any] = []
         self._live = False
         self._since, self._began = now(), 0.0
         self._record: dict[str, Any] = {}
@@ -596,7 +597,7 @@ class Meter(BaseCallback):
     @property
     def sent_tokens(self) -> int:
         """About how many tokens the last prompt had."""
-        return sum(estimate_tokens(str(message.get("content"))) for message in self._sent)
+        return sum(estimate_tokens(str(message.get("content"))) for message in self.sent)
 
     @property
     def calls(self) -> int:
@@ -676,7 +677,7 @@ class Meter(BaseCallback):
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note what is sent, to be counted if the LM reports no usage."""
         self.truncated, self.reply, self._live, self._record = False, "", False, {}
-        self._sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
+        self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
         self._began = time.perf_counter()
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
