@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from ga_dspy import GraphAnchor
 
 ROOT = Path(__file__).parents[1]
-README, SECURITY = ROOT / "README.md", ROOT / "SECURITY.md"
+SECURITY = ROOT / "SECURITY.md"
 
 
 def test_every_setting_stands_in_the_table_of_settings_with_its_default() -> None:
@@ -28,8 +26,3 @@ def test_every_promise_on_security_names_a_test_that_there_is() -> None:
     assert len(named) > 20
     for file, test in named:
         assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
-
-
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_the_page_on_security_is_linked(page: str) -> None:
-    assert "(SECURITY.md)" in (ROOT / page).read_text()
