@@ -23,7 +23,11 @@ ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
 
 def show(path: ArtifactDir) -> None:
-    """What an artifact is: program, provenance, scores, prompts."""
+    """What an artifact is: program, provenance, scores, prompts.
+
+    Examples:
+        ga-dspy artifact show artifacts/mine
+    """
     info = look_into(path)
     console = Console()
     console.print(Panel(_about(info.manifest), title=Text(str(path)), title_align="left"))
@@ -74,7 +78,11 @@ def diff(
     one: ArtifactDir,
     other: Annotated[Path, typer.Argument(help="Folder of another.")],
 ) -> None:
-    """How two artifacts differ, in instructions, demos, settings and scores."""
+    """How two artifacts differ, in instructions, demos, settings and scores.
+
+    Examples:
+        ga-dspy artifact diff artifacts/mine artifacts/other
+    """
     difference = difference_of(one, other)
     console = Console()
     if not difference:
@@ -85,7 +93,11 @@ def diff(
 
 
 def verify(path: ArtifactDir) -> None:
-    """Whether an artifact is intact; exit code 1 where it is not."""
+    """Whether an artifact is intact; exit code 1 where it is not.
+
+    Examples:
+        ga-dspy artifact verify artifacts/mine
+    """
     problems = problems_of(path)
     console = Console()
     for problem in problems:

@@ -43,7 +43,11 @@ def demo(
         Path, typer.Option(help="Folder for the index and the runs of the demo.")
     ] = Path(".demo"),
 ) -> None:
-    """Index a shipped corpus, ask it a question, run a smoke test of eval and compile."""
+    """Index a shipped corpus, ask it a question, run a smoke test of eval and compile.
+
+    Examples:
+        ga-dspy demo
+    """
     console = Console()
     begun = time.perf_counter()
     console.print(Rule("1. Index the shipped corpus", align="left"))
@@ -113,7 +117,16 @@ def ask(
         bool, typer.Option("--json", help="Print JSON, nothing else; of several, a line each.")
     ] = False,
 ) -> None:
-    """Answer questions and show, as it happens, how the answers are found."""
+    r"""Answer questions and show, as it happens, how the answers are found.
+
+    Examples:
+        ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini
+        ga-dspy ask "…" --index my-index --lm openai/qwen3 \
+            --api-base http://localhost:8000/v1
+        ga-dspy ask "…" --index my-index --set k=10 --set style=report --adapter json
+        ga-dspy ask --questions questions.txt --index my-index --artifact artifacts/mine \
+            --json
+    """
     console, asked = Console(), [*_lines(question or (), questions)]
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
@@ -174,6 +187,9 @@ def chat(asking: Asking) -> None:
     """Talk with your documents: each question is understood from what was said before.
 
     An empty line or Ctrl-D ends it. The embedded LM rewrites nothing: it asks as is.
+
+    Examples:
+        ga-dspy chat --index my-index --lm openai/gpt-4.1-mini
     """
     console, said, rewrite = Console(), list[Turn](), Rewrite()
     say_embedded(console, asking.lm)

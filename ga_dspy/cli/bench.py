@@ -29,7 +29,11 @@ def retrieval(
     ] = "sparse,dense,hybrid,linked",
     limit: Limit = None,
 ) -> None:
-    """How many gold passages are in the top 2, 5, 10, 20, by kind of retrieval."""
+    """How many gold passages are in the top 2, 5, 10, 20, by kind of retrieval.
+
+    Examples:
+        ga-dspy bench retrieval --dataset hotpotqa --data dev.json --index my-index
+    """
     opened = Index.open(index)
     examples = [e for e in load(dataset, data, limit=limit) if e.gold_titles]
     questions = [(e.question, frozenset(e.gold_titles)) for e in examples]
@@ -61,6 +65,9 @@ def scale(
 
     Beside it the bare searches of FAISS and bm25s over the same vectors and words. Every part has a
     process of its own; memory is the highest resident of each, files mapped into it included.
+
+    Examples:
+        ga-dspy bench scale --passages 100000
     """
     with TemporaryDirectory(prefix="ga-dspy-scale-") as out, Console(stderr=True).status("…"):
         found = measure_scale(folder or Path(out), passages, words, encoder, queries)
@@ -104,6 +111,9 @@ def faults(
 
     The embedded LM answers behind a local server: without faults, with faults of ten kinds, with an
     outage in the middle, with both.
+
+    Examples:
+        ga-dspy bench faults
     """
     files = data or [questions("dev")]
     examples = [example for file in files for example in load(detect(file), file)][:limit]

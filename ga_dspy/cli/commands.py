@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -49,12 +50,6 @@ app = typer.Typer(
 )
 
 
-def _examples(*lines: str, more: str = "") -> str:
-    """What stands below a command's options: examples of its use, and more."""
-    shown = "\n".join(f"  {line}" for line in lines)
-    return escape("\n\n".join(filter(None, (f"Examples:\n\n{shown}", more))))
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"ga-dspy {ga_dspy.__version__}")  # noqa: T201 - the output itself
@@ -70,126 +65,48 @@ def _describe(
     """Multi-hop question answering over an evolving, grounded knowledge graph."""
 
 
-def _add(
-    panel: str | None,
-    name: str,
-    command: Callable[..., None],
-    *examples: str,
-    to: typer.Typer = app,
-    more: str = "",
-) -> None:
-    """Put a command into the tree, with examples of its use below its options."""
-    told = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
-    epilog = _examples(*examples, more=more)
-    to.command(name, rich_help_panel=panel, help=escape(told), epilog=epilog)(command)
+_EXAMPLES: Final = "\n\nExamples:\n"
+_NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "rename_data": "rename"}
 
 
-def _group(panel: str, name: str, help: str, *examples: str) -> typer.Typer:
-    group = typer.Typer(help=help, epilog=_examples(*examples), **_TYPER)
-    app.add_typer(group, name=name, rich_help_panel=panel)
-    return group
+def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
+    """Put a command into the tree; the examples of its docstring stand below its options."""
+    told, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
+    lines = "\n\n".join(" ".join(part.split()) for part in told.split("\n\n"))
+    epilog = escape(f"Examples:\n\n{examples}") if examples else None
+    name = _NAMES.get(command.__name__, command.__name__)
+    to.command(name, rich_help_panel=panel, help=escape(lines), epilog=epilog)(command)
 
 
-_add(START, "demo", ask.demo, "ga-dspy demo")
-_add(
-    START, "ask", with_patience(with_program(ask.ask), "30s", spreads=False),
-    'ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini',
-    'ga-dspy ask "…" --index my-index --lm openai/qwen3 --api-base http://localhost:8000/v1',
-    'ga-dspy ask "…" --index my-index --set k=10 --set style=report --adapter json',
-    "ga-dspy ask --questions questions.txt --index my-index --artifact artifacts/mine --json",
-)  # fmt: skip
-_add(
-    START, "chat", with_patience(with_program(ask.chat), "30s", spreads=False),
-    "ga-dspy chat --index my-index --lm openai/gpt-4.1-mini",
-)  # fmt: skip
-for serves, example in (
-    (serving.serve, "serve --index my-index --lm openai/gpt-4.1-mini"),
-    (serving.mcp, "mcp --index my-index --lm openai/gpt-4.1-mini"),
-):
-    answering = with_patience(with_program(serves), "30s", spreads=False)
-    _add(START, serves.__name__, answering, f"ga-dspy {example}")
+def _answering(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is handed what answers, and somebody waits for it."""
+    return with_patience(with_program(command), "30s", spreads=False)
 
-index = _group(
-    DOCUMENTS, "index", "Make your documents searchable.",
-    "ga-dspy index build docs --out my-index",
-    "ga-dspy index sync --index my-index",
-)  # fmt: skip
-for of_index, example in (
-    (indexes.build, "build docs minutes.jsonl --out my-index"),
-    (indexes.sync, "sync --index my-index"),
-    (indexes.add, "add more-docs --index my-index"),
-    (indexes.delete, "delete old.md --index my-index"),
-    (indexes.info, "info --index my-index"),
-    (indexes.search, 'search "bridges of steel" --index my-index --where lang=en'),
-    (indexes.verify, "verify --index my-index"),
-):
-    _add(None, of_index.__name__, of_index, f"ga-dspy index {example}", to=index)
 
-graph = _group(
-    DOCUMENTS, "graph", "Read a whole corpus into a graph ahead of time (GraphRAG).",
-    "ga-dspy graph build --index my-index --out my-graph --lm openai/gpt-4.1-mini",
-    'ga-dspy graph show my-graph "Isambard Brunel"',
-)  # fmt: skip
-for of_graph, example in (
-    (with_patience(graphs.build), "build --index my-index --out my-graph --rules rules.json"),
-    (with_patience(graphs.update), "update --index my-index --graph my-graph"),
-    (look.stats, "stats my-graph"),
-    (look.show, 'show my-graph "Isambard Brunel"'),
-    (look.paths, 'paths my-graph "Isambard Brunel" "River Avon"'),
-    (look.communities, "communities my-graph"),
-    (look.export, "export my-graph --out my-graph.graphml"),
-    (look.merges, "merges my-graph"),
-):
-    called = of_graph.__name__
-    more = graphs.RULES if called == "build" else ""
-    _add(None, called, of_graph, f"ga-dspy graph {example}", to=graph, more=more)
+_add(app, ask.demo, START)
+for answers in (ask.ask, ask.chat, serving.serve, serving.mcp):
+    _add(app, _answering(answers), START)
+for measures in (with_patience(runs.evaluate), with_patience(runs.arena), runs.report, runs.view):
+    _add(app, measures, MEASURE)
+_add(app, with_patience(compiling.compile_program), TUNE)
 
-_add(
-    MEASURE, "eval", with_patience(runs.evaluate),
-    "ga-dspy eval --dataset hotpotqa --data hotpot_dev_distractor_v1.json --index my-index "
-    "--out runs/mine --lm openai/gpt-4.1-mini",
-)  # fmt: skip
-_add(
-    MEASURE, "arena", with_patience(runs.arena),
-    "ga-dspy arena --dataset hotpotqa --data dev.json --index my-index --out runs "
-    "--programs methods",
-)  # fmt: skip
-_add(MEASURE, "report", runs.report, "ga-dspy report runs --out runs/report")
-_add(
-    MEASURE, "view", runs.view,
-    "ga-dspy view answer.json --out page.html",
-    "ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html",
-)  # fmt: skip
-
-_add(
-    TUNE, "compile", with_patience(compiling.compile_program),
-    "ga-dspy compile --dataset hotpotqa --train train.json --validation 50 --index my-index "
-    "--out artifacts/mine --max-calls 2000",
-)  # fmt: skip
-artifacts = _group(
-    TUNE, "artifact", "Look at compiled programs.",
-    "ga-dspy artifact show artifacts/mine",
-    "ga-dspy artifact diff artifacts/mine artifacts/other",
-)  # fmt: skip
-for of_artifact, example in (
-    (artifact.show, "show artifacts/mine"),
-    (artifact.diff, "diff artifacts/mine artifacts/other"),
-    (artifact.verify, "verify artifacts/mine"),
-):
-    _add(None, of_artifact.__name__, of_artifact, f"ga-dspy artifact {example}", to=artifacts)
-
-benches = _group(
-    DEVELOP, "bench", "Measure parts of the library.", "ga-dspy bench scale --passages 20000"
-)
-for measure, example in (
-    (bench.retrieval, "retrieval --dataset hotpotqa --data dev.json --index my-index"),
-    (bench.scale, "scale --passages 100000"),
-    (bench.faults, "faults"),
-):
-    _add(None, example.split()[0], measure, f"ga-dspy bench {example}", to=benches)
-renaming = "ga-dspy data rename dev.json --out renamed.json"
-data = _group(DEVELOP, "data", "Prepare datasets.", renaming)
-_add(None, "rename", develop.rename_data, renaming, to=data)
+for called, panel, about, commands in (
+    ("index", DOCUMENTS, "Make your documents searchable.",
+     (indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
+      indexes.verify)),
+    ("graph", DOCUMENTS, "Read a whole corpus into a graph ahead of time (GraphRAG).",
+     (with_patience(graphs.build), with_patience(graphs.update), look.stats, look.show, look.paths,
+      look.communities, look.export, look.merges)),
+    ("artifact", TUNE, "Look at compiled programs.",
+     (artifact.show, artifact.diff, artifact.verify)),
+    ("bench", DEVELOP, "Measure parts of the library.",
+     (bench.retrieval, bench.scale, bench.faults)),
+    ("data", DEVELOP, "Prepare datasets.", (develop.rename_data,)),
+):  # fmt: skip
+    group = typer.Typer(help=about, **_TYPER)
+    for each in commands:
+        _add(group, each)
+    app.add_typer(group, name=called, rich_help_panel=panel)
 
 
 def main() -> None:

@@ -84,7 +84,12 @@ def compile_program(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Tune prompts and demos against F1, and save the program as an artifact."""
+    r"""Tune prompts and demos against F1, and save the program as an artifact.
+
+    Examples:
+        ga-dspy compile --dataset qa --train train.csv --validation 50 --index my-index \
+            --out artifacts/mine --max-calls 2000
+    """
     # A console of its own stream: while optimizers print to a log, these lines are still seen.
     console = Console()
     questions = read_questions(dataset, train, validation, test)

@@ -21,7 +21,11 @@ def rename_data(
         Path | None, typer.Option(help="A CSV of old and new names, to look at.")
     ] = None,
 ) -> None:
-    """Copy a dataset under invented names, so that only reading helps."""
+    """Copy a dataset under invented names, so that only reading helps.
+
+    Examples:
+        ga-dspy data rename dev.json --out renamed.json
+    """
     console = Console()
     report = rename_file(file, out, seed, dataset=dataset, mapping=mapping)
     before, after = 100 * report.derivable_in_source, 100 * report.derivable_in_copy

@@ -48,30 +48,6 @@ LabelsFile = Annotated[
     ),
 ]
 
-RULES = """A file for --rules is JSON; each part may be left out:
-
-  {"min_confidence": 0.5,
-   "relations": ["born in", "wrote"],
-   "critical": ["died in"],
-   "single_valued": ["born in"],
-   "single_dated": ["founded"],
-   "relation_labels": {"salary": ["hr"]},
-   "overrides": {
-     "same":  [["Bob Dylan", "Robert Zimmerman"]],
-     "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
-
-  min_confidence   leave out relations stated with less
-  relations        leave out all other relations
-  critical         leave out these unless two passages state them
-  single_valued    flag a second one of an entity as a contradiction
-  single_dated     flag a second year of one as a contradiction
-  relation_labels  labels that a caller needs to see a relation
-  overrides        names that are one entity, or two; a name may be
-                   meant in one passage alone
-
-single_valued and single_dated replace the lists that count without them.
-"was born in" is "born in" throughout."""
-
 
 def build(
     index: IndexDir,
@@ -92,6 +68,33 @@ def build(
     Run it again to go on where it stopped: a passage that was read is never asked for again,
     whatever stopped the build. Rules and labels count as this command gives them: with other ones,
     run it again, and no LM is asked.
+
+    Examples:
+        ga-dspy graph build --index my-index --out my-graph --rules rules.json
+
+    A file for --rules is JSON; each part may be left out:
+
+      {"min_confidence": 0.5,
+       "relations": ["born in", "wrote"],
+       "critical": ["died in"],
+       "single_valued": ["born in"],
+       "single_dated": ["founded"],
+       "relation_labels": {"salary": ["hr"]},
+       "overrides": {
+         "same":  [["Bob Dylan", "Robert Zimmerman"]],
+         "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
+
+      min_confidence   leave out relations stated with less
+      relations        leave out all other relations
+      critical         leave out these unless two passages state them
+      single_valued    flag a second one of an entity as a contradiction
+      single_dated     flag a second year of one as a contradiction
+      relation_labels  labels that a caller needs to see a relation
+      overrides        names that are one entity, or two; a name may be
+                       meant in one passage alone
+
+    single_valued and single_dated replace the lists that count without them.
+    "was born in" is "born in" throughout.
     """
     console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
     checked, labelled = read_rules(rules), read_labels(labels) or {}
@@ -144,6 +147,9 @@ def update(
 
     Only new and changed passages are read. Rules and, unless --labels is given, labels stay as they
     were built.
+
+    Examples:
+        ga-dspy graph update --index my-index --graph my-graph
     """
     console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
     # Read before anything changes: the old contents are deleted with the update.

@@ -64,7 +64,11 @@ def build(
     ] = None,
     ray: Ray = None,
 ) -> None:
-    """Build an index; run again to go on where it stopped."""
+    """Build an index; run again to go on where it stopped.
+
+    Examples:
+        ga-dspy index build docs minutes.jsonl --out my-index
+    """
     console = Console()
     if engine not in ("local", "milvus") or (engine == "milvus") != (uri is not None):
         raise InputError(
@@ -103,6 +107,9 @@ def sync(
     """Make an index hold what these files hold now, and nothing else; changed files alone are read.
 
     Passages of files that are gone go too; before more than half of the index goes, it asks.
+
+    Examples:
+        ga-dspy index sync --index my-index
     """
     console, opened = Console(), Index.open(index)
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
@@ -128,7 +135,11 @@ def sync(
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
-    """Add files to an index; passages that have the ids of old ones take their places."""
+    """Add files to an index; passages that have the ids of old ones take their places.
+
+    Examples:
+        ga-dspy index add more-docs --index my-index
+    """
     console, opened = Console(), Index.open(index)
     sources = Sources.of(index)
     paths = dict.fromkeys((*sources.paths, *seen_from(index, files)))
@@ -145,7 +156,11 @@ def delete(
     ids: Annotated[list[str], typer.Argument(help="Ids of passages, or names of files.")],
     index: IndexDir,
 ) -> None:
-    """Delete passages by id, or all of a file; a sync brings back what the files still hold."""
+    """Delete passages by id, or all of a file; a sync brings back what the files still hold.
+
+    Examples:
+        ga-dspy index delete old.md --index my-index
+    """
     opened = Index.open(index)
     named = {file.name: file.ids for file in Sources.of(index).files}
     gone = [each for id in ids for each in (named.get(id) or (id,))]
@@ -153,7 +168,11 @@ def delete(
 
 
 def info(index: IndexDir) -> None:
-    """What an index holds, and of which files."""
+    """What an index holds, and of which files.
+
+    Examples:
+        ga-dspy index info --index my-index
+    """
     console, opened, sources = Console(), Index.open(index), Sources.of(index)
     about, size = opened.manifest, sum(f.stat().st_size for f in index.rglob("*") if f.is_file())
     rows = [
@@ -179,7 +198,11 @@ def search(
     where: Wanted = None,
     json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
 ) -> None:
-    """The passages that an index finds, with their scores and where they are from."""
+    """The passages that an index finds, with their scores and where they are from.
+
+    Examples:
+        ga-dspy index search "bridges of steel" --index my-index --where lang=en
+    """
     hits = Index.open(index).search(query, k, where=choose_where(where))
     if json_only:
         found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
@@ -194,7 +217,11 @@ def search(
 
 
 def verify(index: IndexDir) -> None:
-    """Whether an index is what was written, byte for byte."""
+    """Whether an index is what was written, byte for byte.
+
+    Examples:
+        ga-dspy index verify --index my-index
+    """
     Index.open(index).verify()
     Console().print(f"{index} is intact", markup=False)
 

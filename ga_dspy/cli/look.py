@@ -53,7 +53,11 @@ def opened(folder: Path, labels: Iterable[str] | None) -> Opened:
 
 
 def stats(graph: Folder, label: Labels = None) -> None:
-    """Size, commonest relations, central entities."""
+    """Size, commonest relations, central entities.
+
+    Examples:
+        ga-dspy graph stats my-graph
+    """
     stored, view = opened(graph, label)
     known, edges = view.graph, view.graph.tables.edges
     sizes = known.network.connected_components().sizes()
@@ -87,7 +91,11 @@ def paths(
     k: Annotated[int, typer.Option("--k", min=1, help="The most paths.")] = 3,
     label: Labels = None,
 ) -> None:
-    """The shortest ways between two entities."""
+    """The shortest ways between two entities.
+
+    Examples:
+        ga-dspy graph paths my-graph "Isambard Brunel" "River Avon"
+    """
     view = opened(graph, label).view
     if set(find_named(view.graph, one)) & set(find_named(view.graph, other)):
         raise InputError(
@@ -122,6 +130,9 @@ def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
     """Spellings that were merged into another name.
 
     To undo one, put the two names under overrides, apart, in the rules file and build again.
+
+    Examples:
+        ga-dspy graph merges my-graph
     """
     found = list(opened(graph, label).view.graph.merges)
     console = plain()
@@ -142,7 +153,11 @@ def show(
     label: Labels = None,
     most: Most = 40,
 ) -> None:
-    """All that is known of an entity, and where it is said."""
+    """All that is known of an entity, and where it is said.
+
+    Examples:
+        ga-dspy graph show my-graph "Isambard Brunel"
+    """
     stored = opened(graph, label)
     console = plain()
     for number, node in enumerate(find_named(stored.view.graph, entity)):
@@ -220,6 +235,9 @@ def communities(
 
     Communities are those of the part that everybody may see, whatever labels you hold. Their
     summaries are shown where the graph was built with them.
+
+    Examples:
+        ga-dspy graph communities my-graph
     """
     stored, console = opened(graph, label).stored, plain()
     every, public = stored.communities, stored.graph.public
@@ -287,7 +305,11 @@ def export(
     out: Annotated[Path, typer.Option(help="A .graphml file.")],
     label: Labels = None,
 ) -> None:
-    """Write the graph as GraphML, which Gephi, yEd and (with APOC) Neo4j read."""
+    """Write the graph as GraphML, which Gephi, yEd and (with APOC) Neo4j read.
+
+    Examples:
+        ga-dspy graph export my-graph --out my-graph.graphml
+    """
     if out.is_dir():
         raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
     known, console = opened(graph, label).view.graph, plain()

@@ -86,9 +86,14 @@ def evaluate(
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Score a program on a dataset; run again to go on where it stopped.
+    r"""Score a program on a dataset; run again to go on where it stopped.
 
     Exit code 1 where questions failed, 2 where the run could not end, 130 after Ctrl-C.
+
+    Examples:
+        ga-dspy eval --dataset qa --data questions.csv --index my-index --out runs/mine
+        ga-dspy eval --dataset hotpotqa --data dev.json --index my-index --out runs/dev \
+            --limit 100
     """
     console, model = Console(), choose_lm(lm, api_base, timeout)
     name = artifact or program
@@ -261,7 +266,12 @@ def arena(
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Run every method under one protocol; run again to go on where it stopped."""
+    r"""Run every method under one protocol; run again to go on where it stopped.
+
+    Examples:
+        ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
+            --programs methods
+    """
     console, model = Console(), choose_lm(lm, api_base, timeout)
     kinds = {one.program for one in methods(programs)}
     kinds |= {program_class("", path) for path in artifact or ()}
@@ -344,7 +354,11 @@ def report(
         typer.Option("--paper", help="The paper's rows also beside files that are not its data."),
     ] = False,
 ) -> None:
-    """Say which method is best on your data, with tables and figures, from finished runs."""
+    """Say which method is best on your data, with tables and figures, from finished runs.
+
+    Examples:
+        ga-dspy report runs --out runs/report
+    """
     console = Console()
     method(baseline)
     runs = collect(folders, unlike=unlike, paper=paper)
@@ -368,7 +382,12 @@ def view(
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("page.html"),
     beside: Annotated[Path | None, typer.Option(help="The folder of another run.")] = None,
 ) -> None:
-    """Make a page on which one sees how answers were found: one file, for any browser, offline."""
+    """Make a page on which one sees how answers were found: one file, for any browser, offline.
+
+    Examples:
+        ga-dspy view answer.json --out page.html
+        ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html
+    """
     if shown.is_dir():
         page = viewer.run_page(load_report(shown), load_report(beside) if beside else None)
     elif beside:

@@ -57,7 +57,11 @@ def serve(
     per_minute: PerMinute = 600,
     deadline: Deadline = 300.0,
 ) -> None:
-    """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics."""
+    """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics.
+
+    Examples:
+        ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
+    """
     need_package("mcp", "serve")
     from ga_dspy.serve import Limits, Service, make_app
 
@@ -76,7 +80,11 @@ def mcp(
     per_minute: PerMinute = 600,
     deadline: Deadline = 300.0,
 ) -> None:
-    """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP."""
+    """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP.
+
+    Examples:
+        ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
+    """
     need_package("mcp", "serve")
     from ga_dspy.serve import Guard, Limits, Service
     from ga_dspy.serve.agents import make_mcp
