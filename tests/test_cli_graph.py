@@ -253,7 +253,7 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("build", "--index", "index", "--out", "x", "--rules", "absent.json"), "absent.json: no"),
         (("build", "--index", "index", "--out", "x", "--rules", "{bad}"), "minimum: Extra inputs"),
         (("build", "--index", "index", "--out", "x", "--labels", "{bad}"), "bad.json: minimum"),
-        (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "line 2 is no"),
+        (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "Invalid JSON"),
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
         (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
         (("communities", "{graph}", "--number", "999"), "--number 999"),

@@ -199,15 +199,6 @@ def test_a_text_of_one_endless_word_is_cut_too() -> None:
     assert "".join(chunks) == "a" * 40_000
 
 
-def test_the_callers_own_token_counter_decides() -> None:
-    def by_word(text: str) -> int:
-        return len(text.split())
-
-    chunks = chunk_text("One two three four. " * 150, Cutting(count_tokens=by_word))
-    assert len(chunks) == 2
-    assert all(by_word(chunk) <= CHUNK_TOKENS for chunk in chunks)
-
-
 @pytest.mark.parametrize("numbers", [{"chunk_tokens": 5}, {"overlap": 300}, {"overlap": -1}])
 def test_a_size_that_makes_no_pieces_is_an_error(numbers: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=next(iter(numbers))):

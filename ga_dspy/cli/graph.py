@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import time
-from collections import defaultdict
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import dspy
 import typer
@@ -42,10 +40,7 @@ WithSummaries = Annotated[
 ]
 LabelsFile = Annotated[
     Path | None,
-    typer.Option(
-        help="Who may see what: a .json of passage ids with lists of labels, or a .csv with "
-        "passage,labels (labels separated by ;)."
-    ),
+    typer.Option(help="Who may see what: JSON of passage ids with lists of labels."),
 ]
 
 
@@ -261,84 +256,34 @@ def counted(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
 
 
-_LABELS = TypeAdapter(dict[str, frozenset[str]])
+_RULES, _LABELS = TypeAdapter(Rules), TypeAdapter(dict[str, frozenset[str]])
+_Read = TypeVar("_Read")
 
 
-def _bad_file(path: Path, found: str, expected: str) -> InputError:
-    return InputError(
-        f"{path}: {found}", expected=expected, remedy="see ga-dspy graph build --help"
-    )
+def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
+    """What a JSON file holds.
+
+    Raises:
+        InputError: It is missing, no JSON, or holds something else.
+    """
+    remedy = "see ga-dspy graph build --help"
+    try:
+        return kind.validate_json(path.read_bytes().removeprefix(BOM_UTF8))
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        found = f"{place}: {first['msg']}" if place else first["msg"]
+        raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
 
 
 def read_rules(path: Path | None) -> Rules:
-    """Read a rules file; no file, no rules but the usual ones.
-
-    Raises:
-        InputError: It is missing, no JSON, or holds what no rule is.
-    """
-    if path is None:
-        return Rules()
-    expected = "a JSON object of rules"
-    value = _json(path, expected)
-    try:
-        return Rules.model_validate(value)
-    except ValidationError as error:
-        raise _bad_file(path, _first(error), expected) from error
+    """The rules in a file; no file, no rules but the usual ones."""
+    return _from_json(path, _RULES, "a JSON object of rules") if path else Rules()
 
 
 def read_labels(path: Path | None) -> dict[str, frozenset[str]] | None:
-    """Read the labels of passages from a .json or .csv; None where there is no file.
-
-    Raises:
-        InputError: It is missing, of another kind, or holds something else.
-    """
-    if path is None:
-        return None
-    if path.suffix == ".csv":
-        return _labels_csv(path)
-    expected = 'a .json such as {"p1": ["hr"]}, or a .csv with passage,labels'
-    if path.suffix != ".json":
-        raise _bad_file(path, f"a file that ends in {path.suffix!r}", expected)
-    try:
-        return _LABELS.validate_python(_json(path, expected))
-    except ValidationError as error:
-        raise _bad_file(path, _first(error), expected) from error
-
-
-def _text(path: Path, expected: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise _bad_file(path, (error.strerror or str(error)).lower(), expected) from error
-    except UnicodeDecodeError as error:
-        raise _bad_file(path, f"no UTF-8 ({error.reason})", expected) from error
-
-
-def _json(path: Path, expected: str) -> Any:
-    try:
-        return json.loads(_text(path, expected))
-    except json.JSONDecodeError as error:
-        found = f"no JSON, line {error.lineno}: {error.msg}"
-        raise _bad_file(path, found, expected) from error
-
-
-def _labels_csv(path: Path) -> dict[str, frozenset[str]]:
-    expected = "a header passage,labels, and labels separated by ;"
-    rows = csv.DictReader(_text(path, expected).splitlines())
-    missing = [name for name in ("passage", "labels") if name not in (rows.fieldnames or ())]
-    if missing:
-        raise _bad_file(path, f"no column {missing[0]!r}", expected)
-    found: dict[str, set[str]] = defaultdict(set)
-    for line, row in enumerate(rows, 2):
-        names = {name.strip() for name in (row["labels"] or "").split(";")} - {""}
-        if not row["passage"] or not names or None in row:
-            # A row that is passed over would show a passage to everybody.
-            raise _bad_file(path, f"line {line} is no passage with its labels", expected)
-        found[row["passage"].strip()] |= names
-    return {id: frozenset(names) for id, names in found.items()}
-
-
-def _first(error: ValidationError) -> str:
-    found = error.errors()[0]
-    place = ".".join(map(str, found["loc"]))
-    return f"{place}: {found['msg']}" if place else found["msg"]
+    """The labels of passages in a file; None where there is no file."""
+    return _from_json(path, _LABELS, 'JSON such as {"p1": ["hr"]}') if path else None

@@ -20,7 +20,7 @@ from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_documen
 from ga_dspy.retrieval.encoders import Progress
 from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.retrieval.rows import ENDINGS, Row, Table, read_table
-from ga_dspy.text import TokenCounter, estimate_tokens
+from ga_dspy.text import estimate_tokens
 
 # --- Cutting: at headings first, then at sentences, tables at lines.
 
@@ -35,12 +35,10 @@ class Cutting(NamedTuple):
     Attributes:
         chunk_tokens: The most tokens of a passage, its title among them.
         overlap: Tokens that a piece shares with the one before.
-        count_tokens: Measures a text in tokens.
     """
 
     chunk_tokens: int = CHUNK_TOKENS
     overlap: int = 0
-    count_tokens: TokenCounter = estimate_tokens
 
     def checked(self) -> Cutting:
         """Itself, or `InputError` where the numbers make no pieces."""
@@ -58,19 +56,19 @@ _DEFAULT = Cutting()
 
 def chunk_text(text: str, cutting: Cutting = _DEFAULT) -> list[str]:
     """Cut a text at sentences into pieces of about equal size, none above `chunk_tokens`."""
-    most, overlap, count = cutting
-    tokens = count(text)
+    most, overlap = cutting
+    tokens = estimate_tokens(text)
     if tokens <= most:
         return [text.strip("\n").rstrip()] if text.strip() else []
     # A fifth above equal shares, because sentences do not end where the share does.
     share = min(math.ceil(1.2 * tokens / math.ceil(1.2 * tokens / most)), most)
-    pieces = _chunker(count, share)(text, overlap=min(overlap, share // 2) or None)
+    pieces = _chunker(share)(text, overlap=min(overlap, share // 2) or None)
     return [piece.strip("\n").rstrip() for piece in pieces if piece.strip()]
 
 
 @lru_cache(maxsize=64)
-def _chunker(count_tokens: TokenCounter, size: int) -> Any:
-    return require("semchunk", "search").chunkerify(count_tokens, size, memoize=False)
+def _chunker(size: int) -> Any:
+    return require("semchunk", "search").chunkerify(estimate_tokens, size, memoize=False)
 
 
 def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Section]:
@@ -86,7 +84,7 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     groups: list[list[Section]] = []
     size = 0
     for section in sections:
-        tokens = cutting.count_tokens(section.text)
+        tokens = estimate_tokens(section.text)
         if (
             groups
             and size + tokens <= cutting.chunk_tokens
@@ -125,13 +123,13 @@ def _joined(group: Sequence[Section]) -> Section:
 
 
 def _pieces(section: Section, cutting: Cutting) -> list[str]:
-    most, overlap, count = cutting
+    (most, overlap), count = cutting, estimate_tokens
     room = max(most - count(section.title), most // 2)
     head, body = f"{section.header}\n", section.text
     is_cut = bool(section.header) and count(body) > room > 2 * count(head)
     if is_cut:  # the names of the columns stand above each piece of a table
         body, room = body.removeprefix(head), room - count(head)
-    pieces = chunk_text(body, Cutting(room, min(overlap, room // 2), count))
+    pieces = chunk_text(body, Cutting(room, min(overlap, room // 2)))
     return [head + piece for piece in pieces] if is_cut else pieces
 
 
@@ -275,7 +273,6 @@ def read_files(
     chunk_tokens: int | None = None,
     overlap: int = 0,
     strict: bool = False,
-    count_tokens: TokenCounter = estimate_tokens,
     progress: Progress | None = None,
     known: Known | None = None,
 ) -> Documents:
@@ -294,7 +291,6 @@ def read_files(
             own paragraphs stay whole up to 800.
         overlap: Tokens that a piece of a text shares with the one before.
         strict: Stop at the first file that cannot be read whole.
-        count_tokens: Measures a text in tokens.
         progress: Called with the stage ("reading", "chunking"), files done, files in all.
         known: Gives what is known of a file that was read before.
 
@@ -303,7 +299,7 @@ def read_files(
             read, `strict` and some file cannot be read whole, or a number is out of range.
         MissingExtra: What reads a file that was named itself is not installed.
     """
-    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap, count_tokens).checked()
+    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap).checked()
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
     for number, file in enumerate(files):
@@ -435,7 +431,7 @@ def _of_row(
         id = f"{row.title} [{digest[:8]}]"
     id = prefix + id
     if row.is_paragraph:
-        pieces = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS, 0, cutting.count_tokens))
+        pieces = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
     else:
         pieces = _pieces(Section((row.title,), row.text), cutting)
     about = row.metadata if row.is_paragraph else Metadata({"source": name, **row.metadata})
@@ -456,7 +452,6 @@ def read_passages(
     chunk_tokens: int | None = None,
     overlap: int = 0,
     strict: bool = False,
-    count_tokens: TokenCounter = estimate_tokens,
 ) -> list[Passage]:
     """Read passages from files and folders, in order, equal title and text once.
 
@@ -475,15 +470,12 @@ def read_passages(
         chunk_tokens: The most tokens of a passage with its title; 400 where left out.
         overlap: Tokens that a piece of a text shares with the one before.
         strict: Stop at the first file that cannot be read whole.
-        count_tokens: Measures a text in tokens.
 
     Raises:
         InputError: Nothing could be used, a path is missing or of no known kind, a file that was
             named itself does not parse, or `strict` and some file cannot be read whole.
     """
-    found = read_files(
-        paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict, count_tokens=count_tokens
-    )
+    found = read_files(paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict)
     partly = [str(file) for file in found.files if file.status in ("in part", "unread")]
     more = f" and {len(partly) - _NAMED} more" if len(partly) > _NAMED else ""
     said = "; ".join(partly[:_NAMED]) + more
