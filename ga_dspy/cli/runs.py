@@ -372,7 +372,7 @@ def report(
 
 
 def view(
-    shown: Annotated[
+    path: Annotated[
         Path,
         typer.Argument(
             help="A prediction, as `ga-dspy ask --json` prints it (- reads stdin), or the folder "
@@ -382,20 +382,20 @@ def view(
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("page.html"),
     beside: Annotated[Path | None, typer.Option(help="The folder of another run.")] = None,
 ) -> None:
-    """Make a page on which one sees how answers were found: one file, for any browser, offline.
+    """Show how answers were found: an HTML page in one file, for any browser, offline.
 
     Examples:
         ga-dspy view answer.json --out page.html
         ga-dspy view runs/graph-anchor --beside runs/vanilla-rag --out compared.html
     """
-    if shown.is_dir():
-        page = viewer.run_page(load_report(shown), load_report(beside) if beside else None)
+    if path.is_dir():
+        page = viewer.run_page(load_report(path), load_report(beside) if beside else None)
     elif beside:
         raise InputError(
-            f"{shown} --beside {beside}", expected="the folders of two runs", remedy="name two runs"
+            f"{path} --beside {beside}", expected="the folders of two runs", remedy="name two runs"
         )
     else:
-        record = _prediction(shown)
+        record = _prediction(path)
         page = viewer.page(record.pop("question"), record)
     write_whole(out, page)
     Console().print(f"wrote {out}: open it in a browser", markup=False)

@@ -68,7 +68,8 @@ def page(question: str, prediction: Mapping[str, Any]) -> str:
 
     Args:
         question: The question.
-        prediction: What was answered, as `Prediction.to_dict()` gives it.
+        prediction: What was answered, as `Prediction.to_dict()` gives it; `lm`, where it has that
+            key, is shown as the name of the LM.
 
     Returns:
         HTML that needs nothing beside it, and may load nothing: its policy forbids it.

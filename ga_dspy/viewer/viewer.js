@@ -301,7 +301,7 @@ const GaView = (() => {
         card.lastChild.hidden = i + 1 !== this.at;
         this.tabs.children[i].setAttribute('aria-pressed', i + 1 === this.at);
       });
-      const keys = this.at > this.story.steps.length ? [['chain', 'evidence of the answer'], ['', 'the rest of the graph']]
+      const keys = this.at > this.story.steps.length ? [['chain', 'the answer and its evidence'], ['', 'the rest of the graph']]
         : [['new', 'added in this step'], ['', 'added before']];
       this.legend.replaceChildren(...keys.map(([kind, text]) => h('span', {}, h('i', {class: kind}), text)),
         h('span', {class: 'muted keys'}, 'Keys ← → + − 0'));
@@ -317,15 +317,17 @@ const GaView = (() => {
       for (const each of this.list.querySelectorAll('mark')) {
         each.classList.toggle('chosen', kind === 'triple' && each.dataset.of.split(' ').includes(id));
       }
-      const told = kind ? this.tell(kind, id) : [muted('Choose a triple to read the sentence that states it, a passage to see its triples.')];
+      const shown = kind ? this.describe(kind, id) : [muted('Choose a triple to read the sentence that states it, a passage to see its triples.')];
       const close = kind && button({class: 'close', 'aria-label': 'Close', onclick: () => this.select(null)}, '×');
-      this.detail.replaceChildren(...[close, told].flat(9).filter(Boolean));
+      const held = this.detail.contains(document.activeElement);
+      this.detail.replaceChildren(...[close, shown].flat(9).filter(Boolean));
+      if (held) this.detail.querySelector('button')?.focus();
       this.detail.classList.toggle('empty', !kind);
       this.light();
     }
 
     /* What is known of a choice, beside the graph. */
-    tell(kind, id) {
+    describe(kind, id) {
       const triples = (wanted) => this.graph.edges.filter(wanted).map((edge) => this.triple(edge));
       const big = (...text) => h('p', {class: 'big', dir: 'auto'}, ...text);
       if (kind === 'entity') {
@@ -472,6 +474,8 @@ const GaView = (() => {
       const isChosen = (edge) => kind === 'triple' ? edge.id === id
         : kind === 'passage' && (edge.evidence || []).some((e) => e.passage === id);
       const [lit, chosen] = [ends((edge) => edge.links), ends(isChosen).add(kind === 'entity' && id)];
+      const answer = fold(this.story.answer?.answer || '');
+      for (const name of this.graph.nodes.keys()) if (fold(name) === answer) lit.add(name);
       const paint = (drawn, {plain, step}, onChain, picked) => this.cy.getElementById(drawn).classes([plain && 'plain',
         picked && 'chosen', ...(atAnswer ? [onChain ? 'chain' : lit.size && 'faint'] : [step > this.at && 'later', step === this.at && 'new']),
       ].filter(Boolean));
