@@ -16,15 +16,12 @@ import json
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Self
 
@@ -99,7 +96,7 @@ class Behaviour:
     retry_after: str = "0"
 
 
-class _Served:
+class Served:
     """A server at an address."""
 
     url: str
@@ -110,7 +107,7 @@ class _Served:
         return dspy.LM("openai/local", api_base=self.url, **{**defaults, **settings})
 
 
-class Endpoint(_Served):
+class Endpoint(Served):
     """A server on a port of its own, in threads of this process, until `close`.
 
     Attributes:
@@ -263,33 +260,6 @@ class Endpoint(_Served):
         return self._replies[prompt]
 
 
-class EndpointProcess(_Served):
-    """The same in a process of its own, which ends with this one."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def counts(self) -> dict[str, int]:
-        """As `Endpoint.counts`; the peak is that since they were last asked for."""
-        with urllib.request.urlopen(self.url) as reply:
-            return Counter(json.load(reply))
-
-
-@contextmanager
-def endpoint_process(behaviour: Behaviour | None = None) -> Iterator[EndpointProcess]:
-    """An endpoint in a process of its own: its work takes nothing from what is measured here."""
-    settings = json.dumps(asdict(behaviour or Behaviour()))
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__, settings],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdin and process.stdout
-        try:
-            yield EndpointProcess(process.stdout.readline().strip())
-        finally:
-            process.stdin.close()
-
-
 def _send(
     writer: asyncio.StreamWriter, status: int, body: bytes, headers: str = "",
     part: int | None = None,
@@ -299,11 +269,3 @@ def _send(
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     writer.write(head.encode() + body[:part])
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    outages = tuple(Outage(**outage) for outage in given.pop("outages", ()))
-    with Endpoint(Behaviour(outages=outages, **given)) as served:
-        print(served.url, flush=True)  # noqa: T201 - the parent reads it
-        sys.stdin.read()
