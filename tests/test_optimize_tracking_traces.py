@@ -13,6 +13,7 @@ import pytest
 
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.optimize.mlflow_store import TrackingFailed
 from ga_dspy.optimize.traces import traced_sample, worst
 from ga_dspy.optimize.tracking import track_evaluations
 from ga_dspy.programs.calls import Meter
@@ -237,12 +238,32 @@ def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_t
 ) -> None:
     secret = "sk-" + 24 * "y"
     replies: list[Reply] = [dspy.LMError(f"key {secret} was refused"), *script()]
+    tracked = track_evaluations([report()], root=root)
+    assert tracked is not None
+    asked = QUESTION.copy(answer=secret)
     with dspy.context(lm=scripted_lm(replies)):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
+        (trace,) = traced_sample(GraphAnchor(search), [asked], root=root, run_id=tracked.new[0])
     whole, first = spans(root, trace)[0], spans(root, trace)[2]
     assert (first.name, first.status.status_code) == ("read 1", "ERROR")
     assert whole.status.status_code == "OK" and "withheld" in str(whole.outputs["failures"])
-    assert secret.encode() not in (root / "mlflow.db").read_bytes()
+    kept = [path for path in root.rglob("*") if path.is_file()]
+    assert f"{trace}.html" in {path.name for path in kept}
+    assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+
+
+def test_a_store_that_fails_while_questions_are_traced_is_asked_nothing_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    def fail(**given: Any) -> None:
+        raise mlflow.exceptions.MlflowException("gone")
+
+    monkeypatch.setattr(mlflow, "log_expectation", fail)
+    lm = scripted_lm(script())
+    with dspy.context(lm=lm), pytest.raises(TrackingFailed, match="gone"):
+        traced_sample(GraphAnchor(search), [QUESTION, OTHER], root=root)
+    assert not any("Who?" in prompt for prompt in lm.engine.prompts)
 
 
 def test_mlflow_points_at_its_old_store_after_tracing(root: Path) -> None:
