@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measure_scale import scale, synthetic, synthetic_questions
 
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.analysis import word_keys
-from ga_dspy.retrieval.bench import synthetic, synthetic_questions
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.rank import KINDS
 
@@ -171,16 +169,9 @@ def test_many_vectors_are_indexed_and_changes_are_seen(
 # --- What an index of any size costs
 
 
-def test_the_cost_of_an_index_is_measured_beside_bare_libraries(
-    command: Any, tmp_path: Path
-) -> None:
+def test_the_cost_of_an_index_is_measured_beside_bare_libraries(tmp_path: Path) -> None:
     pytest.importorskip("bm25s")
-    ended: CompletedProcess[str] = command(
-        "bench", "scale", "--passages", "2000", "--words", "20", "--queries", "10", "--json",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
+    found = scale(tmp_path / "index", 2000, 20, "hash-16", 10)
     assert found["passages"] == 2000
     for figure in ("build_s", "build_rss_mb", "rss_mb", "disk_mb", "open_s", "add_100_s"):
         assert found[figure] > 0

@@ -1,4 +1,4 @@
-"""Measurements: what retrieval brings, what size and faults cost."""
+"""Measurements: what retrieval brings, what faults cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
 from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.retrieval.bench import bench
-from ga_dspy.retrieval.bench import scale as measure_scale
 
 
 def retrieval(
@@ -49,45 +48,6 @@ def retrieval(
     for kind, depths in rows.items():
         table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in depths))
     Console().print(table)
-
-
-def scale(
-    passages: Annotated[int, typer.Option(min=1000, help="How many.")] = 100_000,
-    words: Annotated[int, typer.Option(min=12, help="Words of text in each.")] = 80,
-    encoder: Annotated[str, typer.Option(help="As for an index.")] = "hash-256",
-    queries: Annotated[int, typer.Option(min=1, help="How many.")] = 200,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep the index here; by default it is deleted.")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """What an index of many synthetic passages costs: its build, memory, disk, each search.
-
-    Beside it the bare searches of FAISS and bm25s over the same vectors and words. Every part has a
-    process of its own; memory is the highest resident of each, files mapped into it included.
-
-    Examples:
-        ga-dspy bench scale --passages 100000
-    """
-    with TemporaryDirectory(prefix="ga-dspy-scale-") as out, Console(stderr=True).status("…"):
-        found = measure_scale(folder or Path(out), passages, words, encoder, queries)
-    if json_output:
-        print(json.dumps(found, indent=2))  # noqa: T201 - the output itself
-        return
-    parts = ", ".join(f"{name} {took:,.0f} s" for name, took in found["build_parts_s"].items())
-    console = Console()
-    console.print(
-        f"{passages:,} passages of {words} words, {encoder}\n"
-        f"build: {found['build_s']:,.0f} s ({parts}), {found['build_rss_mb']:,.0f} MB; "
-        f"disk: {found['disk_mb']:,.0f} MB\n"
-        f"open: {found['open_s']:.2f} s; search: {found['rss_mb']:,.0f} MB; add 100: "
-        f"{found['add_100_s']:.1f} s; delete 100: {found['delete_100_s']:.1f} s",
-        markup=False,
-    )
-    table = columns("ms a query", "p50", "p95", right=("p50", "p95"))
-    for kind in ("sparse", "dense", "hybrid", "linked", "faiss", "bm25"):
-        table.add_row(kind, *(f"{took:.1f}" for took in found[kind].values()))
-    console.print(table)
 
 
 def faults(

@@ -100,7 +100,7 @@ for called, panel, about, commands in (
     ("artifact", TUNE, "Look at compiled programs.",
      (artifact.show, artifact.diff, artifact.verify)),
     ("bench", DEVELOP, "Measure parts of the library.",
-     (bench.retrieval, bench.scale, bench.faults)),
+     (bench.retrieval, bench.faults)),
     ("data", DEVELOP, "Prepare datasets.", (develop.rename_data,)),
 ):  # fmt: skip
     group = typer.Typer(help=about, **_TYPER)
