@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GREY, PALE, GRID = "#22262b", "#5b6570", "#9aa3ad", "#b9c2cc", "#e3e7eb"
-SLATE, BLUE, ORANGE = "#7b8794", "#1f6feb", "#c2570c"
+INK, MUTED, GREY, GRID = "#22262b", "#5b6570", "#9aa3ad", "#e3e7eb"
+SLATE, BLUE = "#7b8794", "#1f6feb"
 
 _DPI = 150
 _STYLE: dict[str, Any] = {
@@ -94,20 +94,10 @@ def small_print(figure: Figure, text: str) -> None:
     figure.supxlabel("\n".join(lines), x=_LEFT, ha="left", fontsize=_SMALL, color=MUTED)
 
 
-def name(axes: Axes, title: str, x: str, y: str, *, pad: float = 10) -> None:
-    """Name a panel and its axes; `pad` is the room between, in points, for a legend."""
-    axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold", pad=pad)
+def name(axes: Axes, title: str, x: str, y: str) -> None:
+    """Name a panel and its axes."""
+    axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold", pad=10)
     axes.set(xlabel=x, ylabel=y)
-
-
-def legend(axes: Axes, *others: Axes, columns: int = 2) -> None:
-    """One legend between the panel's title and the panel, for all axes on it."""
-    found = _handles(axes, *others)
-    axes.legend(
-        list(found.values()), list(found), loc="lower left", bbox_to_anchor=(-0.01, 1.0),
-        ncols=columns, frameon=False, fontsize=9, labelcolor=INK, borderaxespad=0.2,
-        columnspacing=1.4,
-    )  # fmt: skip
 
 
 def label(axes: Axes, text: str, x: float, y: float, side: int, colour: str = INK) -> None:
@@ -205,12 +195,3 @@ def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png", dpi=_DPI, metadata={"Software": None})
     return path
-
-
-def _handles(*panels: Axes) -> dict[str, Any]:
-    """What has a name in some panels, by its name."""
-    found: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return found

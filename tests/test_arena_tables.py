@@ -449,7 +449,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 19
+    assert len(set(names)) == len(names) == 20
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")
@@ -466,6 +466,26 @@ def test_the_static_graph_stands_beside_the_evolving_one_with_its_parts_timed() 
     assert (shown["Faithful"], shown["Cited edges"], shown["Tokens"]) == (50.0, 2, 200.0)
     assert (shown["linking, ms"], shown["LM, ms"], shown["ranking, ms"]) == (2.0, 500.0, None)
     assert not t.graphrag(runs(made("graph-anchor"))).rows
+
+
+# By step
+
+
+def test_what_was_found_is_carried_forward_and_overlap_is_of_those_who_made_the_step() -> None:
+    def step(hit: bool | None, entities: int, new: int = 2) -> StepTrace:
+        titles = tuple(map(str, range(new)))
+        return StepTrace(query="?", hit=hit, entities=entities, relations=2 * entities,
+                         titles=titles, retrieved=2)  # fmt: skip
+
+    one = result(1, "Paris", trace=(step(False, 2),))
+    two = result(2, "red", trace=(step(False, 4), step(True, 6, new=1)))
+    failed = result(3, None)
+    table = t.by_step_table(runs(made("graph-anchor", (one, two, failed), steps=4)))
+    assert [columns(table, n) for n in (0, 1)] == [
+        {"Step": "1", "Reached": 2, "Hit": 0.0, "Overlap": 0.0, "Entities": 2.0, "Triples": 4.0},
+        {"Step": "2", "Reached": 1, "Hit": 50.0, "Overlap": 50.0, "Entities": pytest.approx(8 / 3),
+         "Triples": pytest.approx(16 / 3)},
+    ]  # fmt: skip
 
 
 # The verdict

@@ -62,7 +62,7 @@ def test_a_report_has_tables_pictures_and_every_protocol(
                    cwd=home).returncode == 0  # fmt: skip
     assert "*paper, Qwen2.5-7B-Instruct*" in (tmp_path / "with" / "report.md").read_text()
     assert (tmp_path / "report" / "tables" / "table_1.csv").is_file()
-    assert list((tmp_path / "report" / "figures").glob("figure-4-*.png"))
+    assert list((tmp_path / "report" / "figures").glob("f1-by-tokens-*.png"))
     protocols = json.loads((tmp_path / "report" / "protocol.json").read_text())
     assert len(protocols) == 3
 

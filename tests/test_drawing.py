@@ -1,4 +1,4 @@
-"""The style that all pictures share: limits, legends, small print, and the same bytes again."""
+"""The style that all pictures share: limits, small print, and the same bytes again."""
 
 from __future__ import annotations
 
@@ -53,22 +53,6 @@ def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:
         "sys.exit(bool({'matplotlib', 'pandas', 'textalloc'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_legend_has_each_name_once_and_lies_between_title_and_panel() -> None:
-    figure, (axes,) = drawing.canvas(5.0, 4.0)
-    twin = axes.twinx()
-    for panel, names in ((axes, ("one", "two")), (twin, ("two", "three"))):
-        for height, name in enumerate(names):
-            panel.plot([1, 2], [height, height + 1], label=name)
-    drawing.name(axes, "panel", "x", "y", pad=40)
-    drawing.legend(axes, twin)
-    figure.savefig(BytesIO(), dpi=figure.dpi)
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["one", "two", "three"]
-    box = legend.get_window_extent()
-    assert axes.bbox.y1 - 1 <= box.y0 and box.y1 <= axes.title.get_window_extent().y1
 
 
 def test_small_print_is_broken_to_fit_the_picture() -> None:

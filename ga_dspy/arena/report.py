@@ -31,6 +31,7 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
         tables.table_2(runs),
         tables.graph_use(runs),
         tables.table_3(runs),
+        tables.by_step_table(runs),
         tables.table_4(runs),
         tables.table_5(runs),
         tables.equal_tokens(runs),

@@ -215,6 +215,35 @@ def table_3(runs: Runs) -> Table:
     )
 
 
+def by_step_table(runs: Runs) -> Table:
+    """What the paper's Figures 3 and 4 show: the graph, and what was found, after each step."""
+    found = [run for run in runs.in_order() if (run.report.protocol.steps or 0) > 1]
+    points = [
+        (run, point)
+        for run in found
+        for point in by_step(run.report.results, max(len(r.trace) for r in run.report.results))
+    ]
+    return table_of(
+        runs,
+        "by_step",
+        found,
+        (
+            row(
+                run,
+                {
+                    "Step": str(point.step),
+                    "Reached": point.reached,
+                    "Hit": point.hit,
+                    "Overlap": point.overlap,
+                    "Entities": point.entities,
+                    "Triples": point.relations,
+                },
+            )
+            for run, point in points
+        ),
+    )
+
+
 # --- Cost: Table 5, the token ledger, and scores at equal tokens.
 
 

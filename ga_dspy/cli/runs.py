@@ -362,13 +362,11 @@ def report(
     console = Console()
     method(baseline)
     runs = collect(folders, unlike=unlike, paper=paper)
-    drawn = draw_figures(runs, out)
-    path = write_report(runs, out, baseline, drawn.pictures)
+    pictures = draw_figures(runs, out)
+    path = write_report(runs, out, baseline, pictures)
     for verdict in contests(runs, baseline):
         console.print(str(verdict).replace("*", ""), markup=False, soft_wrap=True)
-    for lacking in drawn.lacking:
-        console.print(lacking, style="dim", markup=False)
-    console.print(f"{len(runs.runs)} runs, {len(drawn.pictures)} pictures: {path}", markup=False)
+    console.print(f"{len(runs.runs)} runs, {len(pictures)} pictures: {path}", markup=False)
 
 
 def view(
