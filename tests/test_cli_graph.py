@@ -177,16 +177,14 @@ def test_paths_are_the_shortest_with_the_passages_that_state_them(
     assert "no way" in said("paths", graph, *ends, cwd=folder)
 
 
-def test_communities_are_listed_by_level_and_shown_by_number(graph: Path, folder: Path) -> None:
+def test_communities_are_listed_by_level_with_their_summaries(graph: Path, folder: Path) -> None:
     stored = open_graph(graph)
     first = stored.communities[0]
     listing = said("communities", graph, "--level", "0", "--most", "3", cwd=folder)
     assert f"0 0 {len(first.nodes)} {len(first.edges)}" in listing
     assert f"and {sum(c.level == 0 for c in stored.communities) - 3} more" in listing
-    title = Summaries(graph / SUMMARIES).kept(stored.communities)[first.key].title
-    assert title in listing
-    one = said("communities", graph, "--number", "0", cwd=folder)
-    assert stored.graph.public.name(first.nodes[-1]) in one
+    summary = Summaries(graph / SUMMARIES).kept(stored.communities)[first.key]
+    assert summary.title in listing and summary.text.split()[0] in listing
 
 
 def test_merges_are_listed_with_the_rule(graph: Path, folder: Path) -> None:
@@ -256,7 +254,6 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "Invalid JSON"),
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
         (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
-        (("communities", "{graph}", "--number", "999"), "--number 999"),
         (("export", "{graph}", "--out", "."), "is a folder"),
     ],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MOST_HOPS
 from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
-from ga_dspy.graphrag.communities import Summary, members
+from ga_dspy.graphrag.communities import members
 from ga_dspy.graphrag.facts import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
@@ -225,9 +224,6 @@ def communities(
     level: Annotated[
         int | None, typer.Option(min=0, help="Only this level; 0 is the coarsest.")
     ] = None,
-    number: Annotated[
-        int | None, typer.Option(min=0, help="All about the community of this number.")
-    ] = None,
     label: Labels = None,
     most: Most = 40,
 ) -> None:
@@ -242,15 +238,6 @@ def communities(
     stored, console = opened(graph, label).stored, plain()
     every, public = stored.communities, stored.graph.public
     summaries = Summaries(stored.path / SUMMARIES).kept(every)
-    if number is not None:
-        if number >= len(every):
-            raise InputError(
-                f"--number {number}",
-                expected=f"the number of one of {len(every)} communities",
-                remedy="see ga-dspy graph communities GRAPH for the numbers",
-            )
-        _print_community(console, stored, number, summaries.get(every[number].key), most)
-        return
     found = [(n, one) for n, one in enumerate(every) if level is None or one.level == level]
     if not found:
         console.print("no community: nowhere do three entities or more hang together so far down")
@@ -263,41 +250,13 @@ def communities(
         summary = summaries.get(one.key)
         about = Text(names)
         if summary:
-            about = Text.assemble((f"{summary.title}\n", "bold"), (names, "dim"))
+            title = (f"{summary.title}\n", "bold")
+            about = Text.assemble(title, f"{summary.text}\n", (names, "dim"))
         parent = "" if one.parent < 0 else str(one.parent)
         sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
         table.add_row(str(place), str(one.level), parent, *sizes, about)
     console.print(table)
     rest(console, min(most, len(found)), len(found))
-
-
-def _print_community(
-    console: Console, stored: StoredGraph, number: int, summary: Summary | None, most: int
-) -> None:
-    """One community: its summary, its entities and relations."""
-    one, public = stored.communities[number], stored.graph.public
-    title = summary.title if summary else public.name(one.nodes[0])
-    console.print(Text.assemble((title, "bold cyan"), (f"  community {number}", "dim")))
-    inner = [n for n, other in enumerate(stored.communities) if other.parent == number]
-    more = ", …" if len(one.nodes) > most else ""
-    names = ", ".join(map(public.name, one.nodes[:most]))
-    console.print(
-        facts(
-            [
-                ("summary", summary.text if summary else ""),
-                ("level", str(one.level)),
-                ("part of", "" if one.parent < 0 else f"community {one.parent}"),
-                ("parts", ", ".join(map(str, inner))),
-                ("entities", f"{len(one.nodes):,}: {names}{more}"),
-                ("relations", f"{len(one.edges):,}"),
-            ]
-        )
-    )
-    for edge in one.edges[:most]:
-        relation = public.edge(edge)
-        line = f"{relation.head} → {relation.relation} → {relation.tail}"
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
-    rest(console, min(most, len(one.edges)), len(one.edges))
 
 
 def export(
