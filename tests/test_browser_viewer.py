@@ -308,6 +308,40 @@ def test_three_hundred_entities_are_drawn_within_seconds(page: Page, tmp_path: P
     picture(page, tmp_path, "many")
 
 
+def test_the_drawing_shows_what_a_step_added_and_lights_the_chain_at_the_answer(
+    page: Page, tmp_path: Path
+) -> None:
+    seat = {"head": "Red Lodge", "relation": "is the seat of", "tail": "Carbon County"}
+    state = {"head": "Carbon County", "relation": "lies in", "tail": "Montana"}
+    miners = {"head": "Red Lodge", "relation": "settled by", "tail": "miners"}
+    steps = [
+        {"number": 1, "query": "Red Lodge", "relations": [seat, miners]},
+        # The graph has since learned that "Carbon" is a county.
+        {"number": 2, "query": "Carbon County", "relations": [{**state, "head": "Carbon"}]},
+    ]
+    county = {"name": "Carbon County", "aliases": ["Carbon"]}
+    graph = {"entities": [county], "relations": [seat, miners, state]}
+    links = [{**each, "passage_id": "p", "title": "", "quote": "?"} for each in (seat, state)]
+    show(
+        page, tmp_path,
+        viewer.page("?", {"answer": "Montana", "graph": graph, "steps": steps, "evidence": links}),
+    )  # fmt: skip
+
+    def seen(kind: str) -> set[str]:
+        drawn = f"document.querySelector('.canvas')._cyreg.cy.$('{kind}').map(e => e.data('label'))"
+        return set(page.evaluate(drawn))
+
+    assert seen("edge.chain") == {"is the seat of", "lies in"} and seen("edge.faint") == {
+        "settled by"
+    }
+    page.keyboard.press("ArrowLeft")
+    assert seen(".new") == {"lies in", "Montana"} and seen(".later") == set()
+    page.keyboard.press("ArrowLeft")
+    assert seen(".later") == {"lies in", "Montana"}
+    first = {"Red Lodge", "Carbon County", "miners", "is the seat of", "settled by"}
+    assert seen(".new") == first == seen(":visible")
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
 def test_nothing_is_cut_off_in_light_or_dark_or_on_a_phone(
     page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str, scheme: Any, width: int
