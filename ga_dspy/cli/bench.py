@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
 from ga_dspy.cli.console import Console, columns
@@ -16,7 +15,7 @@ from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
 from ga_dspy.retrieval import Index, read_passages
-from ga_dspy.retrieval.bench import bench
+from ga_dspy.retrieval.bench import DEPTHS, bench
 
 
 def retrieval(
@@ -36,18 +35,16 @@ def retrieval(
     opened = Index.open(index)
     examples = [e for e in load(dataset, data, limit=limit) if e.gold_titles]
     questions = [(e.question, frozenset(e.gold_titles)) for e in examples]
-    table = Table(
-        title=f"{data.name}: {len(questions)} questions, {len(opened):,} passages "
-        "(mean gold recall / all gold in the top k, %)",
-        title_justify="left",
+    depths = [f"@{k}" for k in DEPTHS]
+    table, console = columns("kind", *depths, right=depths), Console()
+    console.print(
+        f"{data.name}: {len(questions)} questions, {len(opened):,} passages "
+        "(mean gold recall / all gold in the top k, %)"
     )
-    table.add_column("kind")
-    rows = {kind: bench(opened.as_kind(kind), questions) for kind in kinds.split(",")}
-    for row in next(iter(rows.values())):
-        table.add_column(f"@{row.k}", justify="right")
-    for kind, depths in rows.items():
-        table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in depths))
-    Console().print(table)
+    for kind in kinds.split(","):
+        rows = bench(opened.as_kind(kind), questions)
+        table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in rows))
+    console.print(table)
 
 
 def faults(
