@@ -89,7 +89,7 @@ def test_a_session_over_stdin_asks_and_searches(folder: Path) -> None:
 
 @contextmanager
 def over_http(index: ga_dspy.Index, *keys: bytes) -> Iterator[str]:
-    app = server_of(index).streamable_http_app()
+    app = server_of(index).streamable_http_app(host="0.0.0.0")
     with serving(Guard(app, Limits(), keys)) as url:
         yield f"{url}/mcp"
 
@@ -102,6 +102,8 @@ def test_a_session_over_http_asks_and_searches(index: ga_dspy.Index) -> None:
 def test_over_http_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
     with over_http(index, KEY.encode()) as url:
         assert httpx2.post(url, json={}).status_code == 401
+        proxied = {"Authorization": f"Bearer {KEY}", "Host": "documents.example"}
+        assert httpx2.post(url, json={}, headers=proxied).status_code in (400, 406)
 
         async def tools(client: Client) -> int:
             return len((await client.list_tools()).tools)

@@ -33,9 +33,8 @@ def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
     """
     name = variable or "GA_DSPY_API_KEY"
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
-    is_own = host in ("127.0.0.1", "::1", "localhost")
     found = "holds a short key" if any(len(key) < 16 for key in keys) else ""
-    if not keys and (variable or not (is_own or is_open)):
+    if not keys and (variable or not (is_open or host in ("127.0.0.1", "::1", "localhost"))):
         found = f"is not set, and whoever reaches {host} could ask"
     if found:
         raise InputError(
@@ -94,8 +93,9 @@ def mcp(
     if http is None:
         server.run()
     else:
-        app = Guard(server.streamable_http_app(host=host), limits, keys, is_open)
-        _listen(app, host, http)
+        # The guard sees to names; behind a proxy any may come.
+        app = server.streamable_http_app(host="0.0.0.0")
+        _listen(Guard(app, limits, keys, is_open), host, http)
 
 
 def _listen(app: Any, host: str, port: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import re
 import time
 from collections import Counter
@@ -37,7 +38,6 @@ from ga_dspy.serve.service import Asking, Busy, Limits, Service
 from ga_dspy.viewer import live_page
 
 MODEL = "ga-dspy"
-_UNFRAMED = {"Content-Security-Policy": "frame-ancestors 'none'"}
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
@@ -89,7 +89,6 @@ class Answer(_Loose):
 class Problem(BaseModel):
     """Why there is no answer (RFC 9457): what was found, what was expected, what to do."""
 
-    type: str
     title: str
     status: int
     detail: str
@@ -103,7 +102,7 @@ def problem(
 ) -> JSONResponse:
     """A refusal or a failure as problem details (RFC 9457), without the secrets in use."""
     said = {name: sound(withheld(text)) for name, text in {"detail": detail, **more}.items()}
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **said}
+    body = {"title": HTTPStatus(status).phrase, "status": status, **said}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
@@ -120,6 +119,7 @@ def problem_of(error: Any) -> JSONResponse:
     status = next((status for kind, status in kinds if isinstance(error, kind)), 0)
     status = status or (503 if may_pass(error) else 502 if isinstance(error, known) else 500)
     if status == 500:
+        logging.getLogger("ga_dspy").error("an error that was not foreseen", exc_info=error)
         return problem(500, "an error that was not foreseen; the service's log has it")
     parts = {name: str(getattr(error, name, "")) for name in ("found", "expected", "remedy")}
     later = {"Retry-After": "5"} if status in (429, 503) else None
@@ -174,8 +174,8 @@ class Guard:
         if scope["path"] in _FREE:
             return None
         if self.keys:
-            sent = headers.get("authorization", "").removeprefix("Bearer ")
-            client = headers.get("x-api-key") or sent
+            bearer = headers.get("authorization", "").removeprefix("Bearer ")
+            client = headers.get("x-api-key", bearer)
             if sum(hmac.compare_digest(client.encode(), key) for key in self.keys) == 0:
                 expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
                 asked = {"WWW-Authenticate": "Bearer"}
@@ -250,7 +250,8 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return Response(shown, headers=_UNFRAMED, media_type="text/html")
+        policy = {"Content-Security-Policy": "frame-ancestors 'none'"}
+        return Response(shown, headers=policy, media_type="text/html")
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -386,8 +387,8 @@ def text_of(record: dict[str, Any]) -> str:
 
 def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
     kind = "chat.completion.chunk" if asked.stream else "chat.completion"
-    head = {"id": f"chatcmpl-{asking.id}", "object": kind, "created": int(time.time())}
-    return {**head, "model": asked.model}
+    return {"id": f"chatcmpl-{asking.id}", "object": kind, "created": int(time.time()),
+            "model": asked.model}  # fmt: skip
 
 
 def _beside(record: dict[str, Any]) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class Service:
 
     def __init__(self, program: MultiHopProgram, corpus: Any, limits: Limits | None = None) -> None:
         self.program, self.corpus, self.rewrite = program, as_retriever(corpus), Rewrite()
-        self.limits, self.records = limits or Limits(), dict[str, bytes]()
-        self._context = copy_context()
+        self.limits, self._context = limits or Limits(), copy_context()
+        self.records = dict[str, bytes]()
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
             "ga_dspy_question_seconds", "Time of questions, by how they ended.", ["end"],
