@@ -417,8 +417,6 @@ def test_knowledge_use_splits_by_what_was_read_and_by_what_was_known() -> None:
         result(3, "yes", trace=(step(hit=None),)),
     ]
     closed = made("closed-book", ("x", "some red wine", "yes"), k=None)
-    found = t.splits(made("ircot", read), runs(closed))
-    assert tuple(found.values()) == (t.Split(100.0, 1), t.Split(0.0, 1), t.Split(50.0, 2))
     shown = columns(t.knowledge_use(runs(made("ircot", read), closed)))
     assert tuple(shown.values()) == (100.0, 1, 0.0, 1, 50.0, 2)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import compress
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from ga_dspy.arena import paper
 from ga_dspy.arena.methods import METHODS
@@ -149,27 +150,24 @@ def _by_dataset(
     return table_of(runs, name, found, rows(), *notes)
 
 
+def _per_run(runs: Runs, name: str, found: Sequence[Run], values: Callable[[Run], Row]) -> Table:
+    """A table with a row a run, of what a function says of it."""
+    return table_of(runs, name, found, (row(run, values(run)) for run in found))
+
+
 def side_by_side(runs: Runs) -> Table:
     """Every answer score of every run, so that no choice of score can flatter."""
-    found = runs.in_order(points=True)
-    return table_of(
-        runs,
-        "scores",
-        found,
-        (
-            row(
-                run,
-                {
-                    "F1, official": 100 * fmean(result.f1 for result in run.report.results),
-                    "F1, SQuAD": 100 * fmean(run.report.values("f1_squad")),
-                    "EM": run.report.em,
-                    "Acc": run.report.acc,
-                    **({"Judged": run.report.judged} if run.report.protocol.judge else {}),
-                },
-            )
-            for run in found
-        ),
-    )
+
+    def scores(run: Run) -> Row:
+        return {
+            "F1, official": 100 * fmean(result.f1 for result in run.report.results),
+            "F1, SQuAD": 100 * fmean(run.report.values("f1_squad")),
+            "EM": run.report.em,
+            "Acc": run.report.acc,
+            **({"Judged": run.report.judged} if run.report.protocol.judge else {}),
+        }
+
+    return _per_run(runs, "scores", runs.in_order(points=True), scores)
 
 
 # --- Table 3: the steps at which questions ended.
@@ -218,30 +216,13 @@ def table_3(runs: Runs) -> Table:
 def by_step_table(runs: Runs) -> Table:
     """What the paper's Figures 3 and 4 show: the graph, and what was found, after each step."""
     found = [run for run in runs.in_order() if (run.report.protocol.steps or 0) > 1]
-    points = [
-        (run, point)
+    headings = ("Step", "Reached", "Hit", "Overlap", "Entities", "Triples")
+    rows = (
+        row(run, dict(zip(headings, (str(point.step), *point[1:]), strict=True)))
         for run in found
         for point in by_step(run.report.results, max(len(r.trace) for r in run.report.results))
-    ]
-    return table_of(
-        runs,
-        "by_step",
-        found,
-        (
-            row(
-                run,
-                {
-                    "Step": str(point.step),
-                    "Reached": point.reached,
-                    "Hit": point.hit,
-                    "Overlap": point.overlap,
-                    "Entities": point.entities,
-                    "Triples": point.relations,
-                },
-            )
-            for run, point in points
-        ),
     )
+    return table_of(runs, "by_step", found, rows)
 
 
 # --- Cost: Table 5, the token ledger, and scores at equal tokens.
@@ -277,24 +258,20 @@ def table_5(runs: Runs) -> Table:
 def ledger(runs: Runs) -> Table:
     """What each step of each program cost."""
     found = [run for run in runs.in_order() if _counted(run)]
-    return table_of(
-        runs,
-        "ledger",
-        found,
-        (
-            row(
-                run,
-                {
-                    "LM step": step,
-                    **_calls_and_tokens(run, usage),
-                    "Share of tokens, %": 100.0 * usage.tokens / tokens if tokens else None,
-                },
-            )
-            for run in found
-            for tokens in [_total(run).tokens]
-            for step, usage in usage_by_step(run.report.results).items()
-        ),
+    rows = (
+        row(
+            run,
+            {
+                "LM step": step,
+                **_calls_and_tokens(run, usage),
+                "Share of tokens, %": 100.0 * usage.tokens / tokens if tokens else None,
+            },
+        )
+        for run in found
+        for tokens in [_total(run).tokens]
+        for step, usage in usage_by_step(run.report.results).items()
     )
+    return table_of(runs, "ledger", found, rows)
 
 
 def equal_tokens(runs: Runs) -> Table:
@@ -376,7 +353,7 @@ def evidence(runs: Runs) -> Table:
         for run in runs.in_order()
         if run.report.protocol.k is not None or any(r.passages for r in run.report.results)
     ]
-    return table_of(runs, "evidence", found, (row(run, _evidence(run)) for run in found))
+    return _per_run(runs, "evidence", found, _evidence)
 
 
 def _evidence(run: Run) -> Row:
@@ -408,21 +385,18 @@ def _evidence(run: Run) -> Row:
 def sufficiency(runs: Runs) -> Table:
     """The judgement "sufficient" against whether all gold passages had been read."""
     found = [run for run in runs.in_order() if judgements(run.report.results).questions]
-    return table_of(runs, "sufficiency", found, (row(run, _sufficiency(run)) for run in found))
+    return _per_run(runs, "sufficiency", found, _sufficiency)
 
 
 def _sufficiency(run: Run) -> Row:
     judged = judgements(run.report.results)
-    ratios = {
-        "Precision": judged.precision,
-        "Recall": judged.recall,
-        "F1": judged.f1,
-        "Accuracy": judged.accuracy,
-        "Stopped early": judged.stopped_early,
-        "Searched long": judged.searched_long,
-    }
+    ratios = ("precision", "recall", "f1", "accuracy", "stopped_early", "searched_long")
+    values = {name: getattr(judged, name) for name in ratios}
     return {
-        **{name: None if value is None else 100.0 * value for name, value in ratios.items()},
+        **{
+            name.replace("_", " ").capitalize(): None if value is None else 100.0 * value
+            for name, value in values.items()
+        },
         "Wasted steps": judged.wasted_steps,
         "Judged": judged.questions,
         "Left out": judged.left_out,
@@ -438,7 +412,7 @@ def graphrag(runs: Runs) -> Table:
     found = [r for r in runs.in_order() if r.budget is None and r.method in (*built, *_BESIDE)]
     if not any(run.method in built for run in found):
         found = []
-    return table_of(runs, "graphrag", found, (row(run, _graphrag(run)) for run in found))
+    return _per_run(runs, "graphrag", found, _graphrag)
 
 
 def _graphrag(run: Run) -> Row:
@@ -466,59 +440,34 @@ def _graphrag(run: Run) -> Row:
 CLOSED_BOOK = "closed-book"
 
 
-class Split(NamedTuple):
-    """Mean F1 in percent over the `n` questions of a split; None where it is empty."""
+def knowledge_use(runs: Runs) -> Table:
+    """F1 of each method on each of the paper's three splits."""
+    found = [run for run in runs.in_order() if run.method != CLOSED_BOOK]
+    return _per_run(runs, "knowledge_use", found, partial(_splits, runs))
 
-    f1: float | None
-    n: int
 
-
-def splits(run: Run, runs: Runs) -> dict[str, Split | None]:
-    """A run's F1 on the paper's three splits, by their names.
+def _splits(runs: Runs, run: Run) -> Row:
+    """A run's F1 and number of questions by split.
 
     A failed question has read nothing. What was known before is None where there is no
     closed-book run of that LM.
-
-    Args:
-        run: The run.
-        runs: Where its LM's closed-book run is looked for.
     """
     closed = runs.get(CLOSED_BOOK, run.dataset, run.lm)
     results = closed.report.results if closed else ()
     known = {(result.id, result.question) for result in results if result.acc == 1.0}
-
-    def split(belongs: Iterable[bool]) -> Split:
-        scores = list(compress(run.report.values(), belongs))
-        return Split(100.0 * fmean(scores) if scores else None, len(scores))
-
     hits = [_hit(result) for result in run.report.results]
-    knew = [(result.id, result.question) in known for result in run.report.results]
+
+    def split(name: str, belongs: Iterable[bool]) -> Row:
+        scores = list(compress(run.report.values(), belongs))
+        mean = 100.0 * fmean(scores) if scores else None
+        return {f"{name} F1": mean, f"{name} n": len(scores)}
+
+    knew = split("Internal knowledge", ((r.id, r.question) in known for r in run.report.results))
     return {
-        "Has answer": split(hit is True for hit in hits),
-        "Miss answer": split(hit is False for hit in hits),
-        "Internal knowledge": split(knew) if closed else None,
+        **split("Has answer", (hit is True for hit in hits)),
+        **split("Miss answer", (hit is False for hit in hits)),
+        **(knew if closed else dict.fromkeys(knew)),
     }
-
-
-def knowledge_use(runs: Runs) -> Table:
-    """F1 of each method on each split."""
-    found = [run for run in runs.in_order() if run.method != CLOSED_BOOK]
-    return table_of(
-        runs,
-        "knowledge_use",
-        found,
-        (
-            row(
-                run,
-                {
-                    f"{name} {what}": value
-                    for name, split in splits(run, runs).items()
-                    for what, value in zip(("F1", "n"), split or (None, None), strict=True)
-                },
-            )
-            for run in found
-        ),
-    )
 
 
 def _hit(result: Result) -> bool | None:
@@ -534,9 +483,8 @@ def _hit(result: Result) -> bool | None:
 
 def protocols(runs: Runs) -> Table:
     """The protocol of every run."""
-    found = runs.in_order(points=True)
-    return table_of(
-        runs, "protocols", found, (row(run, _protocol(run.report.protocol)) for run in found)
+    return _per_run(
+        runs, "protocols", runs.in_order(points=True), lambda run: _protocol(run.report.protocol)
     )
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import update_wrapper
@@ -123,12 +123,8 @@ def with_patience(
     ) -> None:  # fmt: skip
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-        if adapter and adapter not in ADAPTERS:
-            raise InputError(
-                f"--adapter {adapter}",
-                expected=f"one of {', '.join(ADAPTERS)}",
-                remedy="leave it out: plain says least and reads every form of reply",
-            )
+        if adapter:
+            one_of("--adapter", adapter, ADAPTERS)
         _LM_SETTINGS.set(read_pairs(lm_set, "--lm-set"))
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
@@ -140,13 +136,9 @@ def with_patience(
         finally:
             log.removeHandler(handler)
 
-    defaults = (outage, 10, False, None, None, None)
-    options = {
-        name: (kind, default)
-        for (name, kind), default in zip(_CALLS.items(), defaults, strict=True)
-        if spreads or name != "ray"
-    }
-    return _extended(run, command, options)
+    defaults = (outage, 10, False, None, None, *([None] if spreads else []))
+    each = zip(_CALLS.values(), defaults, strict=False)  # without --ray where nothing spreads
+    return _extended(run, command, dict(zip(_CALLS, each, strict=False)))
 
 
 def _extended(
@@ -378,13 +370,7 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
     """
     if artifact:
         return PROGRAMS[show(artifact).manifest.program]
-    if program not in METHODS:
-        raise InputError(
-            f"--program {program}",
-            expected=f"one of {', '.join(METHODS)}",
-            remedy="pass --program graph-anchor",
-        )
-    return METHODS[program].program
+    return METHODS[one_of("--program", program, METHODS)].program
 
 
 def choose_program(
@@ -407,13 +393,23 @@ def choose_score(name: str) -> ScoreVariant:
     Raises:
         InputError: There is no such score.
     """
-    if name in get_args(ScoreVariant):
-        return cast(ScoreVariant, name)
-    raise InputError(
-        f"--score {name}",
-        expected=f"one of {', '.join(get_args(ScoreVariant))}",
-        remedy="leave it out: HotpotQA's official rule counts",
-    )
+    return cast(ScoreVariant, one_of("--score", name, get_args(ScoreVariant)))
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> str:
+    """The value of an option that allows some.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    allowed = tuple(known)
+    if value not in allowed:
+        raise InputError(
+            f"{option} {value}",
+            expected=f"one of {', '.join(allowed)}",
+            remedy=f"such as {option} {allowed[0]}, or leave it out",
+        )
+    return value
 
 
 def given(**settings: Any) -> dict[str, Any]:
