@@ -210,7 +210,7 @@ def test_the_questions_are_an_evaluation_dataset_and_the_same_ones_no_second(roo
         tracker = compiled(MLflowTracker(root=root), made)
     client = client_of(f"sqlite:///{root}/mlflow.db")
     (dataset,) = client.search_datasets()
-    assert dataset.name == "made.json 0-40"
+    assert dataset.name == "made.json 0-40-40"
     with pointed_at(f"sqlite:///{root}/mlflow.db"):
         rows = client.get_dataset(dataset.dataset_id).to_df()
     assert (len(rows), rows["expectations"][0]) == (40, {"expected_response": "Red Lodge"})

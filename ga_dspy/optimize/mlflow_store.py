@@ -331,7 +331,8 @@ class Run:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         protocol, home = report.protocol, self.store.experiment_id
-        digest = protocol.questions_sha256[:_DIGEST]
+        # Of how many: a report may lack some that failed.
+        digest = f"{protocol.questions_sha256[:24]}-{len(report.results)}"
         found = self.client.search_datasets([home], f"tags.questions = '{digest}'", 1)
         with pointed_at(self.store.uri):  # a dataset looks its records up in the process-wide store
             if found:

@@ -206,7 +206,8 @@ class _CompilationRun(Run):
         super().__init__(store, name, "compile", at, {_SAME: same}, begun)
         self.registration: Registration | None = None
         self.model: str | None = None
-        self._elapsed, self._recipe = 0.0, {}  # type: float, dict[str, Any]
+        self._elapsed = 0.0
+        self._recipe: dict[str, Any] = {}
 
     def start(self, setup: dict[str, Any]) -> None:
         """How it is compiled, and from which questions."""
