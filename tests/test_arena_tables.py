@@ -253,21 +253,6 @@ def test_the_ledger_has_a_row_a_method_and_step() -> None:
     ]
 
 
-def test_equal_tokens_stand_beside_the_same_method_at_equal_k() -> None:
-    budget = made("ircot", spending(), settings={"token_budget": 8000})
-    found = t.equal_tokens(runs(budget, made("ircot"), made("search-r1", spending())))
-    shown = columns(found)
-    assert (shown["Budget"], shown["Tokens"]) == (8000, 275.0)
-    assert shown["EM"] == pytest.approx(100 / 3)
-    assert shown["EM, equal k"] == 100.0
-    assert methods(found) == ["IRCoT"]
-
-
-def test_equal_tokens_are_left_out_where_no_run_has_a_budget() -> None:
-    missing = t.equal_tokens(runs(made("ircot")))
-    assert not missing.rows and "--tokens" in missing.needs
-
-
 def test_evidence_is_blank_where_a_method_makes_no_graph_and_zero_where_it_found_nothing() -> None:
     gold = {"gold_triples": (("A", "r", "B"), ("B", "r", "C")), "gold_titles": ("A", "B")}
     found_one = result(1, "Paris", triples=(("A", "x", "B"), ("X", "x", "Y")), **gold)
@@ -447,7 +432,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 20
+    assert len(set(names)) == len(names) == 19
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")

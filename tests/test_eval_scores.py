@@ -15,7 +15,6 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import contained, exact_match, f1, normalise, read, support_recall
 from ga_dspy.eval.scores import (
     NO_SENTENCE,
-    JointScore,
     Overlap,
     SupportScore,
     answer_in,
@@ -293,7 +292,7 @@ def test_the_joint_score_is_zero_where_either_part_is_wrong(
     support = support_score(facts, [("A", 0)])
     assert support is not None
     joint = joint_score(answer_overlap(answer, "right"), exact_match(answer, "right"), support)
-    assert joint == JointScore(0.0, 0.0, 0.0, 0.0)
+    assert joint == SupportScore(0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +381,7 @@ def test_gold_facts_and_gold_answers_score_one(dataset: str, file: str, data: Pa
         assert support == SupportScore(1.0, 1.0, 1.0, 1.0)
         answer = answer_overlap(example.answer, example.answers)
         em = exact_match(example.answer, example.answers)
-        assert joint_score(answer, em, support) == JointScore(1.0, 1.0, 1.0, 1.0)
+        assert joint_score(answer, em, support) == SupportScore(1.0, 1.0, 1.0, 1.0)
 
 
 @pytest.mark.data

@@ -34,7 +34,6 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
         tables.by_step_table(runs),
         tables.table_4(runs),
         tables.table_5(runs),
-        tables.equal_tokens(runs),
         tables.evidence(runs),
         tables.sufficiency(runs),
         tables.graphrag(runs),

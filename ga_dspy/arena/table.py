@@ -38,7 +38,7 @@ FORMS = {
     **dict.fromkeys(("p", "p, Holm"), "p"),
     **dict.fromkeys(("Seconds", "Seconds per 100"), "seconds"),
     "US $ per 100": "dollars",
-    **dict.fromkeys(("Tokens", "Tokens, equal k", "Prompt tokens", "Completion tokens"), "count"),
+    **dict.fromkeys(("Tokens", "Prompt tokens", "Completion tokens"), "count"),
 }
 """How the numbers of a column are written, by its name; others with one decimal."""
 
@@ -126,10 +126,10 @@ def printed_row(
     return {"source": "paper", "LM": lm, "method": method, "dataset": dataset, **values, "n": n}
 
 
-def f1_with_interval(report: Report | None, name: str = "F1") -> Row:
+def f1_with_interval(report: Report, name: str = "F1") -> Row:
     """Mean F1 with its 95 % interval, in percent."""
-    values = (report.f1, *report.ci95) if report else (None, None, None)
-    return dict(zip((name, *(name + end for end in _ENDS)), values, strict=True))
+    names = (name, *(name + end for end in _ENDS))
+    return dict(zip(names, (report.f1, *report.ci95), strict=True))
 
 
 def table_of(

@@ -225,7 +225,7 @@ def by_step_table(runs: Runs) -> Table:
     return table_of(runs, "by_step", found, rows)
 
 
-# --- Cost: Table 5, the token ledger, and scores at equal tokens.
+# --- Cost: Table 5, and the token ledger.
 
 
 def table_5(runs: Runs) -> Table:
@@ -272,38 +272,6 @@ def ledger(runs: Runs) -> Table:
         for step, usage in usage_by_step(run.report.results).items()
     )
     return table_of(runs, "ledger", found, rows)
-
-
-def equal_tokens(runs: Runs) -> Table:
-    """Runs under a token budget, beside the same methods at equal k."""
-    found = [run for run in runs.in_order(points=True) if run.budget is not None]
-
-    def scores(run: Run | None, suffix: str = "") -> Row:
-        questions = len(_counted(run)) if run else 0
-        return {
-            f"Tokens{suffix}": _total(run).tokens / questions if run and questions else None,
-            **f1_with_interval(run.report if run else None, f"F1{suffix}"),
-            f"EM{suffix}": run.report.em if run else None,
-        }
-
-    return table_of(
-        runs,
-        "equal_tokens",
-        found,
-        (
-            row(
-                run,
-                {
-                    "Budget": run.budget,
-                    **scores(run),
-                    **scores(runs.get(run.method, run.dataset, run.lm), ", equal k"),
-                },
-                # The budget is a column here, so no part of the name.
-                method=method_label(run.method),
-            )
-            for run in found
-        ),
-    )
 
 
 def _cost(run: Run) -> Row:

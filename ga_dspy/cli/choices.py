@@ -83,6 +83,7 @@ Settings = Annotated[
         "--set", help="A setting of the program: k=10, abstain=chained, style=report; repeatable."
     ),
 ]
+Labels = Annotated[list[str] | None, typer.Option(help="An access label of yours; repeatable.")]
 Wanted = Annotated[
     list[str] | None,
     typer.Option(
@@ -224,10 +225,7 @@ _PROGRAM: dict[str, tuple[Any, Any]] = {
     "api_base": (ApiBase, None),
     "timeout": (Timeout, 120.0),
     "graph": (Graph, None),
-    "label": (
-        Annotated[list[str] | None, typer.Option(help="An access label of yours; repeatable.")],
-        None,
-    ),
+    "label": (Labels, None),
     "where": (Wanted, None),
     "settings": (Settings, None),
 }

@@ -38,6 +38,3 @@ from ga_dspy.eval.scores import exact_match as exact_match
 from ga_dspy.eval.scores import f1 as f1
 from ga_dspy.eval.scores import normalise as normalise
 from ga_dspy.eval.scores import support_recall as support_recall
-
-Progress = RunProgress
-"""The former name of `RunProgress`; code that imports it goes on to work."""

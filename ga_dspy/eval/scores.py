@@ -205,16 +205,7 @@ _BETWEEN_PIECES = " … "
 
 
 class SupportScore(NamedTuple):
-    """Predicted facts against gold ones."""
-
-    em: float
-    f1: float
-    precision: float
-    recall: float
-
-
-class JointScore(NamedTuple):
-    """Answer and supporting facts together: right only where both are."""
+    """Predicted facts against gold ones, or answer and facts together."""
 
     em: float
     f1: float
@@ -244,7 +235,7 @@ def support_score(predicted: Iterable[Fact], gold: Iterable[Fact]) -> SupportSco
     return SupportScore(float(ours == wanted), f1, precision, recall)
 
 
-def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> JointScore:
+def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> SupportScore:
     """The joint scores of hotpot_evaluate_v1.py: precisions, recalls and EMs multiplied.
 
     F1 is the harmonic mean of the two products, not the product of the two F1s.
@@ -256,7 +247,7 @@ def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> Joi
     """
     precision, recall = answer.precision * support.precision, answer.recall * support.recall
     f1 = float(harmonic_mean((precision, recall)))
-    return JointScore(answer_em * support.em, f1, precision, recall)
+    return SupportScore(answer_em * support.em, f1, precision, recall)
 
 
 def facts_of(
