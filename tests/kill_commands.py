@@ -229,7 +229,7 @@ class _Trial(NamedTuple):
 
 # Forked from a process that has imported everything, so that a start takes no time.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["ga_dspy.cli.commands", "ga_dspy.optimize", "kill_commands"])
+_FORKS.set_forkserver_preload(["ga_dspy.cli.commands", "ga_dspy.optimize"])
 
 
 def _command(arguments: list[str], log: str) -> None:
