@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import detect, exact_match, load, read, sample
+from ga_dspy.eval import detect, exact_match, load, read
 
 
 def hotpot_row(**changes: Any) -> dict[str, Any]:
@@ -330,17 +330,6 @@ def test_a_file_saved_in_the_hubs_layout_loads_too(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.jsonl", [hub_layout(hotpot_row())])
     assert detect(path) == "hotpotqa"
     assert load("hotpotqa", path)[0].gold_titles == ("Lodge", "State")
-
-
-def test_a_sample_keeps_the_order_and_repeats_with_its_seed(tmp_path: Path) -> None:
-    rows = [hotpot_row(_id=f"q{number:02}") for number in range(30)]
-    examples = load("hotpotqa", write(tmp_path / "dev.json", rows))
-    drawn = [e.id for e in sample(examples, 10, seed=3)]
-    assert drawn == sorted(set(drawn))
-    assert drawn == [e.id for e in sample(examples, 10, seed=3)]
-    assert drawn != [e.id for e in sample(examples, 10, seed=4)]
-    with pytest.raises(InputError, match="from 1 to 30"):
-        sample(examples, 31, seed=3)
 
 
 @pytest.mark.data

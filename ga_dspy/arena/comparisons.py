@@ -149,15 +149,12 @@ def differences(runs: Runs, baseline: str) -> Table:
     notes = []
     for contest in contests(runs, baseline):
         best, other = contest.best, contest.other
-        theirs = {
-            (r.id, r.question): (r.answer, f1)
-            for r, f1 in zip(other.report.results, other.report.values(), strict=True)
-        }
-        pairs = [
-            (result, f1, *theirs[key])
-            for result, f1 in zip(best.report.results, best.report.values(), strict=True)
-            if (key := (result.id, result.question)) in theirs and theirs[key][1] != f1
-        ]
+        ours, theirs = (
+            {(r.id, r.question): (r, f1) for r, f1 in zip(one.results, one.values(), strict=True)}
+            for one in (best.report, other.report)
+        )
+        pairs = [(*ours[key], *theirs[key]) for key in ours if key in theirs]
+        pairs = [pair for pair in pairs if pair[1] != pair[3]]
         pairs.sort(key=lambda pair: -abs(pair[1] - pair[3]))
         names = f"{dataset_label(best.dataset)}: {method_label(best.method)}"
         notes.append(
@@ -173,12 +170,12 @@ def differences(runs: Runs, baseline: str) -> Table:
                     "Answer": result.answer or NONE,
                     "F1": 100.0 * f1,
                     "Beside": method_label(other.method),
-                    "Its answer": answer or NONE,
+                    "Its answer": its.answer or NONE,
                     "Its F1": 100.0 * its_f1,
                 },
                 n=None, failed=None, degraded=None,
             )
-            for result, f1, answer, its_f1 in pairs[:_MOST_SHOWN]
+            for result, f1, its, its_f1 in pairs[:_MOST_SHOWN]
         ]  # fmt: skip
     return table_of(runs, "differences", runs.in_order() if rows else [], rows, *notes)
 

@@ -101,23 +101,6 @@ class Scene:
             and any(result.tokens is not None for result in run.report.results)
         ]
 
-    @property
-    def subtitle(self) -> str:
-        """The dataset, how many questions, who answered."""
-        n = next(len(run.report.results) for run in self.shown)
-        return f"{dataset_label(self.dataset)}, {n:,} questions; answered by: {lm_label(self.lm)}"
-
-    def caption(self, *sentences: str) -> str:
-        """The small print: sentences, how many questions failed, what the letters mean."""
-        failed = dict.fromkeys(
-            f"{len(run.report.failed):,} of {_run_label(run)}"
-            for run in self.shown
-            if run.report.failed
-        )
-        failures = f"Failed questions count as 0: {', '.join(failed)}." if failed else ""
-        notes = mark_notes(self.runs, self.shown)
-        return " ".join(filter(None, (*sentences, failures, *notes)))
-
 
 def _run_label(run: Run) -> str:
     return marked(method_label(run.method), run.mark)
@@ -144,12 +127,19 @@ def plot_cost_of_methods(scene: Scene) -> Figure:
     ]
     figure, axes = canvas(7.6 if len(panels) == 1 else 12.0, 5.4, len(panels), share_y=True)
     axes[0].set_ylim(percent_limits([bound for run in shown for bound in run.report.ci95]))
-    caption = scene.caption(
+    failed = dict.fromkeys(
+        f"{len(run.report.failed):,} of {_run_label(run)}" for run in shown if run.report.failed
+    )
+    small_print = (
         "Means over all questions. Hollow: ablations of GraphAnchor, and vanilla RAG with more "
         "passages (top 10 to 20).",
         "Squares: each question was given so many tokens at most." if budgets else "",
+        f"Failed questions count as 0: {', '.join(failed)}." if failed else "",
+        *mark_notes(scene.runs, shown),
     )
-    head(figure, _COST, scene.subtitle, caption)
+    asked = f"{dataset_label(scene.dataset)}, {len(shown[0].report.results):,} questions"
+    who = f"{asked}; answered by: {lm_label(scene.lm)}"
+    head(figure, _COST, who, " ".join(filter(None, small_print)))
     for panel, (title, form, chosen) in zip(axes, panels, strict=True):
         name(panel, title, "tokens a question, in and out", "F1 with 95 % interval, %")
         panel.set_xlim(_limits([*map(mean_tokens, chosen)]))

@@ -74,7 +74,13 @@ def demo(
     }  # fmt: skip
     console.print(runs.summary_table(reports))
     console.print()
-    _compile(console, keep)
+    console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
+    shutil.rmtree(keep / "artifacts", ignore_errors=True)
+    compile_program(
+        "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
+        test=questions("dev"), settings=["candidates=3"], yes=True,
+        track=find_spec("mlflow") is not None,
+    )  # fmt: skip
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
     own = f'  {_own_command()} ask "…" --index {keep / "index"} --lm openai/gpt-4.1-mini'
     console.print(own, style="bold", markup=False)
@@ -92,17 +98,6 @@ def _own_command() -> str:
     path = Path(sys.argv[0]).absolute()
     below = path.is_relative_to(Path.cwd())
     return str(path.relative_to(Path.cwd())) if below else path.name
-
-
-def _compile(console: Console, keep: Path) -> None:
-    """Tune demos on the shipped train questions."""
-    console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
-    shutil.rmtree(keep / "artifacts", ignore_errors=True)
-    compile_program(
-        "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
-        test=questions("dev"), settings=["candidates=3"], yes=True,
-        track=find_spec("mlflow") is not None,
-    )  # fmt: skip
 
 
 def ask(

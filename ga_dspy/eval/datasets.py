@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,22 +94,6 @@ def read(dataset: str, path: Path | str, limit: int | None = None) -> Loaded:
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
     return _collect(detect_rows(rows, path, name), rows, str(path), limit)
-
-
-def sample(examples: Sequence[dspy.Example], n: int, seed: int) -> list[dspy.Example]:
-    """`n` of the examples, drawn without replacement and kept in their order.
-
-    Raises:
-        InputError: `n` is not between 1 and the number of examples.
-    """
-    if not 1 <= n <= len(examples):
-        raise InputError(
-            f"a sample of {n} was asked for",
-            expected=f"from 1 to {len(examples)}, the number of questions",
-            remedy="pass a smaller n, or load more questions",
-        )
-    chosen = sorted(random.Random(seed).sample(range(len(examples)), n))
-    return [examples[position] for position in chosen]
 
 
 def _all_usable(loaded: Loaded) -> list[dspy.Example]:
