@@ -446,8 +446,8 @@ def test_a_hiccup_in_the_baseline_makes_no_program_better(tmp_path: Path) -> Non
         said = {"answer": f"State{asked_of(prompt)}"}
         return {**reply, **said} if isinstance(reply, dict) and "answer" in reply else reply
 
-    out_of_order = once(3)
-    lm = scripted_lm(lambda prompt: RuntimeError("no") if out_of_order(prompt) else right(prompt))
+    reset = once(3)
+    lm = scripted_lm(lambda prompt: ConnectionError("reset") if reset(prompt) else right(prompt))
     outcome = compiled("labeled", tmp_path, lm=lm, **TWO)
     assert (outcome.before.f1, outcome.after.f1, outcome.p_value) == (100.0, 100.0, 1.0)
     assert (outcome.verdict, outcome.better, outcome.failures) == ("unchanged", False, (0, 0))
@@ -488,7 +488,8 @@ def test_a_compiled_program_that_fails_on_more_than_a_tenth_is_an_error(tmp_path
 
 def test_faults_that_pass_change_no_score_of_a_candidate(tmp_path: Path) -> None:
     calm = compiled("labeled", tmp_path / "calm", **TWO)
-    lm = scripted_lm(failing(once(3)))
+    reset = once(3)
+    lm = scripted_lm(lambda prompt: ConnectionError("reset") if reset(prompt) else task(prompt))
     outcome = compiled("labeled", tmp_path / "faults", lm=lm, **TWO)
     assert [c.score for c in outcome.candidates] == [c.score for c in calm.candidates]
     assert (outcome.before.f1, outcome.after.f1) == (calm.before.f1, calm.after.f1)

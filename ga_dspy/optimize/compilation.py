@@ -270,8 +270,8 @@ class _Compilation:
     def _measure(self, program: MultiHopProgram, label: str) -> tuple[Report, str]:
         """Ask a program all held-out questions; also the cap that cut it short, if one did.
 
-        Calls made before are answered from the ledger, so that those that failed can be asked
-        again. More than a tenth of the answers may not fail.
+        Calls made before are answered from the ledger. More than a tenth of the answers may not
+        fail.
         """
         examples, out = self.sets[self.held_out], self.out / RUN / label
         # The ledger makes a resumed run free and counts its calls; a journal would hide them.
@@ -279,19 +279,11 @@ class _Compilation:
         protocol = self._protocol(program)
         gate = Gate(self.ledger, self.caps)
         lm = LedgerLM(self.lms["task"], "task", gate)
-        for left in reversed(range(1 + Trials.again)):
-            with suppress(BudgetExceeded), dspy.context(lm=lm):
-                run(program, examples, out=out, protocol=protocol, threads=self.threads)
-            if left == Trials.again or gate.closed:
-                _check_answering(gate)
-            with RunJournal(out / JOURNAL) as journal:
-                entries = journal.entries()
-                failed = [p for p, (r, _) in entries.items() if r.error or r.step_failures]
-                if gate.closed or not left or not failed:
-                    break
-                journal.transaction(
-                    [("DELETE FROM result WHERE position = ?", [p]) for p in failed]
-                )
+        with suppress(BudgetExceeded), dspy.context(lm=lm):
+            run(program, examples, out=out, protocol=protocol, threads=self.threads)
+        _check_answering(gate)
+        with RunJournal(out / JOURNAL) as journal:
+            entries = journal.entries()
         if gate.closed and (label == "before" or not entries):
             raise InputError(
                 f"{gate.closed} while the program was measured",

@@ -64,13 +64,19 @@ class Context:
         """The LM that proposes instructions."""
         return self.prompt_lm or self.lm
 
+    def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
+        """What one of DSPy's optimizers makes of a program."""
+        return optimizer.compile(  # type: ignore[no-any-return]
+            program, trainset=list(self.train), **given
+        )
+
 
 @dataclass(frozen=True)
 class Recipe:
     """A way to compile a program: a small value with its settings.
 
-    A subclass implements `fit`, or names one of DSPy's optimizers in `optimizer`. It says what it
-    needs in `least` and `check`, and how much it does in `work`.
+    A subclass implements `fit`, mostly by one of DSPy's optimizers. It says what it needs in
+    `least` and `check`, and how much it does in `work`.
 
     Attributes:
         name: On the command line.
@@ -122,16 +128,7 @@ class Recipe:
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
         """Compile; the given program is left as it is."""
-        optimizer = self.optimizer(context)
-        return optimizer.compile(program, **self.arguments(context))  # type: ignore[no-any-return]
-
-    def optimizer(self, context: Context) -> Any:
-        """DSPy's optimizer."""
         raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        """What the optimizer is given beside the program."""
-        return {"trainset": list(context.train), "valset": list(context.validation)}
 
     def parameters(self) -> dict[str, Any]:
         """The settings, as JSON values."""
@@ -182,13 +179,10 @@ class BootstrapFewShot(Recipe):
         """Train questions until there are enough demos, then the validation questions."""
         return Work(min(train, 3 * self.demos) * self.rounds + validation)
 
-    def optimizer(self, context: Context) -> Any:
-        """Collects traces in the order of the questions."""
-        return dspy.BootstrapFewShot(**_demos(context, self.demos), max_rounds=self.rounds)
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        """No validation questions."""
-        return {"trainset": list(context.train)}
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Collect traces in the order of the questions."""
+        found = dspy.BootstrapFewShot(**_demos(context, self.demos), max_rounds=self.rounds)
+        return context.compiled(found, program)
 
 
 @dataclass(frozen=True)
@@ -211,19 +205,17 @@ class BootstrapRandomSearch(Recipe):
         one = min(train, 3 * self.demos) * self.rounds + validation
         return Work((self.candidates + 1) * one)
 
-    def optimizer(self, context: Context) -> Any:
-        """DSPy's optimizer."""
-        return dspy.BootstrapFewShotWithRandomSearch(
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Bootstrap and score, set by set."""
+        search = dspy.BootstrapFewShotWithRandomSearch(
             **_demos(context, self.demos),
             max_rounds=self.rounds,
             num_candidate_programs=self.candidates,
             num_threads=context.threads,
         )
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        """Not the sets without demos (-3) and with bare rows (-2): the former is scored anyway."""
+        # Not the sets without demos (-3) and with bare rows (-2): the former is scored anyway.
         tried = range(-1, self.candidates)
-        return {**super().arguments(context), "restrict": tried}
+        return context.compiled(search, program, valset=list(context.validation), restrict=tried)
 
 
 def _demos(context: Context, most: int) -> dict[str, Any]:
@@ -271,9 +263,9 @@ class MIPROv2(Recipe):
         asked = sets + self.trials * some + (full + 1) * validation
         return Work(asked, 3 + predictors * (self.candidates + 3))
 
-    def optimizer(self, context: Context) -> Any:
-        """Bootstraps, proposes, searches."""
-        return dspy.MIPROv2(
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Bootstrap, propose, search."""
+        search = dspy.MIPROv2(
             **_demos(context, self.demos),
             prompt_model=context.proposer,
             task_model=context.lm,
@@ -282,15 +274,14 @@ class MIPROv2(Recipe):
             num_threads=context.threads,
             seed=context.seed,
         )
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        """Also how many combinations to score, and on how many questions."""
-        return {
-            **super().arguments(context),
-            "num_trials": self.trials,
-            "minibatch": self.minibatch < len(context.validation),
-            "minibatch_size": min(self.minibatch, len(context.validation)),
-        }
+        return context.compiled(
+            search,
+            program,
+            valset=list(context.validation),
+            num_trials=self.trials,
+            minibatch=self.minibatch < len(context.validation),
+            minibatch_size=min(self.minibatch, len(context.validation)),
+        )
 
 
 # --- Reflection: an LM reads what went wrong and writes better instructions
@@ -338,9 +329,7 @@ class SIMBA(Recipe):
         # SIMBA takes any trace above the tenth percentile of its batch: an F1 of 0.1 may be.
         simba.strategies = [_gated(s, context.metric.threshold) for s in simba.strategies]
         with dspy.context(callbacks=[*(dspy.settings.callbacks or []), watch]):
-            return simba.compile(  # type: ignore[no-any-return]
-                program, trainset=list(context.train), seed=context.seed
-            )
+            return context.compiled(simba, program, seed=context.seed)
 
 
 class _Watch(BaseCallback):
@@ -410,13 +399,13 @@ class GEPA(Recipe):
         runs = self._runs(validation)
         return Work(runs, max(1, runs // (4 * self.minibatch)))
 
-    def optimizer(self, context: Context) -> Any:
-        """Runs, reflects, keeps what helps.
+    def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
+        """Run, reflect, keep what helps.
 
         No `log_dir` is given: GEPA would pickle its state there. Finished calls are in the
         ledger, and a second run repeats the first one from there.
         """
-        return dspy.GEPA(
+        gepa = dspy.GEPA(
             metric=context.metric,
             max_metric_calls=self._runs(len(context.validation)),
             reflection_minibatch_size=self.minibatch,
@@ -426,6 +415,7 @@ class GEPA(Recipe):
             warn_on_score_mismatch=False,
             seed=context.seed,
         )
+        return context.compiled(gepa, program, valset=list(context.validation))
 
     def _runs(self, validation: int) -> int:
         return 12 * validation if self.evaluations is None else self.evaluations

@@ -17,7 +17,6 @@ from ga_dspy.eval.protocol import fingerprint as fingerprint
 from ga_dspy.optimize.demos import Prompt, prompts
 from ga_dspy.optimize.spending import Ledger
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.storage import parallel
 
 _FEWEST = 5  # questions of a partial score that is worth noting
 
@@ -33,7 +32,8 @@ class Candidate(NamedTuple):
         tokens: Tokens of those calls.
         seconds: Since the compilation began.
         description: What it is, in a few words ("3 demos; 50 questions").
-        failed: Questions that the LM left without an answer, though they were asked again.
+        failed: Questions that failed, or got over a failed step, in an evaluation during which
+            LM calls failed.
         mark: Twelve hexadecimal digits that stand for its prompts.
         prompts: What each predictor is told.
     """
@@ -207,12 +207,7 @@ class Trials(BaseCallback):
         validation: The questions whose mean score decides.
         ledger: Of what has been spent.
         tell: Called with each new candidate.
-
-    Attributes:
-        again: How often questions that failed are asked again.
     """
-
-    again = 2
 
     def __init__(
         self,
@@ -223,7 +218,7 @@ class Trials(BaseCallback):
     ) -> None:
         self._given, self._ledger, self._tell = given, ledger, tell
         self._validation = frozenset(example.question for example in validation)
-        self._running: dict[str, tuple[Any, set[str], Any, int]] = {}
+        self._running: dict[str, tuple[Any, set[str], int]] = {}
         self._known: set[str] = set()
         self._singles: dict[str, tuple[MultiHopProgram, dict[str, float]]] = {}
         self._lock = threading.Lock()
@@ -233,53 +228,27 @@ class Trials(BaseCallback):
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note which program is tried on which questions."""
-        devset, program = inputs.get("devset") or instance.devset, inputs["program"]
-        metric = inputs.get("metric") or instance.metric
-        threads = inputs.get("num_threads") or instance.num_threads or 1
-        self._running[call_id] = program, {row.question for row in devset}, metric, threads
+        questions = {row.question for row in inputs.get("devset") or instance.devset}
+        self._running[call_id] = inputs["program"], questions, self._ledger.failures
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
         """Keep the score, unless the evaluation broke off or was not on validation questions.
 
-        Questions that failed are asked again first, so that the optimizer too goes by programs
-        and not by what happened to an endpoint; finished calls are free.
+        A question that failed although no LM call did failed for its own sake.
         """
-        program, questions, *how = self._running.pop(call_id)
+        program, questions, failures = self._running.pop(call_id)
         if exception is not None:
             return
-        failed = self._ask_again(outputs.results, program, *how)
-        scores = [float(score) for *_, score in outputs.results]
-        outputs.score = round(100 * sum(scores) / len(scores), 2)
+        hurt = self._ledger.failures > failures
+        failed = sum(_failed(said) for _, said, _ in outputs.results) if hurt else 0
         whole = questions == self._validation
         if whole or (questions < self._validation and len(questions) >= _FEWEST):
             kept = transplanted(self._given, program)
             on = "" if whole else f"; on {len(questions)} questions"
             on += f"; {failed} failed" if failed else ""
             self._add(Trial(kept, fingerprint(kept), outputs.score, whole, failed), on)
-
-    def _ask_again(self, rows: list[Any], program: Any, metric: Any, threads: int) -> int:
-        """Ask the failed questions of an evaluation again; how many the LM leaves unanswered.
-
-        One that fails although no LM call did fails for its own sake, and scores what it scores.
-        """
-
-        def ask(number: int) -> tuple[int, Any]:
-            try:
-                said = program(**rows[number][0].inputs())
-                return number, (rows[number][0], said, metric(rows[number][0], said))
-            except Exception:  # noqa: BLE001 - as in the evaluation: it keeps its score
-                return number, rows[number]
-
-        for _ in range(self.again):
-            failed = [number for number, (_, said, _) in enumerate(rows) if _failed(said)]
-            before = self._ledger.failures
-            for number, row in parallel(ask, failed, threads):
-                rows[number] = row
-            if self._ledger.failures == before:
-                return 0
-        return sum(_failed(said) for _, said, _ in rows)
 
     def note(self, program: Any, question: str, score: float, batch: int) -> None:
         """A program has a score (percent) on one train question; after a batch, it is a trial."""
