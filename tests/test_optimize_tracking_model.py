@@ -131,15 +131,19 @@ def test_a_version_is_fetched_once(store: str) -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("models:/towns@nobody", r"versions 1; aliases: champion"),
-        ("models:/towns/7", r"versions 1; aliases: champion"),
-        ("models:/villages/1", r"registered: towns"),
-        ("runs:/0123abc", r"not found"),
+        ("models:/towns@nobody", r"alias nobody not found.*there are: towns"),
+        ("models:/towns/7", r"version=7.* not found.*there are: towns"),
+        ("models:/villages/1", r"villages.* not found.*there are: towns"),
+        ("runs:/0123abc", r"0123abc not found"),
+        ("runs:/{run}/traces", r"no manifest.json"),
     ],
 )
 def test_an_address_of_nothing_is_told_what_there_is(store: str, address: str, said: str) -> None:
+    from mlflow import MlflowClient
+
+    run = MlflowClient(store, store).get_model_version_by_alias("towns", "champion").run_id
     with pytest.raises(InputError, match=said):
-        resolve(address)
+        resolve(address.format(run=run))
 
 
 def test_an_address_of_no_known_form_is_refused(store: str) -> None:

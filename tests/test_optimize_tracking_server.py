@@ -128,13 +128,13 @@ def client_of(uri: str) -> Any:
 
 
 def test_a_server_takes_a_whole_compilation_over_http(server: Server, root: Path) -> None:
-    tracker = MLflowTracker(server.uri, root=root)
+    said: list[str] = []
+    tracker = MLflowTracker(server.uri, root=root, say=said.append)
     outcome = compiled(tracker, root)
-    assert (outcome.verdict, tracker.notices) == ("better", [])
+    assert (outcome.verdict, said) == ("better", [])
     client = client_of(server.uri)
     assert client.get_run(tracker.run_id).data.metrics["test/f1"] == 100.0
-    assert tracker.registration is not None
-    assert tracker.registration.champion
+    assert tracker.place.startswith("towns version 1: champion")
     fetched = resolve("models:/towns@champion", tracking_uri=server.uri)
     assert (fetched / "program.json").read_bytes() == (root / "towns/program.json").read_bytes()
     assert any((server.home / "files").rglob("predictions.json"))
@@ -154,12 +154,13 @@ class Killer(MLflowTracker):
 def test_a_server_killed_in_mid_compile_costs_the_compilation_nothing(
     server: Server, root: Path
 ) -> None:
-    tracker = Killer(server.uri, root=root)
+    said: list[str] = []
+    tracker = Killer(server.uri, root=root, say=said.append)
     tracker.victim = server
     remote = tracker.run_id
     outcome = compiled(tracker, root)
     assert (outcome.verdict, outcome.after.f1) == ("better", 100.0)
-    (notice,) = tracker.notices
+    (notice,) = said
     assert "Connection refused" in notice
     assert f"the compilation goes on and is tracked in sqlite:///{root}/mlflow.db" in notice
     client = client_of(f"sqlite:///{root}/mlflow.db")

@@ -90,7 +90,6 @@ class Store:
 
     Args:
         uri: Any tracking URI.
-        experiment: Its name.
         root: The folder that keeps the files of runs, where the store is a database without a
             server that keeps them.
 
@@ -103,7 +102,7 @@ class Store:
         MissingExtra: mlflow is not installed.
     """
 
-    def __init__(self, uri: str, experiment: str = EXPERIMENT, root: Path = ROOT) -> None:
+    def __init__(self, uri: str, root: Path) -> None:
         self.uri = uri
         self.client = open_client(uri)
         files = None  # a server or a file store decides
@@ -112,23 +111,23 @@ class Store:
         elif uri.startswith(("postgresql", "mysql", "mssql")):
             files = (root.resolve() / _FILES).as_uri()
         with reaching(uri):
-            self.experiment_id = self._experiment(experiment, files)
+            self.experiment_id = self._experiment(files)
 
     def find(self, where: str) -> RunInfo | None:
         """The newest run of the experiment that a filter lets through."""
         found = self.client.search_runs([self.experiment_id], where, max_results=1)
         return found[0].info if found else None
 
-    def _experiment(self, name: str, files: str | None) -> str:
+    def _experiment(self, files: str | None) -> str:
         from mlflow.exceptions import MlflowException
 
-        found = self.client.get_experiment_by_name(name)
+        found = self.client.get_experiment_by_name(EXPERIMENT)
         if found is None:
             try:
-                return str(self.client.create_experiment(name, artifact_location=files))
+                return str(self.client.create_experiment(EXPERIMENT, artifact_location=files))
             except MlflowException:
                 # Another process may have made it in between; if not, the error stands.
-                found = self.client.get_experiment_by_name(name)
+                found = self.client.get_experiment_by_name(EXPERIMENT)
                 if found is None:
                     raise
         return str(found.experiment_id)
@@ -313,23 +312,26 @@ class Run:
 
     def data(self, sets: Mapping[str, Mapping[str, Any]]) -> None:
         """Log question sets as datasets, with what is known of each."""
+        for role, facts in sets.items():
+            profile = json.dumps(publishable(facts), ensure_ascii=False)
+            self._input(
+                role, facts["name"], facts["sha256"], "local", {"uri": facts["name"]}, profile
+            )
+
+    def _input(
+        self, role: str, name: str, sha256: str, kind: str, source: Any, profile: str | None = None
+    ) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        given = []
-        for role, facts in sets.items():
-            name, profile = facts["name"], json.dumps(publishable(facts), ensure_ascii=False)
-            source = json.dumps({"uri": name})
-            dataset = Dataset(name, facts["sha256"][:_DIGEST], "local", source, profile=profile)
-            given.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
-        self.client.log_inputs(self.id, given)
+        dataset = Dataset(name, sha256[:_DIGEST], kind, json.dumps(source), profile=profile)
+        tags = [InputTag("mlflow.data.context", role)]
+        self.client.log_inputs(self.id, [DatasetInput(dataset, tags)])
 
     def questions(self, report: Report, role: str) -> None:
         """Keep the questions of a report, with their answers, as an evaluation dataset of MLflow.
 
         One that holds the same questions already is taken as it is.
         """
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
         protocol, home = report.protocol, self.store.experiment_id
         # Of how many: a report may lack some that failed.
         digest = f"{protocol.questions_sha256[:24]}-{len(report.results)}"
@@ -349,11 +351,8 @@ class Run:
                         for result in report.results[start : start + _BATCH]
                     )
                     dataset.merge_records(rows)
-        source = json.dumps({"dataset_id": dataset.dataset_id})
-        asked = Dataset(dataset.name, digest, "mlflow_evaluation_dataset", source)
-        self.client.log_inputs(
-            self.id, [DatasetInput(asked, [InputTag("mlflow.data.context", role)])]
-        )
+        source, kind = {"dataset_id": dataset.dataset_id}, "mlflow_evaluation_dataset"
+        self._input(role, dataset.name, digest, kind, source)
 
     def tag(self, name: str, text: str, longest: int | None = None) -> None:
         """Set a tag."""
@@ -371,18 +370,15 @@ class Run:
     def predictions(self, report: Report, before: Report | None = None) -> None:
         """Log a table with a row a question.
 
-        With `before`, the answers and scores of that report stand beside those of `report`.
+        With `before`, a report on the same questions, its answers and scores stand beside them.
         """
-        earlier = {(old.id, old.question): old for old in before.results} if before else {}
         rows = []
-        for result in report.results:
+        for result, old in zip(report.results, (before or report).results, strict=True):
             row = {column: getattr(result, column) for column in _COLUMNS}
             row["gold"] = " | ".join(result.gold)
             if before is not None:
-                old = earlier.get((result.id, result.question))
-                row["answer_before"] = old.answer if old else None
-                row["f1_before"] = old.f1 if old else None
-                row["f1_gained"] = result.f1 - old.f1 if old else None
+                row |= {"answer_before": old.answer, "f1_before": old.f1}
+                row["f1_gained"] = result.f1 - old.f1
             rows.append(row)
         clean: Any = publishable(rows)
         columns = {column: [row[column] for row in clean] for column in clean[0]} if clean else {}

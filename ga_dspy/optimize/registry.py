@@ -6,12 +6,11 @@ import atexit
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -34,7 +33,6 @@ from ga_dspy.optimize.trials import Outcome
 from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities.model_registry import PromptVersion
     from mlflow.models import ModelSignature
 
@@ -117,24 +115,12 @@ def _signature() -> ModelSignature:
 # --- Which of the registered programs is the champion
 
 
-class Registration(NamedTuple):
-    """A program in the registry: under which name and version, and whether it is the champion."""
+def register(store: Store, name: str, run: str, model: str, outcome: Outcome, note: str) -> str:
+    """Register a model under a name, and give it the alias `champion` if the rule says so.
 
-    name: str
-    version: str
-    champion: bool
-    reason: str
-
-    def __str__(self) -> str:
-        """All of it in a line."""
-        crowned = "champion" if self.champion else "not champion"
-        return f"{self.name} version {self.version}: {crowned} ({self.reason})"
-
-
-def register(
-    store: Store, name: str, run: str, model: str, outcome: Outcome, note: str
-) -> Registration:
-    """Register a model under a name, and give it the alias `champion` if the rule says so."""
+    Returns:
+        Under which name and version, and whether it is the champion, in a line.
+    """
     from mlflow.exceptions import MlflowException
 
     client = store.client
@@ -160,7 +146,8 @@ def register(
         )
     if champion:
         client.set_registered_model_alias(name, ALIAS, made.version)
-    return Registration(name, str(made.version), champion, reason)
+    crowned = ALIAS if champion else f"not {ALIAS}"
+    return f"{name} version {made.version}: {crowned} ({reason})"
 
 
 def register_prompts(
@@ -263,8 +250,6 @@ _ADDRESS = re.compile(
     r"|models:/(?P<model>m-[0-9a-f]+)"
     r"|runs:/(?P<run>[0-9a-f]+)(/(?P<path>.+))?"
 )
-_FETCHED: dict[tuple[str, str], Path] = {}
-_ONE_AT_A_TIME = threading.Lock()
 
 
 def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> Path:
@@ -292,20 +277,15 @@ def resolve(uri: str, *, tracking_uri: str | None = None, root: Path = ROOT) -> 
     if parts is None:
         raise InputError(f"the address {uri!r}", expected=_FORMS, remedy="correct the address")
     store = store_uri(tracking_uri, root)
-    client = open_client(store)
     with reaching(store):
-        folder = _folder(client, parts, uri, store)
-        with _ONE_AT_A_TIME:
-            if (store, folder) not in _FETCHED:
-                _FETCHED[store, folder] = _fetch(folder, uri, store)
-            return _FETCHED[store, folder]
+        return _fetched(_folder(parts, uri, store), store)
 
 
-def _folder(client: MlflowClient, parts: re.Match[str], uri: str, store: str) -> str:
+def _folder(parts: re.Match[str], uri: str, store: str) -> str:
     """The address of the files themselves, which never changes its meaning."""
     from mlflow.exceptions import MlflowException
 
-    path = f"artifacts/{ARTIFACT}"
+    client, path = open_client(store), f"artifacts/{ARTIFACT}"
     try:
         if parts["run"]:
             location = client.get_run(parts["run"]).info.artifact_uri
@@ -318,45 +298,30 @@ def _folder(client: MlflowClient, parts: re.Match[str], uri: str, store: str) ->
             location = client.get_model_version_download_uri(name, str(number))
     except MlflowException as error:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise _not_found(uri, store, _there(client, parts["name"], str(error))) from error
+            models = ", ".join(model.name for model in client.search_registered_models())
+            raise InputError(
+                f"{without_password(store)} has no {uri} ({' '.join(str(error).split())})",
+                expected=f"a program that was compiled with tracking (there are: {models})",
+                remedy="name another one, or another store by MLFLOW_TRACKING_URI",
+            ) from error
         raise
     return f"{location.rstrip('/')}/{path.strip('/')}"
 
 
-def _there(client: MlflowClient, name: str | None, reason: str) -> str:
-    """What the registry has in place of what it has not."""
-    names = [model.name for model in client.search_registered_models()]
-    if name in names:
-        model = client.get_registered_model(name)
-        versions = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
-        aliases = ", ".join(model.aliases) or "none"
-        return f"versions {', '.join(map(str, versions))}; aliases: {aliases}"
-    return f"registered: {', '.join(names) or 'nothing'}" if name else " ".join(reason.split())
-
-
-def _not_found(address: str, where: str, there: str) -> InputError:
-    return InputError(
-        f"{without_password(where)} has no {address} ({there})",
-        expected="the address of a program that was compiled with tracking into that store",
-        remedy="name another one, or another store by MLFLOW_TRACKING_URI",
-    )
-
-
-def _fetch(folder: str, uri: str, store: str) -> Path:
+@cache
+def _fetched(folder: str, store: str) -> Path:
     from mlflow.artifacts import download_artifacts, list_artifacts
 
     listed = list_artifacts(artifact_uri=folder, tracking_uri=store)
     there = {file.path.rpartition("/")[2] for file in listed}
     if missing := [file for file in FILES if file not in there]:
-        raise _not_found(uri, store, f"no {missing[0]} there")
-    target = tempfile.mkdtemp(dir=_cache())
+        raise InputError(
+            f"there is no {missing[0]} in {without_password(folder)}",
+            expected="the folder of an artifact",
+            remedy="name a run that `ga-dspy compile` made, or the folder of the artifact in it",
+        )
+    target = tempfile.mkdtemp(prefix="ga-dspy-artifact-")
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
     for file in FILES:
         download_artifacts(artifact_uri=f"{folder}/{file}", dst_path=target, tracking_uri=store)
     return Path(target)
-
-
-@cache
-def _cache() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="ga-dspy-artifacts-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -15,7 +15,6 @@ import dspy
 
 from ga_dspy.eval import Report, Result
 from ga_dspy.optimize.mlflow_store import (
-    EXPERIMENT,
     ROOT,
     Store,
     expected,
@@ -48,7 +47,6 @@ def traced_sample(
     examples: Sequence[dspy.Example],
     *,
     uri: str | None = None,
-    experiment: str = EXPERIMENT,
     root: Path = ROOT,
     run_id: str | None = None,
     model_id: str | None = None,
@@ -64,7 +62,6 @@ def traced_sample(
         program: Any program of this library.
         examples: What to ask, with `id`, `answer` or `answers`; keep it to a handful.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        experiment: Name of the experiment.
         root: The folder of the local store.
         run_id: The run that the traces belong to.
         model_id: The logged model that they are of.
@@ -76,7 +73,7 @@ def traced_sample(
         TrackingFailed: The store was not reached; no further question is asked.
         MissingExtra: mlflow is not installed.
     """
-    store = Store(store_uri(uri, root), experiment, root)
+    store = Store(store_uri(uri, root), root)
     belongs = {_RUN: run_id, "mlflow.modelId": model_id}
     of = {key: value for key, value in belongs.items() if value}
     with pointed_at(store.uri):

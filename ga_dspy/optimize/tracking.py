@@ -19,7 +19,6 @@ from ga_dspy.errors import InputError, need_package
 from ga_dspy.eval import Report
 from ga_dspy.optimize.demos import Prompt
 from ga_dspy.optimize.mlflow_store import (
-    EXPERIMENT,
     ROOT,
     Run,
     Store,
@@ -35,7 +34,6 @@ from ga_dspy.optimize.mlflow_store import (
 from ga_dspy.optimize.registry import (
     ARTIFACT,
     REPORT,
-    Registration,
     log_program,
     register,
     register_prompts,
@@ -61,47 +59,31 @@ class MLflowTracker:
 
     Args:
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        experiment: Name of the experiment.
-        name: Name in the model registry; by default that of the artifact's folder.
         root: The folder of the artifacts, and of the local store.
         index: A retrieval index to pack with the program, so that it can be served by itself.
         say: Takes what the user should know; by default it is logged as a warning.
 
-    Attributes:
-        notices: What was said.
-
     Raises:
         MissingExtra: mlflow is not installed.
-        InputError: `name` has a character that means something in "models:/…", or there is no
-            `index`.
+        InputError: There is no `index`.
     """
 
     def __init__(
         self,
         uri: str | None = None,
-        experiment: str = EXPERIMENT,
-        name: str | None = None,
         root: Path = ROOT,
         *,
         index: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         need_package("mlflow", "optimize")
-        if name is not None and (not name.strip() or set(name) & set("/:@")):
-            raise InputError(
-                f"the name {name!r} for the registry",
-                expected="a name without '/', ':' and '@'",
-                remedy="pass a name such as 'hotpotqa'",
-            )
         if index is not None and not index.is_dir():
             raise InputError(
                 f"there is no index at {index}",
                 expected="the folder of a built index",
                 remedy="build one with: ga-dspy index build … --out DIR",
             )
-        self.uri, self.experiment, self.root = store_uri(uri, root), experiment, root
-        self.name, self.index = name, index
-        self.notices: list[str] = []
+        self.uri, self.root, self.index = store_uri(uri, root), root, index
         self._say = say or logging.getLogger(__name__).warning
         self._one_at_a_time = threading.RLock()
         self._begun: tuple[str, str, int] | None = None
@@ -120,13 +102,8 @@ class MLflowTracker:
         return self._run.model if self._run else None
 
     @property
-    def registration(self) -> Registration | None:
-        """The compiled program in the registry, once the compilation is finished."""
-        return self._run.registration if self._run else None
-
-    @property
     def place(self) -> str:
-        """Where in the registry the program is, in a line; empty where nothing is tracked."""
+        """Where in the registry the compiled program is, in a line."""
         return self._run.place if self._run else ""
 
     @property
@@ -153,7 +130,7 @@ class MLflowTracker:
 
     def finish(self, outcome: Outcome) -> None:
         """It came to its end; the artifact is written."""
-        self._note(lambda run, at: run.finish(outcome, self.name, self.index, at))
+        self._note(lambda run, at: run.finish(outcome, self.index, at))
 
     def fail(self, error: BaseException) -> None:
         """It ended without an outcome."""
@@ -178,7 +155,7 @@ class MLflowTracker:
 
     def _open(self, uri: str) -> None:
         try:
-            self._store = Store(uri, self.experiment, self.root)
+            self._store = Store(uri, self.root)
         except TrackingFailed as failure:
             self._fall_back(failure)
         else:
@@ -189,8 +166,7 @@ class MLflowTracker:
         last, self.uri = failure.uri == local, local
         goes_on = f"the compilation goes on and is tracked in {local}"
         ends = "nothing is tracked from here on, the compilation goes on"
-        self.notices.append(f"{failure}; {ends if last else goes_on}")
-        self._say(self.notices[-1])
+        self._say(f"{failure}; {ends if last else goes_on}")
         if not last:
             self._open(local)
 
@@ -204,7 +180,7 @@ class _CompilationRun(Run):
     def __init__(self, store: Store, name: str, same: str, at: int) -> None:
         begun = store.find(f"tags.`{_SAME}` = '{same}' and attributes.status != 'FINISHED'")
         super().__init__(store, name, "compile", at, {_SAME: same}, begun)
-        self.registration: Registration | None = None
+        self.place = "no version registered: the program is as it was given"
         self.model: str | None = None
         self._elapsed = 0.0
         self._recipe: dict[str, Any] = {}
@@ -241,7 +217,7 @@ class _CompilationRun(Run):
         curves = {"candidates/score": c.score, "candidates/best": c.best}
         self.metrics({**curves, "candidates/tokens": c.tokens}, at, step=c.number)
 
-    def finish(self, outcome: Outcome, name: str | None, index: Path | None, at: int) -> None:
+    def finish(self, outcome: Outcome, index: Path | None, at: int) -> None:
         """What it bought, what it cost, its prompts, the program and its place in the registry."""
         artifact, held_out = outcome.artifact, outcome.held_out
         self.tag("ga_dspy.verdict", outcome.verdict)
@@ -253,15 +229,15 @@ class _CompilationRun(Run):
         for file in FILES:
             self.client.log_artifact(self.id, str(artifact / file), ARTIFACT)
         # MLflow's addresses give "/", ":" and "@" a meaning, so names have none of them.
-        default = re.sub(r"[/:@]+", "-", artifact.resolve().name).strip() or "ga-dspy"
-        name, gained = name or default, f"by {outcome.recipe}: {outcome.verdict}"
+        name = re.sub(r"[/:@]+", "-", artifact.resolve().name).strip() or "ga-dspy"
+        gained = f"by {outcome.recipe}: {outcome.verdict}"
         register_prompts(self.store, name, outcome.prompts_before, "as given")
         prompts = register_prompts(self.store, name, outcome.prompts_after, gained)
         if not outcome.unchanged:
             corpus = outcome.after.protocol.corpus
             self.model = log_program(self.store, self.id, artifact, index, corpus)
             note = _note(outcome)
-            self.registration = register(self.store, name, self.id, self.model, outcome, note)
+            self.place = register(self.store, name, self.id, self.model, outcome, note)
         with pointed_at(self.store.uri):  # where a link looks for the run
             for prompt in prompts:
                 self.client.link_prompt_version_to_run(self.id, prompt)
@@ -280,11 +256,6 @@ class _CompilationRun(Run):
         self.metrics(report_metrics(outcome.after, held_out), at, model=self.model)
         self.tag(_NOTE, f"{_note(outcome)}\n\n{self.place}")
         self.end(at)
-
-    @property
-    def place(self) -> str:
-        """Where in the registry the program is, in a line."""
-        return str(self.registration or "no version registered: the program is as it was given")
 
     def fail(self, error: BaseException, at: int) -> None:
         """Close the run with what ended it."""
@@ -337,7 +308,6 @@ def track_evaluations(
     reports: Sequence[Report],
     *,
     uri: str | None = None,
-    experiment: str = EXPERIMENT,
     root: Path = ROOT,
     say: Callable[[str], None] | None = None,
 ) -> Tracked | None:
@@ -348,7 +318,6 @@ def track_evaluations(
     Args:
         reports: The evaluations, such as all of an arena.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        experiment: Name of the experiment.
         root: The folder of the local store, which takes all of them over from one that fails.
         say: Takes what the user should know; by default it is logged as a warning.
 
@@ -361,7 +330,7 @@ def track_evaluations(
     say = say or logging.getLogger(__name__).warning
     for place in dict.fromkeys([store_uri(uri, root), local_uri(root)]):
         try:
-            store = Store(place, experiment, root)
+            store = Store(place, root)
             with reaching(store.uri):
                 logged = [_log(store, report) for report in reports]
             ids = tuple(run for run, _ in logged)
