@@ -506,6 +506,12 @@ def test_where_chance_would_do_no_difference_is_shown() -> None:
     assert "lm-a: **no difference shown**. Vanilla RAG has the highest" in str(contest)
 
 
+def test_where_two_score_the_same_neither_is_called_higher() -> None:
+    found = runs(scored("vanilla-rag", 20), scored("graph-anchor", 20))
+    (contest,) = contests(found, "vanilla-rag")
+    assert "GraphAnchor and Vanilla RAG have the same score: F1 50.0 (p 1.000" in str(contest)
+
+
 def test_without_the_baseline_the_best_is_held_against_the_runner_up() -> None:
     found = runs(scored("ircot", 5), scored("deep-note", 20), scored("graph-anchor", 36))
     (contest,) = contests(found, "vanilla-rag")

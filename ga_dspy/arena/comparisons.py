@@ -101,8 +101,8 @@ class Contest(NamedTuple):
         (one, cost), (two, usual) = (
             (method_label(run.method), mean_tokens(run)) for run in (self.best, self.other)
         )
-        about = [dataset_label(self.best.dataset), f"{self.test.n:,} questions"]
-        about += [lm_label(self.best.lm)]
+        asked = f"{dataset_label(self.best.dataset)}, {self.test.n:,} questions"
+        about = [asked, lm_label(self.best.lm)]
         about += [f"at most {self.best.budget:,} tokens"] if self.best.budget else []
         shown = self.p < _LEVEL and self.test.difference > 0
         lead = f"**{one} is best**" if shown else "**no difference shown**"
@@ -110,11 +110,12 @@ class Contest(NamedTuple):
         times = f", at {cost / usual:.1f} times its tokens" if cost and usual else ""
         judged = [run.report.judged for run in (self.best, self.other)]
         right = " against ".join(f"{value:.1f} %" for value in judged if value is not None)
+        said = f"{one} has the highest score: F1 {f1}, {more} points above {two}"
+        said = said if self.test.difference else f"{one} and {two} have the same score: F1 {f1}"
         return (
-            f"{', '.join(about)}: {lead}. {one} has the highest score: F1 {f1}, {more} points "
-            f"above {two} (p {number('p', self.p)} after correction for {self.comparisons} "
-            f"comparison{'s' * (self.comparisons > 1)}){times} ({cost:,.0f} against {usual:,.0f} "
-            f"a question){f'; judged right: {right}' if right else ''}."
+            f"{', '.join(about)}: {lead}. {said} (p {number('p', self.p)} after correction for "
+            f"{self.comparisons} comparison{'s' * (self.comparisons > 1)}){times} ({cost:,.0f} "
+            f"against {usual:,.0f} a question){f'; judged right: {right}' if right else ''}."
         )
 
 

@@ -366,7 +366,9 @@ def report(
     path = write_report(runs, out, baseline, pictures)
     for verdict in contests(runs, baseline):
         console.print(str(verdict).replace("*", ""), markup=False, soft_wrap=True)
-    console.print(f"{len(runs.runs)} runs, {len(pictures)} pictures: {path}", markup=False)
+    console.print(
+        f"{number(len(runs.runs), 'run')}, {number(len(pictures), 'picture')}: {path}", markup=False
+    )
 
 
 def view(
