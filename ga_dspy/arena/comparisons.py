@@ -104,9 +104,9 @@ class Contest(NamedTuple):
         asked = f"{dataset_label(self.best.dataset)}, {self.test.n:,} questions"
         about = [asked, lm_label(self.best.lm)]
         about += [f"at most {self.best.budget:,} tokens"] if self.best.budget else []
-        shown = self.p < _LEVEL and self.test.difference > 0
+        shown = self.p < 0.05 and self.test.difference > 0
         lead = f"**{one} is best**" if shown else "**no difference shown**"
-        f1, more = (number("F1", n) for n in (self.best.report.f1, self.test.difference))
+        f1, more = number("F1", self.best.report.f1), number("F1", self.test.difference)
         times = f", at {cost / usual:.1f} times its tokens" if cost and usual else ""
         judged = [run.report.judged for run in (self.best, self.other)]
         right = " against ".join(f"{value:.1f} %" for value in judged if value is not None)
@@ -117,10 +117,6 @@ class Contest(NamedTuple):
             f"{self.comparisons} comparison{'s' * (self.comparisons > 1)}){times} ({cost:,.0f} "
             f"against {usual:,.0f} a question){f'; judged right: {right}' if right else ''}."
         )
-
-
-_LEVEL = 0.05
-_MOST_SHOWN = 20
 
 
 def contests(runs: Runs, baseline: str) -> list[Contest]:
@@ -176,7 +172,7 @@ def differences(runs: Runs, baseline: str) -> Table:
                 },
                 n=None, failed=None, degraded=None,
             )
-            for result, f1, its, its_f1 in pairs[:_MOST_SHOWN]
+            for result, f1, its, its_f1 in pairs[:20]
         ]  # fmt: skip
     return table_of(runs, "differences", runs.in_order() if rows else [], rows, *notes)
 
