@@ -3,10 +3,6 @@
 A target has good files and a reader of them. An input is these files with faults in one: bits
 flipped, parts cut out, doubled or mixed, JSON values of other types, pieces that break readers. A
 reader may read it, or refuse it by a named error; anything else has escaped, and is to be mended.
-So many inputs of every target, or of those named:
-
-    python tests/fuzz_readers.py 300
-    python tests/fuzz_readers.py 100000 "graph lines" replies
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ import logging
 import random
 import resource
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -291,15 +286,3 @@ def _read_ledger(at: Path, name: str) -> None:
 
 def _read_settings(at: Path, name: str) -> None:
     recipe("bootstrap-rs", **read_pairs(_text(at / name).split(), "--set"))
-
-
-if __name__ == "__main__":
-    inputs, *named = sys.argv[1:]
-    all_hold = True
-    with TemporaryDirectory() as place:
-        for target in targets(Path(place)):
-            if not named or target.name in named:
-                found = fuzz(target, int(inputs))
-                print(found._asdict(), flush=True)
-                all_hold &= found.holds
-    sys.exit(not all_hold)

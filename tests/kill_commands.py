@@ -2,10 +2,7 @@
 
 A command is run undisturbed, then again and again with a `kill -9` in the middle, and started once
 more. A local endpoint with the embedded LM counts what is asked; DSPy's cache is off, so that all
-that is not asked twice is the doing of journals. Three kills of every command, or of those named:
-
-    python tests/kill_commands.py 3
-    python tests/kill_commands.py 50 eval "graph build"
+that is not asked twice is the doing of journals.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import dspy
@@ -272,13 +268,3 @@ def _steady(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _steady(inner) for key, inner in value.items() if key not in _VARYING}
     return [_steady(inner) for inner in value] if isinstance(value, list) else value
-
-
-if __name__ == "__main__":
-    times, *named = sys.argv[1:]
-    all_held = True
-    with TemporaryDirectory() as place:
-        for one in endure(named or list(COMMANDS), Path(place), kills=int(times)):
-            print(one._asdict(), flush=True)
-            all_held &= one.held
-    sys.exit(not all_held)

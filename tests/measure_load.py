@@ -1,16 +1,14 @@
 """Load: how near programs come to bare DSPy calls against one endpoint.
 
 The replies are made beforehand, so that the endpoint, a process of its own, only looks them up.
-Bare DSPy sends the very prompts that the program sends. So many questions in flight, seconds of a
-reply, questions:
-
-    python tests/measure_load.py 64,256 0.3 256
+Bare DSPy sends the very prompts that the program sends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -24,8 +22,6 @@ import dspy
 from endpoint_process import EndpointProcess, endpoint_process
 
 import ga_dspy
-from ga_dspy.demo import corpus, questions
-from ga_dspy.eval import load
 from ga_dspy.eval.endpoint import Behaviour
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.run import run
@@ -178,6 +174,27 @@ def measure(
                     yield Measured(way, at_once, latency, rate, share, cpu, ratio, peak)
 
 
+class Held(NamedTuple):
+    """The highest resident memory of this process after so many questions, in MB."""
+
+    questions: int
+    megabytes: float
+
+
+def held(load: Load, index: Index, questions: int, threads: int) -> Iterator[Held]:
+    """Ask questions in threads; the memory held after each tenth of them."""
+    ask, unit = partial(load.ask, GraphAnchor(index)), 2**20 if sys.platform == "darwin" else 2**10
+    with (
+        endpoint_process(Behaviour(replies=load.replies)) as server,
+        dspy.context(lm=server.lm(timeout=600)),
+    ):
+        for tenth in range(10):
+            numbers = range(tenth * questions // 10, (tenth + 1) * questions // 10)
+            load.in_threads(ask, numbers, threads)
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            yield Held(numbers.stop, most / unit)
+
+
 def _timed(
     ask: Callable[[], object], server: EndpointProcess, questions: int
 ) -> tuple[float, float]:
@@ -188,18 +205,3 @@ def _timed(
         ask()
         seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     return questions / seconds, 1000 * cpu / questions
-
-
-if __name__ == "__main__":
-    at_once, seconds, asked = sys.argv[1:]
-    every = Index.from_passages(corpus(), kind="linked")
-    examples = load("hotpotqa", questions("dev"), limit=60)
-    rows = measure(
-        Load.of([example.question for example in examples], every),
-        [every.as_kind(kind) for kind in ("sparse", "linked")],
-        in_flight=[int(number) for number in at_once.split(",")],
-        latencies=[float(number) for number in seconds.split(",")],
-        questions=int(asked),
-    )
-    for row in rows:
-        print(row._asdict(), flush=True)

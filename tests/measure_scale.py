@@ -1,10 +1,7 @@
 """What an index of many synthetic passages costs: its build, memory, disk, each search.
 
 Beside it the bare searches of FAISS and bm25s over the same vectors and words. Every part has a
-process of its own; memory is the highest resident of each, files mapped into it included. So many
-passages, maybe with another encoder:
-
-    python tests/measure_scale.py 100000 hash-256
+process of its own; memory is the highest resident of each, files mapped into it included.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -237,11 +233,6 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-if __name__ == "__main__":
-    what, *more = sys.argv[1:]
-    if what.isdecimal():
-        with TemporaryDirectory(prefix="ga-dspy-scale-") as out:
-            found = scale(Path(out), int(what), 80, more[0] if more else "hash-256", 200)
-        print(json.dumps(found, indent=2))
-    else:
-        print(json.dumps(globals()[what](*json.loads(more[0]))))
+if __name__ == "__main__":  # a part, in a process of its own
+    what, arguments = sys.argv[1:]
+    print(json.dumps(globals()[what](*json.loads(arguments))))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
 from ga_dspy.cli.console import Console, columns
 from ga_dspy.demo import corpus, questions
+from ga_dspy.errors import InputError
 from ga_dspy.eval import detect, load
 from ga_dspy.eval.faults import Night, bad_nights
 from ga_dspy.retrieval import Index, read_passages
@@ -95,3 +99,33 @@ def faults(
     else:
         Console().print(table)
     raise typer.Exit(int(not all(night.is_whole for night in nights)))
+
+
+_OWN: Final = {
+    "scale": "What an index of many synthetic passages costs: its build, memory, disk, searches.",
+    "load": "How near GraphAnchor comes to bare dspy.Predict calls with the same prompts.",
+    "kills": "Whether long commands that are killed end as if they had not been, and at no cost.",
+    "fuzz": "What readers make of files and replies that were tampered with.",
+}
+
+
+def of_a_clone() -> Iterator[Callable[..., None]]:
+    """What the library does to itself: its code stands beside the tests, so it needs a clone."""
+
+    def command(name: str) -> Callable[..., None]:
+        def measure(context: typer.Context) -> None:
+            script = Path(__file__).parents[2] / "tests" / "benches.py"
+            if not script.is_file():
+                raise InputError(
+                    f"bench {name} without {script}",
+                    expected="a clone of the repository: what it measures with stands there",
+                    remedy="clone it, pip install -e '.[all,dev]', and run it again",
+                )
+            done = subprocess.run([sys.executable, str(script), name, *context.args])
+            raise typer.Exit(done.returncode)
+
+        measure.__name__ = name
+        measure.__doc__ = f"{_OWN[name]}\n\nExamples:\n    ga-dspy bench {name}"
+        return measure
+
+    return map(command, _OWN)

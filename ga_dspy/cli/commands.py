@@ -69,13 +69,24 @@ _EXAMPLES: Final = "\n\nExamples:\n"
 _NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "rename_data": "rename"}
 
 
+_PASSED_ON: Final = {  # arguments and --help of a command that hands them to another program
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+
+
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
     """Put a command into the tree; the examples of its docstring stand below its options."""
     told, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
     lines = "\n\n".join(" ".join(part.split()) for part in told.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
     name = _NAMES.get(command.__name__, command.__name__)
-    to.command(name, rich_help_panel=panel, help=escape(lines), epilog=epilog)(command)
+    hands_on = "context" in inspect.signature(command).parameters
+    to.command(
+        name, rich_help_panel=panel, help=escape(lines), epilog=epilog,
+        context_settings=_PASSED_ON if hands_on else None,
+    )(command)  # fmt: skip
 
 
 def _answering(command: Callable[..., None]) -> Callable[..., None]:
@@ -100,12 +111,12 @@ for called, panel, about, commands in (
     ("artifact", TUNE, "Look at compiled programs.",
      (artifact.show, artifact.diff, artifact.verify)),
     ("bench", DEVELOP, "Measure parts of the library.",
-     (bench.retrieval, bench.faults)),
+     (bench.retrieval, bench.faults, *bench.of_a_clone())),
     ("data", DEVELOP, "Prepare datasets.", (develop.rename_data,)),
 ):  # fmt: skip
     group = typer.Typer(help=about, **_TYPER)
     for each in commands:
-        _add(group, each)
+        _add(group, cast(Any, each))
     app.add_typer(group, name=called, rich_help_panel=panel)
 
 

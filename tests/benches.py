@@ -1,0 +1,169 @@
+"""What the library does to itself, as tables: size, load, kills, tampering.
+
+`ga-dspy bench scale`, `load`, `kills` and `fuzz` run these in a clone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+from fuzz_readers import fuzz as read_tampered
+from fuzz_readers import targets
+from kill_commands import COMMANDS, endure
+from measure_load import Load, held, measure
+from measure_scale import scale as measure_scale
+
+from ga_dspy.cli.console import Console, columns, some
+from ga_dspy.demo import corpus, questions
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.eval import detect
+from ga_dspy.eval import load as load_questions
+from ga_dspy.retrieval import Index
+
+app = typer.Typer(name="ga-dspy bench", add_completion=False, rich_markup_mode="rich")
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Seed = Annotated[int, typer.Option(help="Another gives other faults.")]
+
+
+def _show(found: Sequence[Any], json_output: bool, left_out: Iterable[str] = ()) -> None:
+    """Rows as a table with a column a field, or as JSON."""
+    if json_output:
+        print(json.dumps([row._asdict() for row in found], indent=2))
+        return
+    names = [name for name in found[0]._fields if name not in left_out]
+    headings = [name.replace("_", " ") for name in names]
+    table = columns(*headings, right=headings[1:])
+    for row in found:
+        values = (getattr(row, name) for name in names)
+        table.add_row(*(f"{v:,.4g}" if isinstance(v, float) else f"{v}" for v in values))
+    Console().print(table)
+
+
+@app.command()
+def scale(
+    passages: Annotated[int, typer.Option(min=1000, help="How many.")] = 100_000,
+    words: Annotated[int, typer.Option(min=12, help="Words of text in each.")] = 80,
+    encoder: Annotated[str, typer.Option(help="As for an index.")] = "hash-256",
+    queries: Annotated[int, typer.Option(min=1, help="How many.")] = 200,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the index here; by default it is deleted.")
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """What an index of many synthetic passages costs: its build, memory, disk, each search.
+
+    Beside it the bare searches of FAISS and bm25s over the same vectors and words. Every part has a
+    process of its own; memory is the highest resident of each, files mapped into it included.
+    """
+    with TemporaryDirectory(prefix="ga-dspy-scale-") as out, Console(stderr=True).status("…"):
+        found = measure_scale(folder or Path(out), passages, words, encoder, queries)
+    if json_output:
+        print(json.dumps(found, indent=2))
+        return
+    parts = ", ".join(f"{name} {took:,.0f} s" for name, took in found["build_parts_s"].items())
+    console = Console()
+    console.print(
+        f"{passages:,} passages of {words} words, {encoder}\n"
+        f"build: {found['build_s']:,.0f} s ({parts}), {found['build_rss_mb']:,.0f} MB; "
+        f"disk: {found['disk_mb']:,.0f} MB\n"
+        f"open: {found['open_s']:.2f} s; search: {found['rss_mb']:,.0f} MB; add 100: "
+        f"{found['add_100_s']:.1f} s; delete 100: {found['delete_100_s']:.1f} s"
+    )
+    table = columns("ms a query", "p50", "p95", right=("p50", "p95"))
+    for kind in ("sparse", "dense", "hybrid", "linked", "faiss", "bm25"):
+        table.add_row(kind, *(f"{took:.1f}" for took in found[kind].values()))
+    console.print(table)
+
+
+@app.command()
+def load(
+    in_flight: Annotated[str, typer.Option(help="Asked at once, comma-separated.")] = "64",
+    latency: Annotated[str, typer.Option(help="Seconds of a reply, comma-separated.")] = "0.3",
+    limit: Annotated[int, typer.Option("--questions", min=10, help="Questions a run.")] = 256,
+    kinds: Annotated[str, typer.Option(help="Of index, comma-separated.")] = "sparse,linked",
+    data: Annotated[Path | None, typer.Option(help="Questions instead of the demo's.")] = None,
+    index: Annotated[Path | None, typer.Option(help="An index of their passages.")] = None,
+    memory: Annotated[int | None, typer.Option(help="Ask so many; say what is held.")] = None,
+    json_output: Json = False,
+) -> None:
+    """How near GraphAnchor comes to bare dspy.Predict calls with the same prompts.
+
+    Both ask a local endpoint that replies after a fixed time. CPU is this process's.
+    """
+    opened = Index.open(index) if index else Index.from_passages(corpus())
+    file, at_once = data or questions("dev"), [int(number) for number in in_flight.split(",")]
+    asked = Load.of([e.question for e in load_questions(detect(file), file, limit=60)], opened)
+    searched = [opened.as_kind(name) for name in kinds.split(",")]
+    latencies = [float(seconds) for seconds in latency.split(",")]
+    found: list[Any] = list(
+        held(asked, searched[-1], memory, at_once[-1])
+        if memory
+        else measure(asked, searched, in_flight=at_once, latencies=latencies, questions=limit)
+    )
+    _show(found, json_output)
+
+
+@app.command()
+def kills(
+    commands: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(COMMANDS)}; all if left out.")
+    ] = None,
+    times: Annotated[int, typer.Option("--kills", min=1, help="Kills of each command.")] = 3,
+    limit: Annotated[int, typer.Option(min=8, help="Questions of each file.")] = 12,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Whether long commands that are killed end as if they had not been, and at no cost.
+
+    The exit code is 1 where one does not. Each is killed with kill -9 at random moments and started
+    again, against a local endpoint and without DSPy's cache. Replies that were sent less than half
+    a second before a kill count as cut off by it.
+    """
+    with TemporaryDirectory(prefix="ga-dspy-kills-") as work, Console(stderr=True).status("…"):
+        chosen = commands or list(COMMANDS)
+        found = list(endure(chosen, Path(work), kills=times, limit=limit, seed=seed))
+    _show(found, json_output, ("differences",))
+    if not json_output:
+        some(Console(), "differs", [name for one in found for name in one.differences])
+    raise typer.Exit(int(not all(one.held for one in found)))
+
+
+@app.command()
+def fuzz(
+    named: Annotated[
+        list[str] | None, typer.Argument(metavar="TARGET", help="All if left out.")
+    ] = None,
+    inputs: Annotated[int, typer.Option(min=1, help="Inputs of each target.")] = 300,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """What readers make of files and replies that were tampered with.
+
+    Each may read one or refuse it by a named error. The exit code is 1 where another error
+    escaped, or an input took more than two seconds.
+    """
+    with TemporaryDirectory(prefix="ga-dspy-fuzz-") as work, Console(stderr=True).status("…"):
+        known = {one.name: one for one in targets(Path(work))}
+        if unknown := sorted({*(named or ())} - known.keys()):
+            raise InputError(
+                f"no target {unknown[0]!r}", expected=f"one of {', '.join(known)}",
+                remedy="quote a name of two words",
+            )  # fmt: skip
+        found = [read_tampered(known[name], inputs, seed) for name in named or known]
+    _show(found, json_output, ("faults",))
+    if not json_output:
+        some(Console(), "escaped", [fault for one in found for fault in one.faults])
+    raise typer.Exit(int(not all(one.holds for one in found)))
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except GaDspyError as error:
+        raise SystemExit(f"ga-dspy: {error}") from None
