@@ -16,6 +16,7 @@ from ga_dspy.eval.datasets import LoadReport as LoadReport
 from ga_dspy.eval.datasets import Unusable as Unusable
 from ga_dspy.eval.datasets import detect as detect
 from ga_dspy.eval.datasets import load as load
+from ga_dspy.eval.datasets import load_hub as load_hub
 from ga_dspy.eval.datasets import read as read
 from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol

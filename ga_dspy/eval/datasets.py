@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, require
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
@@ -94,6 +94,40 @@ def read(dataset: str, path: Path | str, limit: int | None = None) -> Loaded:
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
     return _collect(detect_rows(rows, path, name), rows, str(path), limit)
+
+
+_HUB: Final[dict[str, tuple[str, str | None, str]]] = {
+    "hotpotqa": ("hotpotqa/hotpot_qa", "distractor", "validation"),
+    "musique": ("bdsaglam/musique", "answerable", "validation"),
+    "2wikimultihopqa": ("framolfese/2WikiMultihopQA", None, "validation"),
+    "bamboogle": ("chiayewken/bamboogle", None, "test"),
+}
+
+
+def load_hub(
+    dataset: str, split: str | None = None, config: str | None = None, limit: int | None = None
+) -> list[dspy.Example]:
+    """The questions of a split on the Hugging Face hub, with the fields `load` gives.
+
+    Args:
+        dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
+        split: The hub's split; by default validation (Bamboogle: test).
+        config: The hub's configuration; by default HotpotQA's distractor and MuSiQue's
+            answerable. HotpotQA also has fullwiki, MuSiQue also full.
+        limit: Only the first so many questions.
+
+    Raises:
+        InputError: a row has no question or no answer, or the dataset is qa.
+        MissingExtra: the `datasets` package is not installed.
+    """
+    name = dataset_name(dataset)
+    if name not in _HUB:
+        raise InputError(f"dataset {name}", expected=f"one of {', '.join(_HUB)}",
+                         remedy="pass a file of your own questions to load()")  # fmt: skip
+    repository, usual, first = _HUB[name]
+    hub = require("datasets", "optimize")
+    rows = hub.load_dataset(repository, config or usual, split=split or first)
+    return _all_usable(_collect(name, map(from_hub_row, rows), repository, limit))
 
 
 def _all_usable(loaded: Loaded) -> list[dspy.Example]:
