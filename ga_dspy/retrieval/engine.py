@@ -158,7 +158,7 @@ class Segment:
         """How many rows it says something of."""
         return max(len(self.texts), len(self.arrays.get("mentions.whose.i4", ())))
 
-    @cached_property
+    @property
     def vectors(self) -> NDArray[np.float32]:
         """Unit vectors, shape (passages, dimension)."""
         return self.arrays["vectors.f4"].reshape(len(self.texts), -1)
@@ -210,6 +210,10 @@ class LocalEngine:
 
     def __len__(self) -> int:
         return self.size - len(self.dead)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what is made anew."""
+        return LocalEngine, (self.segments, self.dead, self.near)
 
     def holds(self, part: str) -> bool:
         """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""

@@ -49,10 +49,9 @@ from ga_dspy.retrieval.rank import (
 from ga_dspy.retrieval.rerank import AMONG, Reranker, as_reranker, order
 from ga_dspy.retrieval.segments import (
     AUTO,
-    analysing,
-    assemble,
     changed,
     load,
+    made_of,
     save,
     tidied,
     with_nearest,
@@ -197,10 +196,8 @@ def _encoded(
     size: int,
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """The vectors of passages, shard by shard; those of an earlier attempt are in `work`."""
-    if encoder is None:
-        return
     done = 0
-    for group in batched(batched(table, size), _AHEAD):
+    for group in batched(batched(table, size), _AHEAD) if encoder else ():
         shards = [[dense_text(passage) for passage in shard] for shard in group]
         if work and on_cluster():
             encode_ahead(shards, encoder, work)
@@ -209,32 +206,23 @@ def _encoded(
                 progress("encoding", done, len(table))
             yield encode_texts(texts, encoder, work=work, shard_size=size)
             done += len(texts)
-    if progress:
+    if progress and encoder:
         progress("encoding", done, done)
 
 
-def _derived(
-    table: PassageTable,
-    manifest: Manifest,
-    vectors: Iterable[NDArray[np.float32]],
-    work: Path | None = None,
-    progress: Progress | None = None,
-) -> LocalEngine:
-    """Make an engine of passages and their vectors; reports the stage "linking"."""
+def _engine(
+    table: PassageTable, manifest: Manifest, encoder: Encoder | None,
+    work: Path | None, progress: Progress | None, size: int,
+) -> LocalEngine:  # fmt: skip
+    """Make an engine of passages; reports the stages "encoding" and "linking"."""
 
-    def analysed() -> Any:
+    def vectors() -> Iterator[NDArray[np.float32]]:
+        yield from _encoded(table, encoder, work, progress, size)
         if progress:
             progress("linking", 0, len(table))
-        return chunks()
 
-    folder = work / "segment" if work else None
-    if folder:
-        rmtree(folder, ignore_errors=True)
-    with analysing(table, manifest.kind, work) as chunks:
-        segment = assemble(table, analysed, vectors, folder=folder)
-    if work and folder:
-        (work / PASSAGES).replace(folder / PASSAGES)
-    engine = with_nearest(LocalEngine([segment]), manifest.factory)
+    made = made_of(table, manifest.kind, vectors(), work)
+    engine = with_nearest(made, manifest.factory)
     if progress:
         progress("linking", len(table), len(table))
     return engine
@@ -246,20 +234,6 @@ def _empty_corpus() -> InputError:
         expected="at least one",
         remedy="check the files that the passages are read from",
     )
-
-
-def _restored(
-    manifest: Manifest,
-    kind: Kind,
-    passages: list[Passage],
-    vectors: list[NDArray[np.float32]],
-    encoder: Any,
-    reranker: Reranker | None,
-) -> Index:
-    """The index in memory that was pickled."""
-    made_as = manifest.model_copy(update={"kind": kind})
-    engine = _derived(PassageTable.of(passages), made_as, vectors)
-    return Index(engine, manifest, encoder, reranker=reranker)
 
 
 def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
@@ -389,8 +363,7 @@ class Index(PassageRetriever):
         table, source = _spooled(passages, None)
         manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
                             passages=len(table), source=source)  # fmt: skip
-        vectors = _encoded(table, made, None, progress, SHARD)
-        engine = _derived(table, manifest, vectors, progress=progress)
+        engine = _engine(table, manifest, made, None, progress, SHARD)
         return cls(engine, manifest, made, reranker=reranker)
 
     @classmethod
@@ -449,8 +422,7 @@ class Index(PassageRetriever):
                                     passages=len(table), source=source,
                                     reranker=reranker)  # fmt: skip
                 if not finished(folder, manifest):
-                    vectors = _encoded(table, made, work, progress, batch_size)
-                    engine = _derived(table, manifest, vectors, work, progress)
+                    engine = _engine(table, manifest, made, work, progress, batch_size)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
                     store(folder, partial(save, engine), manifest)
@@ -660,17 +632,13 @@ class Index(PassageRetriever):
         return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a stored index as its folder, one in memory as its passages and vectors."""
+        """Pickle a stored index as its folder, one in memory with all that it holds."""
         stored = self.manifest.encoder
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
             made = partial(Index.open, encoder=encoder, reranker=self.reranker)
             return made, (self.path.absolute(),)
-        engine = self._state.engine
-        parts = {"mentions": "linked", "aliases": "hybrid", "words": "sparse", "vectors": "dense"}
-        kind = next(kind for part, kind in parts.items() if engine.holds(part))
-        vectors = list(engine.vectors())
-        return _restored, (self.manifest, kind, list(self), vectors, encoder, self.reranker)
+        return Index, (self._state.engine, self.manifest, encoder, None, self.reranker)
 
     def _repr_html_(self) -> str:
         """What it is and its first passages, for notebooks."""

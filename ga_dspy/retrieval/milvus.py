@@ -54,12 +54,17 @@ class MilvusEngine:
     def __init__(self, published: Published, passages: int) -> None:
         self.uri, self.collection = published.uri, published.collection
         self.parts, self.size, self.length = published.parts, published.size, published.length
-        self._passages, self._client = passages, _connected(published.uri)
+        self._published, self._passages = published, passages
+        self._client = _connected(published.uri)
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._ask("load_collection")
 
     def __len__(self) -> int:
         return self._passages
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the address."""
+        return MilvusEngine, (self._published, self._passages)
 
     def holds(self, part: str) -> bool:
         """Whether the collection has "words", "vectors", "aliases" or "mentions"."""

@@ -164,16 +164,13 @@ def _ranges(cells: int) -> list[tuple[int, int]]:
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
-def merge_tables(
-    out: Columns, name: str, parts: Sequence[Path | Arrays], moved: Rows | None = None
-) -> None:
+def merge_tables(out: Columns, name: str, parts: Sequence[Path | Arrays]) -> None:
     """Merge tables whose rows follow one another.
 
     Args:
         out: Where the table is written.
         name: Its name, in every part.
         parts: Arrays, or their folders: these are mapped for a moment only.
-        moved: The new number of each row, -1 for one that is dropped.
     """
 
     def tables() -> Iterator[Table]:
@@ -182,12 +179,7 @@ def merge_tables(
     def cells(low: int, high: int) -> Cells:
         columns = list(zip(*(table.between(low, high) for table in tables()), strict=True))
         keys, rows = (np.concatenate(column) for column in columns[:2])
-        counts = None if columns[2][0] is None else np.concatenate(columns[2])
-        if moved is None:
-            return keys, rows, counts
-        rows = moved[rows]
-        kept = rows >= 0
-        return keys[kept], rows[kept], None if counts is None else counts[kept]
+        return keys, rows, None if columns[2][0] is None else np.concatenate(columns[2])
 
     size = sum(len(table.rows) for table in tables())
     write_table(out, name, (cells(low, high) for low, high in _ranges(size)))

@@ -49,6 +49,12 @@ def parts_of(kind: Kind) -> dict[str, bool]:
     return {"words": kind != "dense", "names": both, "links": kind == "linked"}
 
 
+def _widest(engine: LocalEngine) -> Kind:
+    """The kind that ranks with all that an engine holds."""
+    kinds: dict[str, Kind] = {"mentions": "linked", "aliases": "hybrid", "words": "sparse"}
+    return next((kind for part, kind in kinds.items() if engine.holds(part)), "dense")
+
+
 def open_chunk(chunk: Chunk) -> Arrays:
     """The arrays of a chunk."""
     return mapped(chunk) if isinstance(chunk, Path) else chunk
@@ -168,6 +174,27 @@ def assemble(
     return _with_mentions(segment, chunks, before)
 
 
+def made_of(
+    table: PassageTable, kind: Kind, vectors: Vectors, work: Path | None = None
+) -> LocalEngine:
+    """An engine of passages and the blocks of their vectors.
+
+    Args:
+        table: The passages.
+        kind: What it is to rank as.
+        vectors: Shape (passages, dimension) each; nothing where there are none.
+        work: The folder in which the passages lie and the arrays are made; None for memory.
+    """
+    folder = work / "segment" if work else None
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    with analysing(table, kind, work) as chunks:
+        segment = assemble(table, chunks, vectors, folder=folder)
+    if work and folder:
+        (work / PASSAGES).replace(folder / PASSAGES)
+    return LocalEngine([segment])
+
+
 def _with_mentions(segment: Segment, chunks: Sequence[Chunk], before: Any) -> Segment:
     out = Columns(segment.folder)
     if before is None:
@@ -183,13 +210,9 @@ def _with_mentions(segment: Segment, chunks: Sequence[Chunk], before: Any) -> Se
         out.append_lists("mentions", *found)
     rows = np.concatenate([older, np.arange(segment.base, segment.end)]).astype(np.int64)
     out.append("mentions.whose.i4", rows)
-    return _with_inverted_mentions(segment, {**segment.arrays, **out.finish()}, rows)
-
-
-def _with_inverted_mentions(segment: Segment, arrays: Arrays, rows: Rows) -> Segment:
-    out = Columns(segment.folder)
-    invert(out, "mentions", arrays["mentions.held.u8"], arrays["mentions.of.i8"], rows)
-    return Segment(segment.base, segment.texts, {**arrays, **out.finish()}, segment.folder)
+    arrays, more = {**segment.arrays, **out.finish()}, Columns(segment.folder)
+    invert(more, "mentions", arrays["mentions.held.u8"], arrays["mentions.of.i8"], rows)
+    return Segment(segment.base, segment.texts, {**arrays, **more.finish()}, segment.folder)
 
 
 # --- Changes
@@ -208,8 +231,7 @@ def changed(
     dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
     texts = PassageTable.of(new)
     base = engine.size
-    parts = {"words": engine.holds("words"), "names": engine.holds("aliases")}
-    parts["links"] = engine.holds("mentions")
+    parts = parts_of(_widest(engine))
 
     def before(segment: Segment) -> tuple[Known, Rows, list[str]]:
         after = LocalEngine([*engine.segments, segment], dead)
@@ -253,65 +275,60 @@ def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
         work: A folder for the arrays of large segments; None for memory.
     """
     segments = list(engine.segments)
-
-    def folder() -> Path | None:
-        if work is None or engine.size < CHUNK:
-            return None
-        found = work / f"merged-{engine.size}-{len(segments)}"
-        shutil.rmtree(found, ignore_errors=True)
-        return found
-
+    work = work if engine.size >= CHUNK else None
     if 4 * len(engine.dead) > engine.size:
-        return LocalEngine([_merged(engine, segments, folder(), renumber=True)])
+        rows = engine.rows()
+        if work:
+            work.mkdir(exist_ok=True)
+        table = PassageTable.of(_passages(engine, rows), work / PASSAGES if work else None)
+        return made_of(table, _widest(engine), _vectors(engine, rows), work)
     while len(segments) > 1 and segments[-2].weight < _APART * segments[-1].weight:
-        merged = _merged(engine, segments[-2:], folder(), renumber=False)
-        segments = [*segments[:-2], merged]
+        folder = work / f"merged-{engine.size}-{len(segments)}" if work else None
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        segments = [*segments[:-2], _merged(engine, segments[-2:], folder)]
         engine = LocalEngine(segments, engine.dead, engine.near)
     return engine
 
 
-def _merged(
-    engine: LocalEngine, segments: Sequence[Segment], folder: Path | None, *, renumber: bool
-) -> Segment:
+def _merged(engine: LocalEngine, segments: Sequence[Segment], folder: Path | None) -> Segment:
     """One segment of several that follow one another."""
-    base, end = segments[0].base, segments[-1].end
-    moved = None
-    rows = np.arange(base, end)
-    if renumber:
-        rows = engine.rows()
-        moved = np.full(engine.size, -1, dtype=np.int64)
-        moved[rows] = np.arange(len(rows))
+    base = segments[0].base
+    rows = np.arange(base, segments[-1].end)
     tables = [segment.arrays for segment in segments]
     out = Columns(folder)
     for name in ("ids", "words"):
         if engine.holds(name):
-            merge_tables(out, name, tables, moved)
-    texts = PassageTable.of(
-        chain.from_iterable(engine.passages(block.tolist()) for block in _blocks(rows)),
-        folder / PASSAGES if folder else None,
-    )
-    for segment, places in engine.by_segment(rows):
-        local = rows[places] - segment.base
-        if engine.holds("words"):
-            out.append("lengths.i4", segment.arrays["lengths.i4"][local])
-        for block in _blocks(local) if engine.holds("vectors") else ():
-            out.append("vectors.f4", segment.vectors[block])
-    whose = {"aliases": rows, "spans": rows, "mentions": rows}
-    if engine.holds("mentions") and not renumber:
+            merge_tables(out, name, tables)
+    texts = PassageTable.of(_passages(engine, rows), folder / PASSAGES if folder else None)
+    if engine.holds("words"):
+        for segment in segments:
+            out.append("lengths.i4", segment.arrays["lengths.i4"])
+    for block in _vectors(engine, rows):
+        out.append("vectors.f4", block)
+    whose = {name: rows for name in ("aliases", "spans") if engine.holds(name)}
+    if engine.holds("mentions"):
         # Older rows that were read again stay with what is merged; deleted ones go.
         whose["mentions"] = engine.mentions_of(segments)
+        out.append("mentions.whose.i4", whose["mentions"])
     for name, held_by in whose.items():
-        for block in _blocks(held_by) if engine.holds(name) else ():
-            place, keys = engine.held(name, block)
-            out.append_lists(name, np.bincount(place, minlength=len(block)), keys)
-    new = {name: held_by if moved is None else moved[held_by] for name, held_by in whose.items()}
-    if engine.holds("mentions"):
-        out.append("mentions.whose.i4", new["mentions"])
+        for part in _blocks(held_by):
+            place, keys = engine.held(name, part)
+            out.append_lists(name, np.bincount(place, minlength=len(part)), keys)
     arrays, more = out.finish(), Columns(folder)
-    for name in whose:
-        if engine.holds(name):
-            invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], new[name])
-    return Segment(0 if renumber else base, texts, {**arrays, **more.finish()}, folder)
+    for name, held_by in whose.items():
+        invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], held_by)
+    return Segment(base, texts, {**arrays, **more.finish()}, folder)
+
+
+def _passages(engine: LocalEngine, rows: Rows) -> Iterator[Passage]:
+    return chain.from_iterable(engine.passages(block.tolist()) for block in _blocks(rows))
+
+
+def _vectors(engine: LocalEngine, rows: Rows) -> Iterator[NDArray[np.float32]]:
+    for segment, places in engine.by_segment(rows) if engine.holds("vectors") else ():
+        for block in _blocks(rows[places] - segment.base):
+            yield segment.vectors[block]
 
 
 def _blocks(rows: Rows) -> Iterator[Rows]:

@@ -158,6 +158,9 @@ class PassageTable:
     def __getitem__(self, place: int) -> Passage:
         return _passage({name: column[place].as_py() for name, column in self._columns.items()})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PassageTable, (self._table,)
+
     def __iter__(self) -> Iterator[Passage]:
         return self.between(0, len(self))
 
