@@ -14,6 +14,7 @@ from zipfile import ZipFile
 
 from ga_dspy.errors import InputError, require
 from ga_dspy.passage import Metadata
+from ga_dspy.retrieval.protocol import Row
 
 
 class Section(NamedTuple):
@@ -35,19 +36,21 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What was read of a file.
+    """What was read of a file: a document's sections, or the rows of data.
 
     Attributes:
         sections: In order.
         metadata: Of the whole: title, author, date and what else it says of itself.
         notes: What a person should know of how it was read.
         whole: Whether all of it was.
+        rows: Of a data file with a column of text.
     """
 
     sections: list[Section]
     metadata: Mapping[str, Any] = {}
     notes: tuple[str, ...] = ()
     whole: bool = True
+    rows: Sequence[Row] = ()
 
 
 # --- Bytes as text

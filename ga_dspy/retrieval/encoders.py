@@ -467,48 +467,27 @@ def encode_texts(
     Raises:
         InputError: The encoder's output has another shape, is not finite or not of length 1.
     """
+    # A function may be an API, which is better asked for many at once.
+    step = _REPORTED if isinstance(encoder, SentenceEncoder) else shard_size
     blocks = []
     for start in range(0, len(texts), shard_size):
-        report = partial(progress, "encoding") if progress else None
-        blocks.append(_shard(texts, start, shard_size, encoder, work, report))
+        shard = texts[start : start + shard_size]
+        path = _kept_at(work, shard, encoder) if work else None
+        if path and (kept := _kept(path)) is not None:
+            blocks.append(_checked(kept, len(shard), encoder))
+            continue
+        parts = []
+        for at in range(0, len(shard), step):
+            if progress:
+                progress("encoding", start + at, len(texts))
+            batch = shard[at : at + step]
+            parts.append(_checked(encoder.encode(batch), len(batch), encoder))
+        blocks.append(np.concatenate(parts))
+        if path:
+            _keep(blocks[-1], path)
     if progress:
         progress("encoding", len(texts), len(texts))
     return np.concatenate(blocks)
-
-
-def _shard(
-    whole: Sequence[str],
-    start: int,
-    size: int,
-    encoder: Encoder,
-    work: Path | None,
-    report: Callable[[int, int], None] | None,
-) -> NDArray[np.float32]:
-    texts = whole[start : start + size]
-
-    def encode() -> NDArray[np.float32]:
-        # A function may be an API, which is better asked for many at once.
-        step = _REPORTED if isinstance(encoder, SentenceEncoder) else size
-        parts = []
-        for at in range(0, len(texts), step):
-            if report:
-                report(start + at, len(whole))
-            batch = texts[at : at + step]
-            parts.append(_checked(encoder.encode(batch), len(batch), encoder))
-        return np.concatenate(parts)
-
-    if work is None:
-        return encode()
-    path = _kept_at(work, texts, encoder)
-    try:
-        kept = np.load(path, allow_pickle=False)
-    except (FileNotFoundError, EOFError, ValueError):
-        pass  # a shard that a power failure left unreadable counts as unfinished
-    else:
-        return _checked(kept, len(texts), encoder)
-    vectors = encode()
-    _keep(vectors, path)
-    return vectors
 
 
 def _kept_at(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
@@ -516,6 +495,13 @@ def _kept_at(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
     return work / f"{digest.hexdigest()[:32]}.npy"
+
+
+def _kept(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (FileNotFoundError, EOFError, ValueError):
+        return None  # a shard that a power failure left unreadable counts as unfinished
 
 
 def _keep(vectors: NDArray[np.float32], path: Path) -> None:

@@ -192,12 +192,11 @@ _AHEAD = 64
 
 
 def _encoded(
-    table: PassageTable, encoder: Encoder | None, work: Path | None, progress: Progress | None,
-    size: int,
+    table: PassageTable, encoder: Encoder, work: Path | None, progress: Progress | None, size: int
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """The vectors of passages, shard by shard; those of an earlier attempt are in `work`."""
     done = 0
-    for group in batched(batched(table, size), _AHEAD) if encoder else ():
+    for group in batched(batched(table, size), _AHEAD):
         shards = [[dense_text(passage) for passage in shard] for shard in group]
         if work and on_cluster():
             encode_ahead(shards, encoder, work)
@@ -206,7 +205,7 @@ def _encoded(
                 progress("encoding", done, len(table))
             yield encode_texts(texts, encoder, work=work, shard_size=size)
             done += len(texts)
-    if progress and encoder:
+    if progress:
         progress("encoding", done, done)
 
 
@@ -217,7 +216,8 @@ def _engine(
     """Make an engine of passages; reports the stages "encoding" and "linking"."""
 
     def vectors() -> Iterator[NDArray[np.float32]]:
-        yield from _encoded(table, encoder, work, progress, size)
+        if encoder:
+            yield from _encoded(table, encoder, work, progress, size)
         if progress:
             progress("linking", 0, len(table))
 

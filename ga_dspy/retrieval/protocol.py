@@ -118,20 +118,24 @@ def _attributes(item: Any) -> dict[str, Any] | None:
     return found
 
 
-class Fields(NamedTuple):
-    """What a mapping says of a passage; empty where it says nothing."""
+class Row(NamedTuple):
+    """A titled text; what is empty was not given.
+
+    `is_paragraph`: it is one of a dataset's own paragraphs, which stay whole.
+    """
 
     title: str
     text: str
-    id: str
-    metadata: Metadata
+    id: str = ""
+    metadata: Metadata = Metadata()
+    is_paragraph: bool = False
 
 
-def fields_of(fields: Mapping[Any, Any]) -> Fields:
+def row_of(fields: Mapping[Any, Any]) -> Row:
     """The title, text and id of a mapping, under whichever key, and all else as metadata.
 
-    >>> fields_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})
-    Fields(title='Red Lodge', text='A city.', id='7', metadata={'url': 'red.example'})
+    >>> row_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})[:4]
+    ('Red Lodge', 'A city.', '7', {'url': 'red.example'})
     """
     texts = (fields.get(key) for key in TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
@@ -147,11 +151,11 @@ def fields_of(fields: Mapping[Any, Any]) -> Fields:
         if key and not str(key).startswith("_") and (key, value) != ("title", title)
     }
     title, text, id = (sound(str(part)).strip() for part in (title, text, id))
-    return Fields(title, text, id, Metadata(kept))
+    return Row(title, text, id, Metadata(kept))
 
 
 def _from_fields(given: Mapping[str, Any]) -> Passage | None:
-    title, text, id, metadata = fields_of(given)
+    title, text, id, metadata, _ = row_of(given)
     if not text:
         return None
     if not title:

@@ -18,8 +18,8 @@ from ga_dspy.errors import InputError, MissingExtra, require
 from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_document
 from ga_dspy.retrieval.encoders import Progress
-from ga_dspy.retrieval.protocol import content_hash
-from ga_dspy.retrieval.rows import ENDINGS, Row, Table, read_table
+from ga_dspy.retrieval.protocol import Row, content_hash
+from ga_dspy.retrieval.rows import ENDINGS, read_table
 from ga_dspy.text import estimate_tokens
 
 # --- Cutting: at headings first, then at sentences, tables at lines.
@@ -322,14 +322,13 @@ class _Unit(NamedTuple):
     status: Status
     notes: tuple[str, ...] = ()
     sha256: str = ""
-    rows: Sequence[Row] = ()
-    document: Document | None = None
+    document: Document = Document([])
     passages: Sequence[Passage] = ()
 
     @property
     def is_pooled(self) -> bool:
         """Whether its rows are named among those of the other data files."""
-        return self.file.is_given and self.document is None
+        return self.file.is_given and bool(self.document.rows)
 
 
 def _read(file: _Found, known: Known | None) -> _Unit:
@@ -349,19 +348,15 @@ def _read(file: _Found, known: Known | None) -> _Unit:
         if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
             read, passages = before
             return _Unit(file, read.status, read.notes, sha256, passages=passages)
-        if is_data:
-            table = read_table(file.name, data)
-        else:
-            document = read_document(file.name, data)
-            table = Table([], document, document.notes, document.whole)
+        document = (read_table if is_data else read_document)(file.name, data)
     except Exception as error:  # whatever a library makes of a damaged file, the file is named
         if file.is_given:
             raise _named(file.path, error) from error
         return _Unit(file, "unread", (_why(error),), sha256)
-    is_empty = not table.rows and not (table.document and table.document.sections)
-    status: Status = "unread" if is_empty else "read" if table.whole else "in part"
-    notes = table.notes or ("no text",) if is_empty else table.notes
-    return _Unit(file, status, notes, sha256, table.rows, table.document)
+    is_empty = not document.rows and not document.sections
+    status: Status = "unread" if is_empty else "read" if document.whole else "in part"
+    notes = document.notes or ("no text",) if is_empty else document.notes
+    return _Unit(file, status, notes, sha256, document)
 
 
 def _why(error: Exception) -> str:
@@ -381,7 +376,7 @@ def _named(path: Path, error: Exception) -> Exception:
 
 def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress | None) -> Documents:
     """Cut what was read into passages, name them, and drop what stands in two files."""
-    pooled = _titles(row for unit in units if unit.is_pooled for row in unit.rows)
+    pooled = _titles(row for unit in units if unit.is_pooled for row in unit.document.rows)
     owners: dict[tuple[str, str], str] = {}
     passages: list[Passage] = []
     files = []
@@ -389,14 +384,13 @@ def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress | None) ->
         if progress:
             progress("chunking", number, len(units))
         name, found = unit.file.name, list(unit.passages)
-        titles = pooled if unit.is_pooled else _titles(unit.rows)
+        titles = pooled if unit.is_pooled else _titles(unit.document.rows)
         prefix = "" if unit.is_pooled else f"{name}#"
         once: dict[tuple[str, str], Row] = {}
-        for row in unit.rows:
+        for row in unit.document.rows:
             if once.setdefault((row.title, row.text), row) is row:
                 found += _of_row(row, titles, cutting, name, prefix)
-        if unit.document:
-            found += _of_document(unit.document, name, cutting)
+        found += _of_document(unit.document, name, cutting)
         kept = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
         passages += kept
         files.append(

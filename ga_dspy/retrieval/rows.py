@@ -7,41 +7,16 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from ga_dspy.errors import InputError, require
-from ga_dspy.passage import Metadata, sound
+from ga_dspy.passage import sound
 from ga_dspy.retrieval.documents import Document, decode, table_section
-from ga_dspy.retrieval.protocol import TEXT_KEYS, fields_of
+from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 _SHOWN = 5
-
-
-class Row(NamedTuple):
-    """A titled text; `id` is empty where the file gives none.
-
-    `is_paragraph`: it is one of a dataset's own paragraphs, which stay whole.
-    """
-
-    title: str
-    text: str
-    id: str = ""
-    metadata: Metadata = Metadata()
-    is_paragraph: bool = False
-
-
-class Table(NamedTuple):
-    """What a data file holds: rows, or as a document the table that has no column of text.
-
-    `notes` say what a person should know of how it was read, `whole` whether all of it was.
-    """
-
-    rows: list[Row]
-    document: Document | None = None
-    notes: tuple[str, ...] = ()
-    whole: bool = True
 
 
 class _Flaws(dict[str, list[str]]):
@@ -60,7 +35,7 @@ def _listed(places: Sequence[str]) -> str:
     return ", ".join(places[:_SHOWN]) + more
 
 
-def read_table(name: str, data: bytes) -> Table:
+def read_table(name: str, data: bytes) -> Document:
     """Read a data file.
 
     HotpotQA and 2WikiMultiHopQA rows give the paragraphs of their `context`, MuSiQue rows their
@@ -86,7 +61,7 @@ def read_table(name: str, data: bytes) -> Table:
             if lines and not {cell.strip().lower() for cell in lines[0][1]} & _TEXTUAL:
                 stem = PurePosixPath(name).stem
                 table = table_section((stem,), [cells for _, cells in lines])
-                return Table([], Document([table]), (*notes, _AS_IT_STANDS), whole)
+                return Document([table], {}, (*notes, _AS_IT_STANDS), whole)
             records = _dicts(lines, flaws)
         else:
             records = _lines(text, flaws) if ending in (".jsonl", ".ndjson") else _json(text)
@@ -100,7 +75,7 @@ def read_table(name: str, data: bytes) -> Table:
                 rows.append(row)
             else:
                 flaws.add("no text", place)
-    return Table(rows, None, (*notes, *flaws.notes), whole and not flaws)
+    return Document([], {}, (*notes, *flaws.notes), whole and not flaws, rows)
 
 
 _TEXTUAL = frozenset((*TEXT_KEYS, "context", "paragraphs"))
@@ -108,36 +83,23 @@ _AS_IT_STANDS = "no column of text: read as a table"
 
 
 def _texts(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
-    if "context" in record:
-        yield from _contexts(record["context"], flaws, place)
-    elif "paragraphs" in record:
-        yield from _paragraphs(record["paragraphs"], flaws, place)
-    else:
-        yield Row(*fields_of(record))
-
-
-def _contexts(context: Any, flaws: _Flaws, place: str) -> Iterator[Row]:
-    """Read `[[title, [sentence, …]], …]`, or the hub's columns `title` and `sentences`."""
-    if isinstance(context, Mapping):
-        pairs = zip(context.get("title") or (), context.get("sentences") or (), strict=False)
-        context = [list(pair) for pair in pairs]
-    for entry in context if isinstance(context, Sequence) else ():
-        if isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[1], Sequence):
-            yield Row(_clean(entry[0]), join_sentences(entry[1]), is_paragraph=True)
-        else:
-            flaws.add("paragraph is not [title, sentences]", place)
-    if not context:
-        flaws.add("no paragraphs", place)
-
-
-def _paragraphs(paragraphs: Any, flaws: _Flaws, place: str) -> Iterator[Row]:
-    for entry in paragraphs or ():
-        if isinstance(entry, Mapping):
-            title, text = _clean(entry.get("title")), _clean(entry.get("paragraph_text"))
-            yield Row(title, text, is_paragraph=True)
-        else:
-            flaws.add("paragraph is no object", place)
-    if not paragraphs:
+    """Read a row, or its paragraphs: `[[title, [sentence, …]], …]`, as the hub's columns too."""
+    if "context" not in record and "paragraphs" not in record:
+        yield row_of(record)
+        return
+    found = record.get("context", record.get("paragraphs"))
+    if isinstance(found, Mapping):
+        found = list(zip(found.get("title") or (), found.get("sentences") or (), strict=False))
+    entries = found if isinstance(found, Sequence) else ()
+    for entry in entries:
+        match entry:
+            case {"paragraph_text": text}:
+                yield Row(_clean(entry.get("title")), _clean(text), is_paragraph=True)
+            case [title, [*sentences] | str(sentences)]:
+                yield Row(_clean(title), join_sentences(sentences), is_paragraph=True)
+            case _:
+                flaws.add("no paragraph", place)
+    if not entries:
         flaws.add("no paragraphs", place)
 
 
