@@ -6,6 +6,7 @@ expected and what to do. The classes here are shared; the few that belong to one
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -28,6 +29,17 @@ class GaDspyError(Exception):
 
 class InputError(GaDspyError):
     """An argument, a setting, a file or a row is not what was expected: pass another."""
+
+
+def listed(items: Iterable[object], most: int = 5, between: str = ", ") -> str:
+    """The first of many things on one line, and how many more there are.
+
+    >>> listed("abcd", 2)
+    'a, b and 2 more'
+    """
+    every = list(map(str, items))
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return between.join(every[:most]) + more
 
 
 def install(extra: str) -> str:

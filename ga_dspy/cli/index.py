@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.table import Table
 from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, choose_where
 from ga_dspy.cli.console import Console, building, columns, facts, number
 from ga_dspy.cluster import on_ray
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS
 from ga_dspy.retrieval.sources import Sources, seen_from
@@ -242,8 +243,7 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
         else:
             alike.setdefault((file.status, *file.notes), []).append(file.name)
     for (state, *notes), names in alike.items():
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        lines.append(f"{', '.join(names[:_NAMED])}{more}: {state} ({'; '.join(notes)})")
+        lines.append(f"{listed(names, _NAMED)}: {state} ({'; '.join(notes)})")
     are_many = len(lines) > _MOST_LINES  # then those come first that want a look
     lines.sort(key=lambda line: (are_many and ": read (" in line, line))
     for line in lines[:_MOST_LINES]:
@@ -259,15 +259,12 @@ def _show_changes(
     seen = {file.name: file.sha256 for file in before}
     show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
     table = Table.grid(padding=(0, 2))
-    for what, names, ids in (
-        ("added", [name for name in new if name not in old], changes.added),
-        (
-            "changed",
-            [name for name in new if old.get(name, new[name]) != new[name]],
-            changes.changed,
-        ),
-        ("removed", [name for name in old if name not in new], changes.removed),
-        ("unchanged", [name for name in new if old.get(name) == new[name]], changes.unchanged),
-    ):
-        table.add_row(what, number(len(names), "file"), number(len(ids), "passage"))
+    both = old.keys() & new.keys()
+    same = sum(old[name] == new[name] for name in both)
+    files = Counter(
+        added=len(new) - len(both), changed=len(both) - same, removed=len(old) - len(both),
+        unchanged=same,
+    )  # fmt: skip
+    for what, ids in changes._asdict().items():
+        table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
     console.print(table)

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError, listed, require
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
@@ -133,11 +133,10 @@ def load_hub(
 def _all_usable(loaded: Loaded) -> list[dspy.Example]:
     report = loaded.report
     if report.unusable:
-        listed = ", ".join(f"row {row.position} ({row.reason})" for row in report.unusable[:10])
-        more = len(report.unusable) - 10
+        rows = (f"row {row.position} ({row.reason})" for row in report.unusable)
         raise InputError(
             f"{report.source}: {len(report.unusable)} of {report.rows} rows cannot be asked: "
-            f"{listed}{f' and {more} more' if more > 0 else ''}",
+            f"{listed(rows, 10)}",
             expected="a question and an answer in every row",
             remedy="mend the rows, or call read(), which leaves them out and lists them",
         )

@@ -22,7 +22,7 @@ from typing import Any, cast
 import dspy
 
 from ga_dspy.artifact import save
-from ga_dspy.errors import ArtifactError, InputError, RunAborted, need_package
+from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
 from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, run
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
@@ -445,11 +445,9 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
         by_id = [example.id for example in a if example.get("id") in ids]
         by_text = [example.question for example in a if normalise(example.question) in texts]
         if shared := by_id or by_text:
-            shown = ", ".join(map(repr, shared[:3]))
-            more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
             raise InputError(
                 f"{len(shared)} questions are in {first} and in {second}, by "
-                f"{'id' if by_id else 'text'}: {shown}{more}",
+                f"{'id' if by_id else 'text'}: {listed(map(repr, shared), 3)}",
                 expected="sets that share none",
                 remedy=f"take them out of {first}",
             )

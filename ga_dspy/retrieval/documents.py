@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError, listed, require
 from ga_dspy.passage import Metadata
 from ga_dspy.retrieval.protocol import Row
 
@@ -338,8 +338,7 @@ def _pdf(data: bytes) -> Document:
             empty += [str(number)] if not text.strip() else []
     date = _pdf_date(said["CreationDate"] or "")
     metadata = {"title": said["Title"], "author": said["Author"], "date": date}
-    some = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
-    notes = (f"no text on page {some} (scanned? run OCR over it)",) if empty else ()
+    notes = (f"no text on page {listed(empty)} (scanned? run OCR over it)",) if empty else ()
     return Document(sections, metadata, notes, not empty)
 
 

@@ -128,6 +128,15 @@ def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
     return places[np.argsort(-scores[places], kind="stable")][:count]
 
 
+def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """The places of the `k` highest positive scores, and all that tie with the last."""
+    if k < len(scores):
+        threshold = np.partition(scores, -k)[-k]
+        if threshold > 0:
+            return np.flatnonzero(scores >= threshold)
+    return np.flatnonzero(scores > 0)
+
+
 # --- The store on one machine
 
 
@@ -389,11 +398,14 @@ class LocalEngine:
                     rows = rows[total[rows] + rest >= floor]
                     left = dict(asked[number:])
                     weights = self._weigh(left, rows)
-                    return _best(rows, total[rows] + weights.times @ weights.cells, count)
+                    total[rows] += weights.times @ weights.cells
+                    break
             for rows_, counts in self._cells(key):
                 total[rows_] += times * self._scores(rows_, counts, idf)
-        rows = np.flatnonzero(total)
-        return _best(rows, total[rows], count)
+        else:
+            rows = np.flatnonzero(total)
+        rows = rows[top_places(total[rows], count)]
+        return rows, total[rows]
 
     def weigh(self, query: str, rows: Rows) -> Weights:
         """The BM25 weight of each of the query's words in given rows."""
@@ -541,10 +553,3 @@ class LocalEngine:
             if len(live) >= count or asked >= size or len(close) < min(asked, size):
                 return live[:count]
             asked *= 2
-
-
-def _best(rows: Rows, scores: NDArray[np.float32], count: int) -> tuple[Rows, NDArray[np.float32]]:
-    if count < len(rows):
-        kept = scores >= np.partition(scores, -count)[-count]
-        return rows[kept], scores[kept]
-    return rows, scores

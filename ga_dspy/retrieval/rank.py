@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.engine import MOST, Engine, Links
+from ga_dspy.retrieval.engine import MOST, Engine, Links, top_places
 from ga_dspy.retrieval.postings import Rows
 
 # Each adds to the one before: hybrid mixes BM25 and cosine and favours passages whose title stands
@@ -319,15 +319,6 @@ def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
     rounded = np.round(scores.astype(np.float64), 6)
     order = np.lexsort((rows, -rounded))[:k]
     return [Scored(int(rows[i]), float(rounded[i])) for i in order]
-
-
-def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Return the places of the `k` highest positive scores, and all that tie with the last."""
-    if k < len(scores):
-        threshold = np.partition(scores, -k)[-k]
-        if threshold > 0:
-            return np.flatnonzero(scores >= threshold)
-    return np.flatnonzero(scores > 0)
 
 
 def _union(*rows: Rows) -> Rows:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import InputError, MissingExtra, require
+from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_document
 from ga_dspy.retrieval.encoders import Progress
@@ -471,8 +471,7 @@ def read_passages(
     """
     found = read_files(paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict)
     partly = [str(file) for file in found.files if file.status in ("in part", "unread")]
-    more = f" and {len(partly) - _NAMED} more" if len(partly) > _NAMED else ""
-    said = "; ".join(partly[:_NAMED]) + more
+    said = listed(partly, _NAMED, "; ")
     if not found.passages:
         raise nothing_read(paths, said)
     if partly:
@@ -482,9 +481,9 @@ def read_passages(
 
 def nothing_read(paths: Path | str | Iterable[Path | str], said: str) -> InputError:
     """The error where files hold no passage."""
-    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    every = [paths] if isinstance(paths, (str, Path)) else paths
     return InputError(
-        f"no passages in {', '.join(map(str, listed[:5]))}{f' ({said})' if said else ''}",
+        f"no passages in {listed(every)}{f' ({said})' if said else ''}",
         expected="dataset rows, rows with 'title' and 'text', or documents",
         remedy=f"point at files of {_kinds()}, or a folder of documents",
     )

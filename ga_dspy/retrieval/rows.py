@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError, listed, require
 from ga_dspy.passage import sound
 from ga_dspy.retrieval.documents import Document, decode, table_section
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-
-_SHOWN = 5
 
 
 class _Flaws(dict[str, list[str]]):
@@ -27,12 +25,7 @@ class _Flaws(dict[str, list[str]]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(f"{flaw}: {_listed(places)}" for flaw, places in self.items())
-
-
-def _listed(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return ", ".join(places[:_SHOWN]) + more
+        return tuple(f"{flaw}: {listed(places)}" for flaw, places in self.items())
 
 
 def read_table(name: str, data: bytes) -> Document:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, listed
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.index import Index
 from ga_dspy.retrieval.read import Documents, FileRead, nothing_read, read_files
@@ -87,7 +87,7 @@ class Sources(BaseModel):
             paths, chunk_tokens=self.chunk_tokens, overlap=self.overlap, known=known, **options
         )
         if not found.passages:
-            raise nothing_read(paths, "; ".join(map(str, found.files[:5])))
+            raise nothing_read(paths, listed(found.files, between="; "))
         return found
 
     def save(self, folder: Path, files: Sequence[FileRead]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.errors import DamagedFile, InputError, listed
 from ga_dspy.eval.datasets import (
     DatasetName,
     Row,
@@ -151,10 +151,9 @@ def rename_rows(rows: Sequence[Row], dataset: DatasetName, seed: int) -> Renamed
         words = {word for answers in lost.values() for answer in answers for word in key(answer)}
         kept |= (words - plan.everywhere - kept) or words
     else:
-        more = f" and {len(lost) - 10} more" if len(lost) > 10 else ""
         raise InputError(
             f"the answers of {len(lost)} questions cannot be read from their paragraphs any more "
-            f"({', '.join(list(lost)[:10])}{more})",
+            f"({listed(lost, 10)})",
             expected="every answer that the source holds to be held by the copy",
             remedy="leave these questions out, or use another seed",
         )
