@@ -9,7 +9,6 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage
-from ga_dspy.errors import InputError
 from ga_dspy.eval import f1
 from ga_dspy.optimize import AnswerMetric
 from ga_dspy.testing import Reply, scripted_lm
@@ -166,18 +165,3 @@ def test_gold_reaches_no_prompt_of_the_program() -> None:
     with dspy.context(lm=lm):
         GraphAnchor(search)(**GOLD.copy(answer="SECRET", gold_titles=("HIDDEN",)).inputs())
     assert not any("SECRET" in prompt or "HIDDEN" in prompt for prompt in lm.engine.prompts)
-
-
-def test_support_recall_and_cost_weigh_only_where_asked_for() -> None:
-    run = Run([read(SEAT, "sufficient"), answer("Montana")])
-    assert float(AnswerMetric()(GOLD, run.prediction)) == 1.0
-    assert float(AnswerMetric(recall=1.0)(GOLD, run.prediction)) == 0.75
-    tokens = run.prediction.tokens
-    assert float(AnswerMetric(cost=0.01)(GOLD, run.prediction)) == pytest.approx(
-        1.0 - tokens / 100_000
-    )
-
-
-def test_a_weight_below_zero_is_refused() -> None:
-    with pytest.raises(InputError, match="recall=-1"):
-        AnswerMetric(recall=-1)

@@ -439,26 +439,6 @@ def test_another_timeout_or_number_of_retries_pays_for_nothing_again(
         assert ledger.spent.replayed == 1
 
 
-def test_calls_made_at_another_address_are_said_to_be_paid_anew_once(
-    endpoints: list[dspy.LM], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    here, there = endpoints
-    path = tmp_path / "ledger.sqlite"
-    with Ledger(path) as ledger:
-        for n in range(12):
-            paying(here, ledger)(f"prompt {n}")
-    with Ledger(path) as ledger:
-        paying(here, ledger)("prompt 0")
-        for n in range(20, 32):
-            paying(here, ledger)(f"prompt {n}")
-    assert not caplog.records
-    with Ledger(path) as ledger:
-        for n in range(12):
-            paying(there, ledger)(f"prompt {n}")
-    (said,) = (record.getMessage() for record in caplog.records)
-    assert f"the calls in {path} were made at another address" in said
-
-
 def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
     endpoints: list[dspy.LM], tmp_path: Path
 ) -> None:

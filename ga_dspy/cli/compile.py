@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import dspy
 import typer
 from rich.prompt import Confirm
-from rich.table import Table
 
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.cli.choices import (
@@ -31,11 +30,11 @@ from ga_dspy.cli.choices import (
     read_pairs,
 )
 from ga_dspy.cli.console import Console, say_embedded, warn
-from ga_dspy.cli.runs import TRACED, trace
+from ga_dspy.cli.runs import TRACED, summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.optimize import AnswerMetric, Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.optimize.traces import worst
 
 if TYPE_CHECKING:
@@ -71,8 +70,6 @@ def compile_program(
     max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
     max_money: Annotated[float | None, typer.Option(help="Stop after so many US dollars.")] = None,
-    recall: Annotated[float, typer.Option(help="Weight of support recall in the score.")] = 0.0,
-    cost: Annotated[float, typer.Option(help="Weight of 1,000 tokens in the score.")] = 0.0,
     threads: Threads = 2,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     tracking_uri: Annotated[
@@ -121,7 +118,6 @@ def compile_program(
         reflection_lm=lms.get("reflection"),
         prompt_lm=lms.get("prompt"),
         caps=caps,
-        metric=AnswerMetric.of(given, recall=recall, cost=cost),
         threads=threads,
         seed=seed,
         names=questions.names,
@@ -237,18 +233,8 @@ def _tracker(
 
 
 def _summarise(console: Console, outcome: Outcome) -> None:
-    table = Table(
-        title=f"{outcome.recipe}: {outcome.basis}", title_justify="left", title_style="bold"
-    )
-    table.add_column("")
-    for heading in ("F1", "95 %", "EM", "failed", "degraded"):
-        table.add_column(heading, justify="right")
-    summary = outcome.summary()
-    for when in ("before", "after"):
-        low, high = summary[f"ci95_{when}"]
-        f1, em = (f"{summary[f'{score}_{when}']:.1f}" for score in ("f1", "em"))
-        lost = (f"{summary[f'{kind}_{when}']}" for kind in ("failures", "degraded"))
-        table.add_row(when, f1, f"{low:.1f} – {high:.1f}", em, *lost)
+    table = summary_table({"before": outcome.before, "after": outcome.after})
+    table.title = f"{outcome.recipe}: {outcome.basis}"
     console.print(table)
     if outcome.stopped:
         warn(console, f"stopped early: {outcome.stopped}")

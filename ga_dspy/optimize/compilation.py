@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.estimate import MARGIN, Declined, Estimate, check_prices, estimate, needed
-from ga_dspy.optimize.metric import AnswerMetric
+from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Context, Examples, Recipe
 from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
 from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
@@ -126,10 +126,8 @@ def compile(
     def tell(candidate: Candidate) -> None:
         # While the recipe runs, both streams lead to its log.
         with redirect_stdout(stdout), redirect_stderr(stderr):
-            if tracker is not None:
-                tracker.candidate(candidate)
-            if progress is not None:
-                progress(candidate)
+            for follow in filter(None, (tracker.candidate if tracker else None, progress)):
+                follow(candidate)
 
     with Ledger(work.out / RUN / LEDGER) as work.ledger:
         if tracker is not None:
@@ -191,7 +189,7 @@ class _Compilation:
         check_sets(self.sets)
         need_package("scipy", "search")
         reflection = "reflection" in self.lms
-        self.recipe.check(self.lms["task"], len(self.sets["train"]), reflection=reflection)
+        self.recipe.check(len(self.sets["train"]), reflection=reflection)
         check_prices(self.lms, self.caps)
 
     def estimate(self) -> Estimate:
@@ -205,7 +203,7 @@ class _Compilation:
         return {
             **self._protocol(self.program).model_dump(mode="json"),
             "recipe": self.recipe.name,
-            "parameters": self.recipe.parameters(),
+            "parameters": asdict(self.recipe),
             "data": fingerprints(self.sets, self.names),
             "held_out": self.held_out,
             "lm": {role: lm.model for role, lm in self.lms.items()},
@@ -234,7 +232,7 @@ class _Compilation:
         paired = paired_test(after, before)
         outcome = Outcome(
             recipe=self.recipe.name,
-            parameters=self.recipe.parameters(),
+            parameters=asdict(self.recipe),
             before=before,
             after=after,
             held_out=self.held_out,
@@ -320,8 +318,13 @@ class _Compilation:
             redirect_stdout(cast(Any, CleanStream(opened, self.lms.values()))) as file,
             redirect_stderr(file),
         ):
+            found, stopped = None, ""
             with self._configured(gate) as context:
-                found, stopped = self._search(context)
+                try:
+                    self._score(self.program, context)
+                    found = self.recipe.fit(self.program, context)
+                except BudgetExceeded as stop:
+                    stopped = str(stop)
             _check_answering(gate)
             gate.close("the recipe is over")
             with self._configured(last) as context:
@@ -330,17 +333,6 @@ class _Compilation:
             last.close("the choice is made")
         _check_answering(last)
         return program, tuple(dict.fromkeys(dropped)), stopped or cut_short
-
-    def _search(self, context: Context) -> tuple[MultiHopProgram | None, str]:
-        """Score the program as it is given, then let the recipe work until it ends or a cap does.
-
-        Gives what the recipe came to, and the cap that stopped it, if one did.
-        """
-        try:
-            self._score(self.program, context)
-            return self.recipe.fit(self.program, context), ""
-        except BudgetExceeded as stop:
-            return None, str(stop)
 
     def _choose(
         self, found: MultiHopProgram | None, context: Context
@@ -358,7 +350,7 @@ class _Compilation:
             for _ in range(_CLEANINGS):
                 if (best := self.trials.best()) is None:
                     break
-                clean, faults = sanitise(best.program, self.sets["train"], self.metric.threshold)
+                clean, faults = sanitise(best.program, self.sets["train"], DEMO_THRESHOLD)
                 unfit = "" if faults else _unfit(best.program)
                 if not faults and not unfit:
                     return best.program, dropped
@@ -386,13 +378,11 @@ class _Compilation:
             max_errors=_NO_LIMIT,
         ):
             yield Context(
-                lm=lms["task"],
+                lms=lms,
                 metric=self.metric,
                 trials=self.trials,
                 train=self.sets["train"],
                 validation=self.sets["validation"],
-                reflection_lm=lms.get("reflection"),
-                prompt_lm=lms.get("prompt"),
                 threads=self.threads,
                 seed=self.seed,
             )

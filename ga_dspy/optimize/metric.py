@@ -17,8 +17,7 @@ from typing import Any, Literal, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError
-from ga_dspy.eval import f1, normalise, support_recall
+from ga_dspy.eval import f1, normalise
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram, Step
 from ga_dspy.signatures.prompt import cited_labels, free_text
@@ -52,14 +51,10 @@ class AnswerMetric:
     """Scores a prediction, and says to each predictor what it did wrong and nothing else.
 
     It has the five arguments of GEPA; Evaluate and the other optimizers pass two or three. The
-    score is F1 by the official rule. With weights it is
-    `(F1 + recall * support recall) / (1 + recall) - cost * tokens / 1000`, not below 0.
+    score is F1 by the official rule.
 
     Attributes:
         roles: What each predictor of the program does, by its name.
-        recall: Weight of the share of needed passages that were retrieved.
-        cost: What 1,000 tokens cost, on the scale of F1 from 0 to 1.
-        threshold: The score from which a question may leave a demonstration.
 
     >>> metric = AnswerMetric({})
     >>> gold = dspy.Example(answer="Montana", answers=("Montana",))
@@ -68,24 +63,11 @@ class AnswerMetric:
     """
 
     roles: Mapping[str, frozenset[Role]] = field(default_factory=dict)
-    recall: float = 0.0
-    cost: float = 0.0
-    threshold: float = DEMO_THRESHOLD
-
-    def __post_init__(self) -> None:
-        if self.recall < 0 or self.cost < 0 or not 0 < self.threshold <= 1:
-            raise InputError(
-                f"recall={self.recall}, cost={self.cost}, threshold={self.threshold}",
-                expected="weights from 0, and a threshold above 0 and up to 1",
-                remedy="leave them out: F1 alone is the score",
-            )
 
     @classmethod
-    def of(cls, program: MultiHopProgram, **weights: float) -> AnswerMetric:
+    def of(cls, program: MultiHopProgram) -> AnswerMetric:
         """The metric for a program, whose predictors differ in their output fields."""
-        return cls(
-            {name: roles_of(p.signature) for name, p in program.named_predictors()}, **weights
-        )
+        return cls({name: roles_of(p.signature) for name, p in program.named_predictors()})
 
     def __call__(
         self,
@@ -107,11 +89,7 @@ class AnswerMetric:
         if not isinstance(getattr(pred, "answer", None), str):
             return dspy.Prediction(score=0.0, feedback="The program failed: there is no answer.")
         case = Case.of(gold, pred)
-        right = score = f1(case.answer, case.answers)
-        found = support_recall(case.titles.values(), case.gold_titles)
-        if self.recall and found is not None:
-            score = (score + self.recall * found) / (1 + self.recall)
-        score = max(0.0, score - self.cost * (getattr(pred, "tokens", 0) or 0) / 1000)
+        score = f1(case.answer, case.answers)
         if pred_name is None:
             share: Share = EVERY, case, case.steps
         else:
@@ -119,7 +97,7 @@ class AnswerMetric:
             share = share_of(roles, case, trace, pred_trace)
         there = frozenset[Role]().union(*self.roles.values())
         faults = [*_faults(*share, there)] or ["No fault of this step was found."]
-        feedback = "\n".join([f"The question was answered with F1 {right:.2f}.", *faults])
+        feedback = "\n".join([f"The question was answered with F1 {score:.2f}.", *faults])
         return dspy.Prediction(score=score, feedback=feedback)
 
 

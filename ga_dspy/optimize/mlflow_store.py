@@ -209,7 +209,7 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 # --- What must not reach it
 
 
-def publishable(value: object) -> JsonValue:
+def publishable(value: object) -> Any:
     """A value as JSON, with everything that looks like a secret replaced by a note of its kind.
 
     Texts are judged line by line, so that a prompt loses a line and not its whole.
@@ -219,11 +219,6 @@ def publishable(value: object) -> JsonValue:
     """
     plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
     return _clean(plain, secrets_of(addresses=True))
-
-
-def publishable_text(text: str) -> str:
-    """The same for one text."""
-    return str(publishable(text))
 
 
 def _clean(value: JsonValue, known: Collection[str]) -> JsonValue:
@@ -340,7 +335,7 @@ class Run:
             if found:
                 dataset = found[0]
             else:
-                name = publishable_text(f"{protocol.source} {digest[:8]}")
+                name = publishable(f"{protocol.source} {digest[:8]}")
                 dataset = self.client.create_dataset(name, home, {"questions": digest})
                 for start in range(0, len(report.results), _BATCH):
                     rows: Any = publishable(
@@ -356,11 +351,11 @@ class Run:
 
     def tag(self, name: str, text: str, longest: int | None = None) -> None:
         """Set a tag."""
-        self.client.set_tag(self.id, name, publishable_text(text)[:longest])
+        self.client.set_tag(self.id, name, publishable(text)[:longest])
 
     def text(self, path: str, text: str) -> None:
         """Log a text as a file."""
-        self.client.log_text(self.id, publishable_text(text), path)
+        self.client.log_text(self.id, publishable(text), path)
 
     def json(self, path: str, value: object) -> None:
         """Log a value as a JSON file."""

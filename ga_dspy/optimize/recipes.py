@@ -11,7 +11,7 @@ import functools
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
@@ -19,7 +19,7 @@ from dspy.utils.callback import BaseCallback
 
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.optimize.demos import labelled
-from ga_dspy.optimize.metric import AnswerMetric
+from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.trials import Trials
 from ga_dspy.programs import MultiHopProgram
 
@@ -38,31 +38,28 @@ class Context:
     """What a recipe works with.
 
     Attributes:
-        lm: The task LM; also the default LM while a recipe runs.
+        lms: LMs by role: "task", the default LM while a recipe runs; "reflection", which reads
+            feedback and rewrites instructions; "prompt", which proposes instructions.
         metric: Score and feedback.
         trials: Where scored programs are noted.
         train: Questions to learn from.
         validation: Questions to choose by.
-        reflection_lm: Reads feedback and rewrites instructions.
-        prompt_lm: Proposes instructions; the task LM where None is given.
         threads: Threads for evaluations.
         seed: Of what is drawn, where an optimizer takes one.
     """
 
-    lm: dspy.BaseLM
+    lms: Mapping[str, dspy.BaseLM]
     metric: AnswerMetric
     trials: Trials
     train: Examples
     validation: Examples
-    reflection_lm: dspy.BaseLM | None = None
-    prompt_lm: dspy.BaseLM | None = None
-    threads: int = 2
-    seed: int = 0
+    threads: int
+    seed: int
 
     @property
     def proposer(self) -> dspy.BaseLM:
-        """The LM that proposes instructions."""
-        return self.prompt_lm or self.lm
+        """The LM that proposes instructions; the task LM where none is given."""
+        return self.lms.get("prompt", self.lms["task"])
 
     def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
         """What one of DSPy's optimizers makes of a program."""
@@ -92,11 +89,10 @@ class Recipe:
         """The fewest train questions; by default as many as demos, where there are any."""
         return max(1, getattr(self, "demos", 1))
 
-    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+    def check(self, train: int, *, reflection: bool) -> None:
         """Check what the recipe needs: packages, LMs, question sets, settings in their bounds.
 
         Args:
-            lm: The task LM.
             train: The number of train questions.
             reflection: Whether there is a reflection LM.
 
@@ -129,10 +125,6 @@ class Recipe:
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
         """Compile; the given program is left as it is."""
         raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
-
-    def parameters(self) -> dict[str, Any]:
-        """The settings, as JSON values."""
-        return asdict(self)
 
 
 # --- Demonstrations: labelled rows, and traces of questions answered well
@@ -222,7 +214,7 @@ def _demos(context: Context, most: int) -> dict[str, Any]:
     """DSPy's settings for demos: from well-answered questions only, and no bare rows."""
     return {
         "metric": context.metric,
-        "metric_threshold": context.metric.threshold,
+        "metric_threshold": DEMO_THRESHOLD,
         "max_bootstrapped_demos": most,
         "max_labeled_demos": 0,
     }
@@ -268,7 +260,7 @@ class MIPROv2(Recipe):
         search = dspy.MIPROv2(
             **_demos(context, self.demos),
             prompt_model=context.proposer,
-            task_model=context.lm,
+            task_model=context.lms["task"],
             auto=None,
             num_candidates=self.candidates,
             num_threads=context.threads,
@@ -327,7 +319,7 @@ class SIMBA(Recipe):
             num_threads=context.threads,
         )
         # SIMBA takes any trace above the tenth percentile of its batch: an F1 of 0.1 may be.
-        simba.strategies = [_gated(s, context.metric.threshold) for s in simba.strategies]
+        simba.strategies = [_gated(s) for s in simba.strategies]
         with dspy.context(callbacks=[*(dspy.settings.callbacks or []), watch]):
             return context.compiled(simba, program, seed=context.seed)
 
@@ -353,13 +345,13 @@ class _Watch(BaseCallback):
         return result
 
 
-def _gated(strategy: Callable[..., bool], threshold: float) -> Callable[..., bool]:
+def _gated(strategy: Callable[..., bool]) -> Callable[..., bool]:
     if not strategy.__name__.startswith("append_a_demo"):
         return strategy
 
     @functools.wraps(strategy)
     def gated(bucket: list[dict[str, Any]], system: Any, **kwargs: Any) -> bool:
-        return float(bucket[0]["score"]) >= threshold and strategy(bucket, system, **kwargs)
+        return float(bucket[0]["score"]) >= DEMO_THRESHOLD and strategy(bucket, system, **kwargs)
 
     return gated
 
@@ -384,7 +376,7 @@ class GEPA(Recipe):
         """A minibatch."""
         return self.minibatch
 
-    def check(self, lm: dspy.BaseLM, train: int, *, reflection: bool) -> None:
+    def check(self, train: int, *, reflection: bool) -> None:
         """Also a reflection LM."""
         if not reflection:
             raise InputError(
@@ -392,7 +384,7 @@ class GEPA(Recipe):
                 expected="one that reads the faults and rewrites instructions",
                 remedy="pass reflection_lm=… (on the command line --reflection-lm MODEL)",
             )
-        super().check(lm, train, reflection=reflection)
+        super().check(train, reflection=reflection)
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
         """As many runs as the budget allows; a reflection for about every two minibatches."""
@@ -409,7 +401,7 @@ class GEPA(Recipe):
             metric=context.metric,
             max_metric_calls=self._runs(len(context.validation)),
             reflection_minibatch_size=self.minibatch,
-            reflection_lm=context.reflection_lm,
+            reflection_lm=context.lms["reflection"],
             use_merge=self.merge,
             num_threads=context.threads,
             warn_on_score_mismatch=False,

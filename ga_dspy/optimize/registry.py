@@ -24,7 +24,6 @@ from ga_dspy.optimize.mlflow_store import (
     open_client,
     pointed_at,
     publishable,
-    publishable_text,
     reaching,
     report_metrics,
     store_uri,
@@ -142,7 +141,7 @@ def register(store: Store, name: str, run: str, model: str, outcome: Outcome, no
             run_id=run,
             model_id=model,
             tags={**tags, "champion_decision": reason},
-            description=f"{publishable_text(note)}\n\n{_SERVE.format(name=name)}",
+            description=f"{publishable(note)}\n\n{_SERVE.format(name=name)}",
         )
     if champion:
         client.set_registered_model_alias(name, ALIAS, made.version)
@@ -165,7 +164,7 @@ def register_prompts(
     for predictor, prompt in prompts.items():
         # Of the signs that a name may have here.
         title = re.sub(r"[^\w.-]+", "-", f"{name}.{predictor}", flags=re.ASCII)
-        text = publishable_text(str(prompt))[:_LONGEST_PROMPT]
+        text = publishable(str(prompt))[:_LONGEST_PROMPT]
         found = client.get_prompt(title) or client.create_prompt(title)
         homes = {*found.tags.get(_EXPERIMENTS, "").split(","), store.experiment_id} - {""}
         client.set_prompt_tag(title, _EXPERIMENTS, f",{','.join(sorted(homes))},")

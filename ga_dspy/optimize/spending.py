@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import os
 import threading
@@ -145,8 +144,7 @@ def _kept(text: str, tokens: int, money: float | None) -> Kept:
 class Ledger(Journal):
     """Finished LM calls by the digest of their request, and what this run has spent on them.
 
-    What was answered before a `kill -9` is there afterwards. Threads may share a ledger. Where
-    it holds calls and the first ones asked for are not among them, it says so, once.
+    What was answered before a `kill -9` is there afterwards. Threads may share a ledger.
 
     Attributes:
         spent: What this run has spent.
@@ -162,7 +160,6 @@ class Ledger(Journal):
         self.spent = Spent()
         self.paid: set[str] = set()
         self.failures = 0
-        self._strangers = _STRANGERS if self.rows("SELECT key FROM call LIMIT 1") else 0
         self._reserved = Spent()
         self._books = threading.Condition()
         self._turns: dict[str, threading.Lock] = {}
@@ -177,20 +174,7 @@ class Ledger(Journal):
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
             rows = self.rows("SELECT key, result, tokens, money FROM call WHERE key = ?", [key])
-            self._compare(found=bool(rows))
             yield dict(self.readable(rows, _kept)).get(key)
-
-    def _compare(self, *, found: bool) -> None:
-        """Say once that the calls of earlier runs are not those asked for now."""
-        with self._books:
-            self._strangers = 0 if found else self._strangers - 1
-            say = self._strangers == 0 and not found
-        if say:
-            logging.getLogger("ga_dspy").warning(
-                "the calls in %s were made at another address, or with another LM, program or "
-                "question file: none of them is asked for, and all are paid anew",
-                self.path,
-            )
 
     def keep(self, key: str, role: str, kept: Kept) -> None:
         """Write a finished call."""
@@ -234,7 +218,6 @@ class Ledger(Journal):
 
 _ADDRESSES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
 _UNDER_WAY = 60.0  # seconds
-_STRANGERS = 10  # calls in a row that a ledger does not know before it says so
 # What a request is sent with that decides no answer, or must not be written.
 _LEFT_OUT = {
     "api_key", "headers", "extra_headers", "cache", "timeout", "num_retries", "max_retries",
@@ -394,11 +377,10 @@ def _tokens(result: CallResult, prompt: int) -> int:
     """As reported; of a call from DSPy's cache, as its reply reports; else estimated."""
     if total := result.usage.get("total_tokens"):
         return int(total)
-    records = ({"response": reply} for reply in result.responses or (result.raw,))
-    known = (
-        [reported_tokens({"usage": result.usage})]
-        if result.usage
-        else [reported_tokens(record) for record in records]
-    )
+    replies = result.responses or (result.raw,)
+    known = [
+        reported_tokens({"usage": result.usage, "response": reply})
+        for reply in (replies[:1] if result.usage else replies)
+    ]
     estimated = prompt + sum(estimate_tokens(str(output)) for output in result.outputs)
     return sum(sum(tokens) for tokens in known if tokens) or estimated

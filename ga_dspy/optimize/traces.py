@@ -20,7 +20,6 @@ from ga_dspy.optimize.mlflow_store import (
     expected,
     pointed_at,
     publishable,
-    publishable_text,
     reaching,
     store_uri,
 )
@@ -94,9 +93,9 @@ class _Trace:
             self._root = start_span_no_context(
                 type(program).__name__,
                 span_type="AGENT",
-                inputs={"question": publishable_text(example.question)},
+                inputs={"question": publishable(example.question)},
                 metadata=dict(of),
-                tags={"question": publishable_text(example.id)},
+                tags={"question": publishable(example.id)},
                 experiment_id=store.experiment_id,
             )
 
@@ -177,7 +176,7 @@ class _Trace:
     def _end(self, span: LiveSpan, outcome: object) -> None:
         with reaching(self._store.uri):
             if isinstance(outcome, Exception):
-                text = publishable_text(f"{type(outcome).__name__}: {outcome}")
+                text = publishable(f"{type(outcome).__name__}: {outcome}")
                 span.end(outputs={"error": text}, status="ERROR")
             else:
                 span.end(outputs=publishable(outcome))

@@ -25,7 +25,7 @@ from ga_dspy.optimize.mlflow_store import (
     TrackingFailed,
     local_uri,
     pointed_at,
-    publishable_text,
+    publishable,
     reaching,
     report_metrics,
     report_record,
@@ -202,7 +202,7 @@ class _CompilationRun(Run):
         began = at - int(1000 * (c.seconds - self._elapsed))
         self._elapsed, prompts = c.seconds, c.prompts or {}
         tags = {_PARENT: self.id, _SAME: same}
-        name = publishable_text(f"{c.number}: {c.description}")
+        name = publishable(f"{c.number}: {c.description}")
         nested = Run(self.store, name, "candidate", began, tags, there)
         told = {
             role: {"demos": len(told.demos), "instruction": _digest(told.instruction)}
@@ -274,7 +274,7 @@ def _note(outcome: Outcome) -> str:
     for when, report in (("before", outcome.before), ("after", outcome.after)):
         low, high = report.ci95
         rows.append(f"| {when} | {report.f1:.1f} | {low:.1f} – {high:.1f} | {report.em:.1f} |")
-    stopped = f", stopped early: {publishable_text(outcome.stopped)}" if outcome.stopped else ""
+    stopped = f", stopped early: {publishable(outcome.stopped)}" if outcome.stopped else ""
     by = f"(p = {outcome.p_value:.3g}, {outcome.basis}), by {outcome.recipe}{stopped}"
     table = ["| | F1 | 95 % | EM |", "|---|---:|---:|---:|", *rows]
     cost = f"{outcome.calls:,} LM calls, {outcome.tokens:,} tokens, {outcome.seconds:,.0f} s."
