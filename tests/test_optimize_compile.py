@@ -202,8 +202,8 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
     [
         ("gepa", {"reflection_lm": None}, "has no reflection LM"),
         ("simba", {"settings": {"batch": 7}}, "simba was given 6 train questions.*at least 7"),
-        ("bootstrap", {"settings": {"demos": 0}}, "demos of recipe bootstrap is 0"),
-        ("miprov2", {"settings": {"demos": -1}}, "demos .* is -1; expected a whole number from 0"),
+        ("bootstrap", {"settings": {"demos": 0}}, "demos of recipe bootstrap: 0"),
+        ("miprov2", {"settings": {"demos": -1}}, "demos of recipe miprov2: -1: .* equal to 0"),
         ("bootstrap", {"train": [*TRAIN[:2], VALIDATION[0]]}, "in train and in validation, by id"),
         (
             "bootstrap",
@@ -556,7 +556,7 @@ def test_a_recipe_is_chosen_by_what_there_is() -> None:
     assert recipe(reflection=True).name == "gepa"
     with pytest.raises(InputError, match="one of labeled, bootstrap"):
         recipe("magic")
-    with pytest.raises(InputError, match="setting 'demoes' of recipe bootstrap"):
+    with pytest.raises(InputError, match="demoes of recipe bootstrap: 3: Unexpected"):
         recipe("bootstrap", demoes=3)
 
 

@@ -23,7 +23,7 @@ from dspy.utils.dummies import DummyLM
 
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import Caps
-from ga_dspy.optimize.spending import BudgetExceeded, Gate, Ledger, LedgerLM
+from ga_dspy.optimize.spending import BudgetExceeded, Gate, Ledger, LedgerLM, Spent
 from ga_dspy.programs import VanillaRAG
 from ga_dspy.testing import CutOff, scripted_lm
 
@@ -145,9 +145,9 @@ def test_money_is_counted_and_a_call_without_a_price_ends_a_cap_of_money(ledger:
 
 
 @pytest.mark.parametrize("caps", [Caps(calls=0), Caps(tokens=-1), Caps(money=0.0)])
-def test_a_cap_must_be_above_zero(caps: Caps) -> None:
-    with pytest.raises(InputError, match="more than 0"):
-        caps.checked()
+def test_a_cap_under_which_nothing_could_be_tried_is_refused(caps: Caps) -> None:
+    with pytest.raises(InputError, match="nothing could be tried"):
+        caps.check_enough(Spent(1, 1, 1.0))
 
 
 # --- Every way to the LM leads through the ledger

@@ -110,7 +110,7 @@ def compile(
         sets=sets if test is None else {**sets, "test": test},
         out=Path(out),
         lms={role: given for role, given in lms.items() if given is not None},
-        caps=(caps or Caps()).checked(),
+        caps=caps or Caps(),
         metric=metric or AnswerMetric.of(program),
         threads=threads,
         seed=seed,

@@ -121,16 +121,12 @@ class Store:
     def _experiment(self, files: str | None) -> str:
         from mlflow.exceptions import MlflowException
 
-        found = self.client.get_experiment_by_name(EXPERIMENT)
-        if found is None:
-            try:
-                return str(self.client.create_experiment(EXPERIMENT, artifact_location=files))
-            except MlflowException:
-                # Another process may have made it in between; if not, the error stands.
-                found = self.client.get_experiment_by_name(EXPERIMENT)
-                if found is None:
-                    raise
-        return str(found.experiment_id)
+        try:
+            return str(self.client.create_experiment(EXPERIMENT, artifact_location=files))
+        except MlflowException:
+            if (found := self.client.get_experiment_by_name(EXPERIMENT)) is None:
+                raise
+            return str(found.experiment_id)
 
 
 def open_client(uri: str) -> MlflowClient:

@@ -11,11 +11,13 @@ import functools
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
+import pydantic
 from dspy.utils.callback import BaseCallback
+from pydantic import NonNegativeInt, PositiveInt
 
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.optimize.demos import labelled
@@ -78,19 +80,17 @@ class Recipe:
     Attributes:
         name: On the command line.
         package: A package that it needs and the extra that brings it; empty for none.
-        lowest: The lowest value of whole-number settings, where that is not 1.
     """
 
     name: ClassVar[str] = ""
     package: ClassVar[tuple[str, ...]] = ()
-    lowest: ClassVar[Mapping[str, int]] = {}
 
     def least(self) -> int:
         """The fewest train questions; by default as many as demos, where there are any."""
         return max(1, getattr(self, "demos", 1))
 
     def check(self, train: int, *, reflection: bool) -> None:
-        """Check what the recipe needs: packages, LMs, question sets, settings in their bounds.
+        """Check what the recipe needs: packages, LMs, question sets.
 
         Args:
             train: The number of train questions.
@@ -101,16 +101,6 @@ class Recipe:
         """
         if self.package:
             need_package(*self.package)
-        for setting in fields(self):
-            value, lowest = getattr(self, setting.name), self.lowest.get(setting.name, 1)
-            optional = setting.type == "int | None" and value is None
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= lowest
-            if str(setting.type).startswith("int") and not optional and not whole:
-                raise InputError(
-                    f"{setting.name} of recipe {self.name} is {value!r}",
-                    expected=f"a whole number from {lowest}",
-                    remedy="leave it out for the default",
-                )
         if train < self.least():
             raise InputError(
                 f"recipe {self.name} was given {train} train questions",
@@ -127,10 +117,12 @@ class Recipe:
         raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
 
 
+_settings = pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
+
 # --- Demonstrations: labelled rows, and traces of questions answered well
 
 
-@dataclass(frozen=True)
+@_settings
 class LabeledFewShot(Recipe):
     """Train rows as demos of the predictor that answers.
 
@@ -141,7 +133,7 @@ class LabeledFewShot(Recipe):
         demos: How many rows, drawn with the seed.
     """
 
-    demos: int = 8
+    demos: PositiveInt = 8
     name: ClassVar[str] = "labeled"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
@@ -154,7 +146,7 @@ class LabeledFewShot(Recipe):
         return labelled(program, rows)
 
 
-@dataclass(frozen=True)
+@_settings
 class BootstrapFewShot(Recipe):
     """Demos from the program's own traces of train questions that it answered well.
 
@@ -163,8 +155,8 @@ class BootstrapFewShot(Recipe):
         rounds: Attempts at a question, the second and later ones at temperature 1.
     """
 
-    demos: int = 4
-    rounds: int = 1
+    demos: PositiveInt = 4
+    rounds: PositiveInt = 1
     name: ClassVar[str] = "bootstrap"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
@@ -177,7 +169,7 @@ class BootstrapFewShot(Recipe):
         return context.compiled(found, program)
 
 
-@dataclass(frozen=True)
+@_settings
 class BootstrapRandomSearch(Recipe):
     """Several bootstraps over shuffled questions; the one that scores best is kept.
 
@@ -187,9 +179,9 @@ class BootstrapRandomSearch(Recipe):
         rounds: Attempts at a question.
     """
 
-    candidates: int = 8
-    demos: int = 4
-    rounds: int = 1
+    candidates: PositiveInt = 8
+    demos: PositiveInt = 4
+    rounds: PositiveInt = 1
     name: ClassVar[str] = "bootstrap-rs"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
@@ -223,7 +215,7 @@ def _demos(context: Context, most: int) -> dict[str, Any]:
 # --- Instructions, some with demos beside them, by proposing and scoring
 
 
-@dataclass(frozen=True)
+@_settings
 class MIPROv2(Recipe):
     """Instructions and demo sets, combined by Bayesian search (Optuna).
 
@@ -235,13 +227,12 @@ class MIPROv2(Recipe):
             combination is scored on all.
     """
 
-    candidates: int = 4
-    trials: int = 8
-    demos: int = 3
-    minibatch: int = 35
+    candidates: PositiveInt = 4
+    trials: PositiveInt = 8
+    demos: NonNegativeInt = 3
+    minibatch: PositiveInt = 35
     name: ClassVar[str] = "miprov2"
     package: ClassVar[tuple[str, ...]] = ("optuna", "optimize")
-    lowest: ClassVar[Mapping[str, int]] = {"demos": 0}
 
     def least(self) -> int:
         """Two, or as many as demos."""
@@ -279,7 +270,7 @@ class MIPROv2(Recipe):
 # --- Reflection: an LM reads what went wrong and writes better instructions
 
 
-@dataclass(frozen=True)
+@_settings
 class SIMBA(Recipe):
     """Minibatches sampled several times; where results differ, a demo or a rule is drawn from it.
 
@@ -290,10 +281,10 @@ class SIMBA(Recipe):
         demos: The most for a predictor.
     """
 
-    batch: int = 16
-    candidates: int = 4
-    steps: int = 4
-    demos: int = 4
+    batch: PositiveInt = 16
+    candidates: PositiveInt = 4
+    steps: PositiveInt = 4
+    demos: PositiveInt = 4
     name: ClassVar[str] = "simba"
 
     def least(self) -> int:
@@ -356,7 +347,7 @@ def _gated(strategy: Callable[..., bool]) -> Callable[..., bool]:
     return gated
 
 
-@dataclass(frozen=True)
+@_settings
 class GEPA(Recipe):
     """Instructions rewritten by a reflection LM that reads the faults of one predictor.
 
@@ -366,8 +357,8 @@ class GEPA(Recipe):
         merge: Whether programs that are best at different questions are crossed.
     """
 
-    evaluations: int | None = None
-    minibatch: int = 3
+    evaluations: PositiveInt | None = None
+    minibatch: PositiveInt = 3
     merge: bool = True
     name: ClassVar[str] = "gepa"
     package: ClassVar[tuple[str, ...]] = ("gepa", "optimize")
@@ -430,7 +421,7 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
         settings: Settings of the recipe.
 
     Raises:
-        InputError: There is no such recipe, or it has no such setting.
+        InputError: There is no such recipe, or it has no such setting, or not with such a value.
 
     >>> recipe("bootstrap", demos=2)
     BootstrapFewShot(demos=2, rounds=1)
@@ -442,11 +433,12 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
             expected=f"one of {', '.join(RECIPES)}",
             remedy="pass one of these names",
         )
-    known = [setting.name for setting in fields(RECIPES[chosen])]
-    if unknown := [setting for setting in settings if setting not in known]:
+    try:
+        return RECIPES[chosen](**settings)
+    except pydantic.ValidationError as error:
+        wrong = error.errors()[0]
         raise InputError(
-            f"setting {unknown[0]!r} of recipe {chosen}",
-            expected=f"one of {', '.join(known)}",
-            remedy="leave it out for the defaults",
-        )
-    return RECIPES[chosen](**settings)
+            f"{wrong['loc'][0]} of recipe {chosen}: {wrong['input']!r}: {wrong['msg']}",
+            expected=f"settings such as those of {RECIPES[chosen]()}",
+            remedy="leave it out for the default",
+        ) from error

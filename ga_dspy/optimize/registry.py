@@ -33,11 +33,14 @@ from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import PromptVersion
-    from mlflow.models import ModelSignature
 
 ALIAS = "champion"
 REPORT = "reports/after.json"
 ARTIFACT, INDEX = "artifact", "index"
+_ANSWERED = {
+    "answer": "", "verdict": "", "supported": "", "evidence": [""], "cited": [""],
+    "failures": [""], "steps": 1, "calls": 1, "tokens": 1,
+}  # fmt: skip
 EXAMPLE = {"question": "In which country is the river on which the city of Basel lies?"}
 
 _SERVE = "Serve it: `mlflow models serve -m models:/{name}@champion --env-manager local`"
@@ -62,7 +65,7 @@ def log_program(
     """
     from mlflow import pyfunc
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
-    from mlflow.models import Model
+    from mlflow.models import Model, infer_signature
 
     client = store.client
     model = client.create_logged_model(
@@ -81,7 +84,7 @@ def log_program(
             path=str(path),
             python_model=str(_SERVED),
             artifacts={ARTIFACT: str(packed), **({INDEX: str(index.resolve())} if index else {})},
-            signature=_signature(),
+            signature=infer_signature([EXAMPLE], [_ANSWERED]),
             input_example=[EXAMPLE],
             pip_requirements=[ours, *(f"{name}=={version(name)}" for name in ("dspy", "mlflow"))],
             metadata={"corpus": corpus},
@@ -91,24 +94,6 @@ def log_program(
     client.finalize_logged_model(model, LoggedModelStatus.READY)
     client.log_outputs(run, [LoggedModelOutput(model, step=0)])
     return str(model)
-
-
-def _signature() -> ModelSignature:
-    """A column of questions in; a row an answer out."""
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
-    from mlflow.types.schema import Array
-
-    texts = Array(DataType.string)
-    answered = {
-        "answer": DataType.string, "verdict": DataType.string, "supported": DataType.string,
-        "evidence": texts, "cited": texts, "failures": texts, "steps": DataType.long,
-        "calls": DataType.long, "tokens": DataType.long,
-    }  # fmt: skip
-    return ModelSignature(
-        inputs=Schema([ColSpec(DataType.string, "question")]),
-        outputs=Schema([ColSpec(kind, name) for name, kind in answered.items()]),
-    )
 
 
 # --- Which of the registered programs is the champion

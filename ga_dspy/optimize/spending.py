@@ -46,19 +46,6 @@ class Caps(NamedTuple):
     tokens: int | None = None
     money: float | None = None
 
-    def checked(self) -> Caps:
-        """Itself.
-
-        Raises:
-            InputError: A cap is not above 0.
-        """
-        for name, value in self._asdict().items():
-            if value is not None and value <= 0:
-                raise InputError(
-                    f"the cap on {name} is {value}", expected="more than 0", remedy="or no cap"
-                )
-        return self
-
     def less(self, reserve: Spent) -> Caps:
         """What remains for one purpose where `reserve` is kept for another."""
         return Caps._make(
