@@ -92,5 +92,5 @@ def test_a_cross_encoder_is_named_in_the_index_and_used_by_whoever_opens_it(
 
 def test_a_reranker_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     index = ga_dspy.Index.from_passages(corpus(), kind="sparse", reranker=str(tmp_path / "none"))
-    with pytest.raises(InputError, match=r"reranker .*none.* cannot be loaded"):
+    with pytest.raises(InputError, match=r"CrossEncoder .*none.* cannot be loaded"):
         index(QUERY)

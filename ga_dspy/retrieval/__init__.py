@@ -23,21 +23,14 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval.where import Where as Where
     from ga_dspy.retrieval.where import only_where as only_where
 
-_HOME = {
-    "Documents": "ga_dspy.retrieval.read",
-    "FileRead": "ga_dspy.retrieval.read",
-    "Changes": "ga_dspy.retrieval.index",
-    "Encoder": "ga_dspy.retrieval.encoders",
-    "Hit": "ga_dspy.retrieval.index",
-    "Index": "ga_dspy.retrieval.index",
-    "Retriever": "ga_dspy.retrieval.protocol",
-    "as_retriever": "ga_dspy.retrieval.protocol",
-    "load_encoder": "ga_dspy.retrieval.encoders",
-    "only_where": "ga_dspy.retrieval.where",
-    "Where": "ga_dspy.retrieval.where",
-    "read_files": "ga_dspy.retrieval.read",
-    "read_passages": "ga_dspy.retrieval.read",
+_NAMES = {
+    "encoders": ("Encoder", "load_encoder"),
+    "index": ("Changes", "Hit", "Index"),
+    "protocol": ("Retriever", "as_retriever"),
+    "read": ("Documents", "FileRead", "read_files", "read_passages"),
+    "where": ("Where", "only_where"),
 }
+_HOME = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = list(_HOME)
 

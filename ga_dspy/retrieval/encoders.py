@@ -263,20 +263,7 @@ class SentenceEncoder:
     def _model(self) -> Any:
         if self._loaded is None:
             extra = "minilm" if self.name == MINILM else "retrieval"
-            library = require("sentence_transformers", extra)
-            try:
-                with no_progress_bar():
-                    self._loaded = library.SentenceTransformer(
-                        self._source, local_files_only=Path(self._source).is_dir()
-                    )
-            except (OSError, ValueError) as error:
-                raise InputError(
-                    f"encoder {self.name!r} could not be loaded ({type(error).__name__}: {error})",
-                    expected="a sentence-transformers model name, downloaded or reachable, or a "
-                    "folder",
-                    remedy="'auto' needs no download; one behind an API is named with its "
-                    "provider, such as 'openai/text-embedding-3-small'",
-                ) from error
+            self._loaded = load_model("SentenceTransformer", self._source, extra)
         return self._loaded
 
 
@@ -426,6 +413,26 @@ def no_progress_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def load_model(kind: str, source: str, extra: str) -> Any:
+    """Load a "SentenceTransformer" or a "CrossEncoder" by name or from a folder.
+
+    Raises:
+        InputError: It cannot be loaded.
+        MissingExtra: sentence-transformers is not installed.
+    """
+    library = require("sentence_transformers", extra)
+    try:
+        with no_progress_bar():
+            return getattr(library, kind)(source, local_files_only=Path(source).is_dir())
+    except Exception as error:  # the library's own are many, and none is named
+        raise InputError(
+            f"{kind} {source!r} cannot be loaded ({type(error).__name__}: {str(error)[:300]})",
+            expected="a sentence-transformers model name, downloaded or reachable, or a folder",
+            remedy="check the name and the network; encoder 'auto' needs no download, one behind "
+            "an API is named with its provider, such as 'openai/text-embedding-3-small'",
+        ) from error
 
 
 def _parameters_hash(model: Any) -> str:

@@ -759,22 +759,20 @@ class Index(PassageRetriever):
             grown = changed(engine, new, vectors, rows)
             engine = tidied(grown, work)
         engine = with_nearest(engine, manifest.factory)
+        left = None
         if published and self.path and isinstance(searched, MilvusEngine):
             # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
             if engine.size != grown.size or searched.stored() != len(before):
                 manifest = _published(engine, manifest, published.uri, self.path)
+                left = published
             else:
                 sent = refresh(before, engine, rows, published)
                 manifest = manifest.model_copy(update={"published": sent})
         if self.path is not None:
             manifest = store(self.path, partial(save, engine), manifest)
             engine = load(self.path / manifest.contents)
-        if (
-            published
-            and manifest.published
-            and manifest.published.collection != published.collection
-        ):
-            withdraw(published)
+        if left:
+            withdraw(left)
         self._state = self._made(engine, manifest)
         if progress:
             progress("linking", len(new), len(new))

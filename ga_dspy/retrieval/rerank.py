@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError
+from ga_dspy.retrieval.encoders import load_model
 
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 """Scores texts for a query, higher is better: shape (texts,)."""
@@ -32,15 +33,7 @@ class CrossEncoderReranker:
         """Score each text together with the query."""
         with self._lock:
             if self._loaded is None:
-                library = require("sentence_transformers", "retrieval")
-                try:
-                    self._loaded = library.CrossEncoder(self.name)
-                except Exception as error:  # the library's own are many, and none is named
-                    raise InputError(
-                        f"reranker {self.name!r} cannot be loaded: {str(error)[:200]}",
-                        expected="a cross-encoder of sentence-transformers, its name or folder",
-                        remedy="check the name, and the network of the first load",
-                    ) from error
+                self._loaded = load_model("CrossEncoder", self.name, "retrieval")
             pairs = [(query, text) for text in texts]
             scores = self._loaded.predict(pairs, show_progress_bar=False)
         return [float(score) for score in scores]
