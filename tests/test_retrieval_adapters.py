@@ -23,7 +23,6 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, as_retriever
-from ga_dspy.retrieval.protocol import with_distinct_ids
 
 
 def returning(result: Any) -> Callable[[str], Any]:
@@ -155,14 +154,6 @@ def test_an_adapter_keeps_nothing_of_what_it_returned() -> None:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 300_000
-
-
-def test_ids_are_kept_distinct_from_those_of_passages_known_before() -> None:
-    old, new = Passage(id="a", text="Old."), Passage(id="a", text="New.")
-    assert with_distinct_ids([old, old], known=[old]) == [old]
-    (changed,) = with_distinct_ids([new], known=[old])
-    assert changed.id.startswith("a#")
-    assert with_distinct_ids([new, old], known=[old, changed]) == [changed, old]
 
 
 @pytest.mark.parametrize("result", ["one string", 3, {"hits": []}, Passage(id="1", text="x")])

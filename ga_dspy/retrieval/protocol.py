@@ -172,21 +172,17 @@ def _split_title(text: str) -> tuple[str, str]:
     return "", text
 
 
-def with_distinct_ids(passages: Iterable[Passage], known: Iterable[Passage] = ()) -> list[Passage]:
+def _with_distinct_ids(passages: Iterable[Passage]) -> list[Passage]:
     """Give each text an id of its own; the same passage twice counts once.
 
     Chunks may carry the id of their document, and a document may change between two searches: an
     id that stands for another text already gets `#` and 8 hex digits of the content's hash.
 
-    Args:
-        passages: The passages, in order.
-        known: Passages that have their ids already.
-
     >>> chunks = [Passage(id="a", text="One."), Passage(id="a", text="Two.")]
-    >>> [passage.id for passage in with_distinct_ids(chunks)]
+    >>> [passage.id for passage in _with_distinct_ids(chunks)]
     ['a', 'a#c2d08c52']
     """
-    texts = {passage.id: passage.content for passage in known}
+    texts: dict[str, str] = {}
     found: dict[str, Passage] = {}
     for passage in passages:
         if texts.setdefault(passage.id, passage.content) != passage.content:
@@ -282,7 +278,7 @@ class AdaptedRetriever(PassageRetriever):
         result = self._search(query, k)
         if inspect.isawaitable(result):
             result = _run_to_end(result)
-        return with_distinct_ids(read_results(result))[:k]
+        return _with_distinct_ids(read_results(result))[:k]
 
     async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """As a call: an asynchronous source is awaited, any other works in a thread."""
@@ -294,7 +290,7 @@ class AdaptedRetriever(PassageRetriever):
             result = await in_thread(self._search, query, k)
         if inspect.isawaitable(result):
             result = await result
-        return with_distinct_ids(read_results(result))[:k]
+        return _with_distinct_ids(read_results(result))[:k]
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
         """Pickle the source alone."""

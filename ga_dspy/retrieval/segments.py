@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -60,10 +60,10 @@ def open_chunk(chunk: Chunk) -> Arrays:
     return mapped(chunk) if isinstance(chunk, Path) else chunk
 
 
-def chunks_of(table: PassageTable, parts: Mapping[str, bool], first: int = 0) -> list[Chunk]:
+def chunks_of(table: PassageTable, kind: Kind, first: int = 0) -> list[Chunk]:
     """Analyse passages here and now; the first has the row `first`."""
     return [
-        analyse(table.between(at, at + CHUNK), first + at, Columns(), **parts)
+        analyse(table.between(at, at + CHUNK), first + at, Columns(), **parts_of(kind))
         for at in range(0, max(len(table), 1), CHUNK)
     ]
 
@@ -80,7 +80,7 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
     """
     count = os.cpu_count() or 1
     if work is None or len(table) <= _APART_FROM or count == 1:
-        yield lambda: chunks_of(table, parts_of(kind))
+        yield lambda: chunks_of(table, kind)
         return
     out = work / "chunks"
     shutil.rmtree(out, ignore_errors=True)
@@ -231,7 +231,6 @@ def changed(
     dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
     texts = PassageTable.of(new)
     base = engine.size
-    parts = parts_of(_widest(engine))
 
     def before(segment: Segment) -> tuple[Known, Rows, list[str]]:
         after = LocalEngine([*engine.segments, segment], dead)
@@ -250,7 +249,7 @@ def changed(
     # Without mentions of its own the new segment is no part of a whole engine yet.
     blocks = [] if vectors is None else [vectors]
     segment = assemble(
-        texts, lambda: chunks_of(texts, parts, base), blocks, base=base,
+        texts, lambda: chunks_of(texts, _widest(engine), base), blocks, base=base,
         before=before if engine.holds("mentions") else None,
     )  # fmt: skip
     segments = [*engine.segments, *([segment] if segment.weight else [])]
