@@ -11,6 +11,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, filterwarnings
 
 from pydantic import TypeAdapter
 
@@ -74,6 +75,9 @@ def log_program(
     # A packed index may want the model that made its vectors.
     extras = "minilm,offline,optimize" if index else "offline,optimize"
     ours = f"ga-dspy[{extras}]=={version('ga-dspy')}"
+    with catch_warnings():
+        filterwarnings("ignore", "Hint: Inferred schema contains integer")
+        signature = infer_signature([EXAMPLE], [_ANSWERED])
     with tempfile.TemporaryDirectory(prefix="ga-dspy-") as folder:
         # Under its own name whatever the folder is called, and without what else lies in it.
         path, packed = Path(folder, "model"), Path(folder, ARTIFACT)
@@ -84,7 +88,7 @@ def log_program(
             path=str(path),
             python_model=str(_SERVED),
             artifacts={ARTIFACT: str(packed), **({INDEX: str(index.resolve())} if index else {})},
-            signature=infer_signature([EXAMPLE], [_ANSWERED]),
+            signature=signature,
             input_example=[EXAMPLE],
             pip_requirements=[ours, *(f"{name}=={version(name)}" for name in ("dspy", "mlflow"))],
             metadata={"corpus": corpus},
