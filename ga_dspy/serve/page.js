@@ -5,7 +5,8 @@
   const question = h('input', {'aria-label': 'Question', placeholder: 'Ask your documents', maxlength: 20000, required: true});
   const key = h('input', {'aria-label': 'API key', placeholder: 'API key', type: 'password', autocomplete: 'off', hidden: true});
   const trouble = h('p', {class: 'trouble', role: 'alert'});
-  const shown = h('div');
+  const shown = h('div', {}, h('p', {class: 'hint'},
+    'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'));
   const form = h('form', {class: 'ask'}, question, key, h('button', {class: 'go'}, 'Ask'));
   document.getElementById('ga').replaceChildren(form, trouble, shown);
   document.title = 'ga_dspy';
@@ -33,6 +34,7 @@
       key.hidden = reply.status !== 401;
       throw new Error((await reply.json()).detail);
     }
+    if (!view) shown.replaceChildren();
     view ??= GaView.mount(shown);
     view.start(question.value);
     question.blur();
