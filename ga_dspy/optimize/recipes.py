@@ -438,7 +438,8 @@ def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any
     except pydantic.ValidationError as error:
         wrong = error.errors()[0]
         raise InputError(
-            f"{wrong['loc'][0]} of recipe {chosen}: {wrong['input']!r}: {wrong['msg']}",
+            f"{'.'.join(map(str, wrong['loc'])) or 'a setting'} of recipe {chosen}: "
+            f"{wrong['input']!r:.100}: {wrong['msg']}",
             expected=f"settings such as those of {RECIPES[chosen]()}",
             remedy="leave it out for the default",
         ) from error
