@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -93,6 +94,19 @@ def test_a_build_reads_each_passage_once_and_stores_what_it_states(tmp_path: Pat
     assert ("reading", 0, 3) in steps and ("reading", 3, 3) in steps
     assert (stored.manifest.entities, stored.manifest.relations) == (4, 3)
     assert json.loads((tmp_path / "manifest.json").read_text())["things"] == 4
+
+
+def test_records_that_this_version_does_not_know_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_graph(index_of(SOME), tmp_path / "graph", lm=extractive_lm())
+    stored = open_graph(tmp_path / "graph")
+    assert stored.graph.sources.batches
+    of_another = json.dumps({"passage": "", "update": {}, "brought": True})
+    table = {"json": pyarrow.array([of_another])}
+    monkeypatch.setattr("ga_dspy.graphrag.store.read_table", lambda *_: pyarrow.table(table))
+    with pytest.raises(UnknownFormat, match="build the graph again"):
+        _ = open_graph(tmp_path / "graph").graph.sources
 
 
 def test_building_again_asks_for_nothing_and_leaves_the_graph_as_it_is(tmp_path: Path) -> None:

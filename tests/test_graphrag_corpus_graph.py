@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, linearise
-from ga_dspy.graphrag import Access, Batch, CorpusGraph, Overrides, Pair, Rules, Spelling
+from ga_dspy.graphrag import Access, CorpusGraph, Overrides, Pair, Rules, Spelling
 
 Triple = tuple[str, str, str]
 
@@ -395,12 +395,3 @@ def test_an_end_that_could_be_either_of_two_namesakes_is_a_thing_of_its_own() ->
     (node,) = graph.find(head) if "(" in head else (int(graph.heads[0]),)
     assert graph.node(node).type == ""
     assert graph.passages_of(node) == ("p",)
-
-
-def test_records_that_were_brought_along_stay_with_their_labels() -> None:
-    update = GraphUpdate(relations=(Relation(head="Jo", relation="earns", tail="a lot"),))
-    batch = Batch.of("", update).model_copy(update={"labels": {"hr"}, "ids": {"Jo": "Q1"}})
-    graph = CorpusGraph.of({}, brought=[batch])
-    assert not graph.visible().graph.find("Jo")
-    (node,) = graph.visible(Access(labels=frozenset({"hr"}))).graph.find("Jo")
-    assert graph.passages_of(node) == ()

@@ -11,7 +11,6 @@ from ga_dspy.graphrag.corpus_graph import View as View
 from ga_dspy.graphrag.extraction import Extractor as Extractor
 from ga_dspy.graphrag.program import GraphRAG as GraphRAG
 from ga_dspy.graphrag.records import Access as Access
-from ga_dspy.graphrag.records import Batch as Batch
 from ga_dspy.graphrag.records import Overrides as Overrides
 from ga_dspy.graphrag.records import Pair as Pair
 from ga_dspy.graphrag.records import Rules as Rules

@@ -136,8 +136,7 @@ def update_graph(
     folder = Path(out)
     with writing(folder):
         before = open_graph(folder).graph.sources
-        brought = (batch for batch in before.batches if batch.brought)
-        settings = Sources.of(brought, before.labels if labels is None else labels, before.rules)
+        settings = Sources.of((), before.labels if labels is None else labels, before.rules)
         return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
 
 
@@ -150,14 +149,13 @@ def _build(
     threads: int,
     progress: Progress | None,
 ) -> StoredGraph:
-    """Read, resolve and store; `settings` has rules, labels and the records brought along."""
+    """Read, resolve and store; `settings` has rules and labels."""
     lm = chosen_lm(lm, extractor.extract)
     if lm is None:
         raise no_lm()
     progress = progress or (lambda stage, done, units: None)
-    brought = [batch.model_dump() for batch in settings.batches]
     # Sets as sorted lists, so that equal settings have one digest.
-    digest = digest_of([settings.rules.model_dump(), settings.labels, brought], default=sorted)
+    digest = digest_of([settings.rules.model_dump(), settings.labels], default=sorted)
     reading, generation = extractor.fingerprint(lm), 0
     if (folder / MANIFEST).is_file():
         before = read_manifest(folder)
@@ -179,7 +177,6 @@ def _build(
         {id: extraction.update for id, extraction in read.items()},
         labels=settings.labels,
         rules=settings.rules,
-        brought=settings.batches,
     )
     communities = find_communities(graph)
     dropped = (item.cause for extraction in read.values() for item in extraction.dropped)

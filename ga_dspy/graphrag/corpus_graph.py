@@ -78,7 +78,6 @@ class CorpusGraph:
         *,
         labels: Mapping[str, Iterable[str]] | None = None,
         rules: Rules | None = None,
-        brought: Iterable[Batch] = (),
     ) -> CorpusGraph:
         """Make a graph in memory.
 
@@ -86,10 +85,9 @@ class CorpusGraph:
             records: What each passage states, by passage id; evidence names that passage.
             labels: The labels of passages that not everybody may see, by passage id.
             rules: What may enter, what is flagged, what is private.
-            brought: Records that no passage of the corpus states.
         """
         read = (Batch.of(passage, update) for passage, update in records.items())
-        sources = Sources.of((*read, *brought), labels or {}, rules or Rules())
+        sources = Sources.of(read, labels or {}, rules or Rules())
         resolved = resolve(sources)
         tables = Tables.of(resolved, sources.withheld)
         graph = cls(tables, lambda: sources, labels_in_use=sources.labels_in_use)
@@ -181,11 +179,11 @@ class CorpusGraph:
         return tuple(self.tables.passages["id"].to_pylist())
 
     def passages_of(self, i: int) -> tuple[str, ...]:
-        """The passages that state an entity, each once; none for one that was brought along."""
+        """The passages that state an entity, each once."""
         return self._passages(self.tables.nodes, i)
 
     def passages_of_edge(self, j: int) -> tuple[str, ...]:
-        """The passages that state a relation, each once; none for one that was brought along."""
+        """The passages that state a relation, each once."""
         return self._passages(self.tables.edges, j)
 
     def _passages(self, table: Any, row: int) -> tuple[str, ...]:
@@ -287,8 +285,7 @@ class View:
 
 _SPANS: Final = "passage:int32* start:int32* end:int32*"
 SCHEMAS: Final = {
-    "nodes": f"name:string type:string attributes:string* aliases:string* wikidata:string "
-    f"value:bool {_SPANS}",
+    "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS}",
     "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
     f"contradicts:int32* {_SPANS}",
     "names": "key:string nodes:int32* shown:int32",
@@ -298,10 +295,7 @@ SCHEMAS: Final = {
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
     "records": "json:large_string",
 }
-"""The columns of each table of a stored graph, with their Arrow types; lists have a star.
-
-`wikidata` is blank: what could bring ids along is gone.
-"""
+"""The columns of each table of a stored graph, with their Arrow types; lists have a star."""
 
 
 def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
@@ -379,10 +373,7 @@ class Tables(NamedTuple):
             }
             return {**vars(record), **spans, **more}
 
-        nodes = [
-            row(entity, wikidata="", value=is_plain_value(entity.name))
-            for entity in resolved.entities
-        ]
+        nodes = [row(entity, value=is_plain_value(entity.name)) for entity in resolved.entities]
         edges = [
             row(relation, head=ends[0], tail=ends[1], **flags._asdict())
             for relation, ends, flags in zip(

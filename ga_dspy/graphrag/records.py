@@ -132,21 +132,15 @@ class Rules(Value):
 
 
 class Batch(Value):
-    """Records that stand or fall together: those of a passage, or a triple brought along.
+    """The records of a passage, which stand or fall together.
 
     Attributes:
-        passage: The passage they were read from; "" for records that no passage backs.
+        passage: The passage they were read from.
         update: The records; every end of a relation is an entity among them.
-        labels: Labels needed to see them, besides those of the passage.
-        ids: Wikidata ids by entity name, in graphs that were built with them; not used.
-        brought: Whether the records came from elsewhere, which no command does any more.
     """
 
     passage: str
     update: GraphUpdate
-    labels: Labels = NO_LABELS
-    ids: Mapping[str, str] = Field(default_factory=dict)
-    brought: bool = False
 
     @classmethod
     def of(cls, passage: str, update: GraphUpdate) -> Batch:
@@ -195,26 +189,26 @@ class Sources:
         needed = dict(self.labels)
         for batch in self.batches:
             labels = self._stated_labels(batch)
-            if batch.passage and labels:
+            if labels:
                 needed[batch.passage] = needed.get(batch.passage, NO_LABELS) | labels
         return needed
 
     def _stated_labels(self, batch: Batch) -> Labels:
-        """The labels of a batch and of its relations, without those of its passage."""
+        """The labels of a batch's relations, without those of its passage."""
         wordings = (relation.relation for relation in batch.update.relations)
-        return batch.labels.union(*map(self.rules.labels_of, wordings))
+        return NO_LABELS.union(*map(self.rules.labels_of, wordings))
 
     def seen_with(self, labels: Labels) -> Sources:
         """The sources that a caller with these labels may see.
 
-        A batch is seen with all labels of its passage and its own; of what is left, a relation
+        A batch is seen with all labels of its passage; of what is left, a relation
         with the labels of its name. What only a hidden relation names goes with it: its ends,
         where no other relation of the passage names them, and attributes that mention them.
         """
         seen = tuple(
             self._without_hidden(batch, labels)
             for batch in self.batches
-            if batch.labels | self.labels.get(batch.passage, NO_LABELS) <= labels
+            if self.labels.get(batch.passage, NO_LABELS) <= labels
         )
         return replace(self, batches=seen)
 

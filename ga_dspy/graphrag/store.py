@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
 from ga_dspy.graphrag.communities import Community
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, Tables, arrow_table, read_table, write_table
 from ga_dspy.graphrag.records import Batch, Labels, Rules, Sources
@@ -45,7 +45,7 @@ class GraphManifest(Generation):
         version: The version of ga-dspy that wrote it.
         index: `Index.fingerprint` of the passages.
         extraction: Fingerprint of how passages are read: instructions, settings, LM.
-        settings: Digest of rules, labels and what was brought along.
+        settings: Digest of rules and labels.
         lm: The LM that read them, by name.
         passages: Passages of the index.
         entities: Nodes, of the whole graph.
@@ -129,7 +129,15 @@ class StoredGraph:
         settings = (self._contents / _SETTINGS).read_bytes()
         stored = _Settings.model_validate_json(settings)
         texts = read_table(self._contents, "records")["json"].to_pylist()
-        return Sources(tuple(map(Batch.model_validate_json, texts)), stored.labels, stored.rules)
+        try:
+            batches = tuple(map(Batch.model_validate_json, texts))
+        except ValidationError as error:
+            raise UnknownFormat(
+                f"records of {self.path}: {error.errors()[0]['msg']}",
+                expected="those of passages, as this version writes them",
+                remedy="build the graph again into another folder",
+            ) from error
+        return Sources(batches, stored.labels, stored.rules)
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
