@@ -1,6 +1,6 @@
-"""What the library does to itself, as tables: size, load, kills, tampering.
+"""What the library does to itself, as tables: faults, size, load, kills, tampering.
 
-`ga-dspy bench scale`, `load`, `kills` and `fuzz` run these in a clone.
+`ga-dspy bench faults`, `scale`, `load`, `kills` and `fuzz` run these in a clone.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
+from faults import bad_nights
 from fuzz_readers import fuzz as read_tampered
 from fuzz_readers import targets
 from kill_commands import COMMANDS, endure
 from measure_load import Load, held, measure
 from measure_scale import scale as measure_scale
 
+from ga_dspy.cli.choices import Program, Threads, Timeout, choose_program
 from ga_dspy.cli.console import Console, columns, some
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import detect
 from ga_dspy.eval import load as load_questions
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, read_passages
 
 app = typer.Typer(name="ga-dspy bench", add_completion=False, rich_markup_mode="rich")
 
@@ -43,6 +45,45 @@ def _show(found: Sequence[Any], json_output: bool, left_out: Iterable[str] = ())
         values = (getattr(row, name) for name in names)
         table.add_row(*(f"{v:,.4g}" if isinstance(v, float) else f"{v}" for v in values))
     Console().print(table)
+
+
+@app.command()
+def faults(
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="A dataset's file; repeatable; the shipped questions if left out."),
+    ] = None,
+    index: Annotated[
+        Path | None, typer.Option(help="An index; the questions' own paragraphs if left out.")
+    ] = None,
+    program: Program = "graph-anchor",
+    limit: Annotated[int | None, typer.Option("--questions", help="Only the first N.")] = None,
+    rate: Annotated[float, typer.Option(help="The share of requests that fail.")] = 0.3,
+    outage: Annotated[float, typer.Option(help="Seconds of the outage in the middle.")] = 5.0,
+    threads: Threads = 8,
+    timeout: Timeout = 10.0,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """What faults of an endpoint cost a run; exit code 1 where a question or an answer was lost.
+
+    The embedded LM answers behind a local server: without faults, with faults of ten kinds, with an
+    outage in the middle, with both.
+    """
+    files = data or [questions("dev")]
+    asked = [example for file in files for example in load_questions(detect(file), file)][:limit]
+    own = read_passages(data) if data else corpus()
+    searched = Index.open(index) if index else Index.from_passages(own, kind="sparse")
+    chosen = choose_program(program, None, searched)
+    with TemporaryDirectory() as out, Console(stderr=True).status("asking"):
+        nights = list(
+            bad_nights(
+                chosen, asked, Path(out), rate=rate, outage=outage, threads=threads,
+                timeout=timeout, seed=seed,
+            )
+        )  # fmt: skip
+    _show(nights, json_output, ("questions", "em"))
+    raise typer.Exit(int(not all(night.is_whole for night in nights)))
 
 
 @app.command()

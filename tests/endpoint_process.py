@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from ga_dspy.eval.endpoint import Behaviour, Endpoint, Outage, Served
+from endpoint import Behaviour, Endpoint, Outage, Served
 
 
 class EndpointProcess(Served):

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
+from endpoint import Behaviour, Endpoint
 
 import ga_dspy
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.eval.endpoint import Behaviour, Endpoint
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import write_whole
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
+from endpoint import Behaviour
 from endpoint_process import EndpointProcess, endpoint_process
 
 import ga_dspy
-from ga_dspy.eval.endpoint import Behaviour
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.run import run
 from ga_dspy.plain_adapter import PlainAdapter

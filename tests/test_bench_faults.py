@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from ga_dspy.eval.faults import Night
+from faults import Night
 
 pytest.importorskip("bm25s")
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import dspy
 import pytest
+from endpoint import Behaviour, Endpoint
 
 import ga_dspy
 from ga_dspy.cli.console import Console, show_answer, steps_shown
 from ga_dspy.demo import DEMO_QUESTION, corpus
-from ga_dspy.eval.endpoint import Behaviour, Endpoint
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUESTION, OTHER = "Which river does Bath lie on?", "Who designed the SS Great Britain?"

@@ -14,12 +14,12 @@ from typing import Any
 
 import dspy
 import pytest
+from endpoint import Behaviour, Endpoint, Outage
 
 import ga_dspy
 from ga_dspy import Index, Passage
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import Report, load, protocol_of, run
-from ga_dspy.eval.endpoint import Behaviour, Endpoint, Outage
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.patience import EndpointDown
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import dspy
 import pytest
+from endpoint import Behaviour, Endpoint
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, load, protocol_of, run
-from ga_dspy.eval.endpoint import Behaviour, Endpoint
 from ga_dspy.retrieval import Index
 
 ray = pytest.importorskip("ray")

@@ -9,9 +9,9 @@ from typing import Any
 
 import dspy
 import pytest
+from endpoint import Behaviour, Endpoint
 
 from ga_dspy.connection import connect
-from ga_dspy.eval.endpoint import Behaviour, Endpoint
 from ga_dspy.storage import parallel
 
 

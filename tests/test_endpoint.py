@@ -10,10 +10,10 @@ from typing import Any
 
 import dspy
 import pytest
+from endpoint import PASSING, Behaviour, Endpoint, Outage
 from endpoint_process import endpoint_process
 
 from ga_dspy import Passage, VanillaRAG
-from ga_dspy.eval.endpoint import PASSING, Behaviour, Endpoint, Outage
 from ga_dspy.patience import EndpointRefused
 
 PASSAGE = Passage(id="1", title="Carbon County", text="Carbon County lies in Montana.")

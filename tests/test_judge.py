@@ -9,11 +9,11 @@ from pathlib import Path
 
 import dspy
 import pytest
+from endpoint import Behaviour, Endpoint
 
 import ga_dspy
 from ga_dspy.demo import corpus
 from ga_dspy.eval import Judge, Protocol, Report, load_report, run
-from ga_dspy.eval.endpoint import Behaviour, Endpoint
 from ga_dspy.programs.calls import StepFailed
 from ga_dspy.testing import Reply, scripted_lm
 

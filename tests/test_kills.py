@@ -9,12 +9,12 @@ from typing import Any
 
 import dspy
 import pytest
+from endpoint import Endpoint
 from kill_commands import contents, endure
 
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, run
-from ga_dspy.eval.endpoint import Endpoint
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import scripted_lm
 

@@ -15,11 +15,11 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.exceptions import ContextWindowExceededError
+from endpoint import PASSING, Behaviour, Endpoint
 
 import ga_dspy
 from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import InputError
-from ga_dspy.eval.endpoint import PASSING, Behaviour, Endpoint
 from ga_dspy.patience import (
     EndpointDown,
     EndpointRefused,

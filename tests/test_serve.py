@@ -22,13 +22,13 @@ import openai
 import pytest
 import schemathesis
 import uvicorn
+from endpoint import Behaviour, Endpoint, Outage
 from hypothesis import HealthCheck, Phase, given, settings
 from openai.types.chat import ChatCompletionMessageParam
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
-from ga_dspy.eval.endpoint import Behaviour, Endpoint, Outage
 from ga_dspy.serve import Limits, Service, make_app
 from ga_dspy.serve.api import Answer
 from ga_dspy.testing import ScriptedEngine, scripted_lm

@@ -1,24 +1,20 @@
-"""Measurements: what retrieval brings, what faults cost."""
+"""Measurements: what retrieval brings, and what the library does to itself."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Final
 
 import typer
 
-from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, Timeout, choose_program
+from ga_dspy.cli.choices import IndexDir, Limit
 from ga_dspy.cli.console import Console, columns
-from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
-from ga_dspy.eval import detect, load
-from ga_dspy.eval.faults import Night, bad_nights
-from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.eval import load
+from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.bench import DEPTHS, bench
 
 
@@ -51,57 +47,8 @@ def retrieval(
     console.print(table)
 
 
-def faults(
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(help="A dataset's file; repeatable; the shipped questions if left out."),
-    ] = None,
-    index: Annotated[
-        Path | None, typer.Option(help="An index; the questions' own paragraphs if left out.")
-    ] = None,
-    program: Program = "graph-anchor",
-    limit: Annotated[int | None, typer.Option("--questions", help="Only the first N.")] = None,
-    rate: Annotated[float, typer.Option(help="The share of requests that fail.")] = 0.3,
-    outage: Annotated[float, typer.Option(help="Seconds of the outage in the middle.")] = 5.0,
-    threads: Threads = 8,
-    timeout: Timeout = 10.0,
-    seed: Annotated[int, typer.Option(help="Of the faults.")] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """What faults of an endpoint cost a run; exit code 1 where a question or an answer was lost.
-
-    The embedded LM answers behind a local server: without faults, with faults of ten kinds, with an
-    outage in the middle, with both.
-
-    Examples:
-        ga-dspy bench faults
-    """
-    files = data or [questions("dev")]
-    examples = [example for file in files for example in load(detect(file), file)][:limit]
-    own = read_passages(data) if data else corpus()
-    searched = Index.open(index) if index else Index.from_passages(own, kind="sparse")
-    chosen = choose_program(program, None, searched)
-    shown = ("failed", "degraded", "asked_twice", "f1", "same", "calls", "failures", "seconds")
-    short = {"asked_twice": "again", "f1": "F1", "failures": "faults", "seconds": "s"}
-    headings = [short.get(name, name) for name in shown]
-    table, nights = columns("endpoint", *headings, right=headings), list[Night]()
-    table.columns[0].no_wrap = True
-    table.title = f"{len(examples):,} questions"
-    with TemporaryDirectory() as out, Console(stderr=True).status("asking"):
-        for night in bad_nights(chosen, examples, Path(out), rate=rate, outage=outage,
-                                threads=threads, timeout=timeout, seed=seed):  # fmt: skip
-            nights.append(night)
-            values = (getattr(night, name) for name in shown)
-            cells = (f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values)
-            table.add_row(night.name, *cells)
-    if json_output:
-        print(json.dumps([night._asdict() for night in nights], indent=2))  # noqa: T201
-    else:
-        Console().print(table)
-    raise typer.Exit(int(not all(night.is_whole for night in nights)))
-
-
 _OWN: Final = {
+    "faults": "What faults of an endpoint cost a run: time and calls, but no question or answer.",
     "scale": "What an index of many synthetic passages costs: its build, memory, disk, searches.",
     "load": "How near GraphAnchor comes to bare dspy.Predict calls with the same prompts.",
     "kills": "Whether long commands that are killed end as if they had not been, and at no cost.",

@@ -111,7 +111,7 @@ for called, panel, about, commands in (
     ("artifact", TUNE, "Look at compiled programs.",
      (artifact.show, artifact.diff, artifact.verify)),
     ("bench", DEVELOP, "Measure parts of the library.",
-     (bench.retrieval, bench.faults, *bench.of_a_clone())),
+     (bench.retrieval, *bench.of_a_clone())),
     ("data", DEVELOP, "Prepare datasets.", (develop.rename_data,)),
 ):  # fmt: skip
     group = typer.Typer(help=about, **_TYPER)

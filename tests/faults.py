@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
+from endpoint import FAULTS, Behaviour, Endpoint, Outage
 
-from ga_dspy.eval.endpoint import FAULTS, Behaviour, Endpoint, Outage
 from ga_dspy.eval.run import protocol_of, run
 from ga_dspy.patience import patient
 from ga_dspy.programs import MultiHopProgram
