@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.postings import Arrays, Columns, key_of, write_table
+from ga_dspy.retrieval.postings import Arrays, Columns, changes, key_of, write_table
 from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, fold_words, name_words, proper_names
 
 # --- Words, as BM25 counts them
@@ -121,8 +121,11 @@ def mentioned(
             chosen.append(number)
             free = start + size
     text = np.searchsorted(np.cumsum(sizes), at[chosen], side="right")
-    pairs = np.unique(np.stack([text.astype(np.uint64), key[chosen]], axis=1), axis=0)
-    return np.bincount(pairs[:, 0].astype(np.int64), minlength=len(sizes)), pairs[:, 1]
+    names = key[chosen]
+    order = np.lexsort((names, text))
+    text, names = text[order], names[order]
+    new = changes(text) | changes(names)
+    return np.bincount(text[new], minlength=len(sizes)), names[new]
 
 
 def mentioned_in(texts: Sequence[str], known: Known) -> tuple[Any, NDArray[np.uint64]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
-from ga_dspy.retrieval.postings import Arrays, Rows, Table, key_of, ragged
+from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -185,6 +185,22 @@ class Lists(list[tuple[Rows, Rows]]):
         return Lists([(begin[some], end[some]) for begin, end in self])
 
 
+class _Word(NamedTuple):
+    """A word of the corpus.
+
+    Attributes:
+        often: In how many rows it stands.
+        idf: Its inverse document frequency.
+        highest: The most that it weighs in any row.
+        lists: Where its rows begin and end, in each segment's table.
+    """
+
+    often: int
+    idf: float
+    highest: float
+    lists: tuple[slice, ...]
+
+
 _SAMPLE: Final = 1 << 16
 _LONG: Final = 1 << 14
 """Lists longer than this are read only where they can bring another row among the best."""
@@ -216,6 +232,7 @@ class LocalEngine:
         }
         self._owner = self._owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
+        self._asked = lru_cache(maxsize=64)(self._words_of)
 
     def __len__(self) -> int:
         return self.size - len(self.dead)
@@ -318,6 +335,11 @@ class LocalEngine:
     def held(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """What each row holds: places in `rows`, ascending, and keys."""
         owner = self._owner if name == "mentions" else None
+        if owner is None and len(self.segments) == 1:
+            arrays = self.segments[0].arrays
+            of = arrays[f"{name}.of.i8"]
+            place, cells = ragged(of[rows], of[rows + 1])
+            return place, arrays[f"{name}.held.u8"][cells]
         which = (
             np.searchsorted(self._bases, rows, side="right") - 1 if owner is None else owner[rows]
         )
@@ -345,23 +367,24 @@ class LocalEngine:
         share = lengths * (len(self) / max(total, 1))
         return (K1 * (1 - B + B * share)).astype(np.float32)
 
-    def _statistics(self, key: int) -> tuple[int, float, float]:
-        """In how many rows a word stands, its inverse document frequency, its highest weight."""
-        count = sum(len(rows) for rows, _ in self._cells(key))
-        idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
+    def _statistics(self, key: int) -> _Word:
+        keys = np.array([key], dtype=np.uint64)
+        lists = tuple(slice(*map(int, np.concatenate(r))) for r in self.lists("words", keys))
+        often = sum(len(rows) for rows, _ in self._cells(lists))
+        idf = float(np.log(1 + (len(self) - often + 0.5) / (often + 0.5)))
         highest = 0.0
-        for rows, counts in self._cells(key):
+        for rows, counts in self._cells(lists):
             some = slice(None, None, len(rows) // _SAMPLE + 1)
             scores = self._scores(rows[some], counts[some], idf)
             highest = max(highest, float(scores.max(initial=0.0)))
-        return count, idf, highest
+        return _Word(often, idf, highest, lists)
 
-    def _cells(self, key: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
+    def _cells(
+        self, lists: Iterable[slice]
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
         """The rows that hold a word and how often, segment by segment."""
-        keys = np.array([key], dtype=np.uint64)
-        for table in self.tables["words"]:
-            (begin,), (end,) = table.ranges(keys)
-            rows, counts = table.rows[begin:end], table.counts[begin:end]  # type: ignore[index]
+        for table, cells in zip(self.tables["words"], lists, strict=True):
+            rows, counts = table.rows[cells], table.counts[cells]  # type: ignore[index]
             if self._alive is not None and len(rows):
                 kept = self._alive[rows]
                 rows, counts = rows[kept], counts[kept]
@@ -375,9 +398,10 @@ class LocalEngine:
         scores: NDArray[np.float32] = np.float32(idf) * (often / (often + self.norm[rows]))
         return scores
 
-    def _asked(self, query: str) -> dict[int, int]:
+    def _words_of(self, query: str) -> tuple[tuple[_Word, int], ...]:
         """The words of a query that stand in the corpus, with how often it holds each."""
-        return {key: n for key, n in Counter(word_keys(query)).items() if self._word(key)[0]}
+        counted = ((self._word(key), times) for key, times in Counter(word_keys(query)).items())
+        return tuple((word, times) for word, times in counted if word.often)
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
         """The rows with the `count` highest BM25 scores, all that tie with the last, and scores.
@@ -385,23 +409,21 @@ class LocalEngine:
         Rare words come first. Once no row without them can be among the best, the others are only
         looked up for the rows that can.
         """
-        asked = sorted(self._asked(query).items(), key=lambda item: self._word(item[0])[0])
+        asked = sorted(self._asked(query), key=lambda item: item[0].often)
         total = np.zeros(self.size, dtype=np.float32)
-        most = [times * self._word(key)[1] for key, times in asked]  # a count weighs less than 1
-        for number, (key, times) in enumerate(asked):
-            often, idf, _ = self._word(key)
-            if number and often > _LONG:
+        most = [times * word.idf for word, times in asked]  # a count weighs less than 1
+        for number, (word, times) in enumerate(asked):
+            if number and word.often > _LONG:
                 rows = np.flatnonzero(total)
                 rest = sum(most[number:]) * (1 + 1e-5)
                 floor = np.partition(total[rows], -count)[-count] if len(rows) > count else 0.0
                 if rest < floor:
                     rows = rows[total[rows] + rest >= floor]
-                    left = dict(asked[number:])
-                    weights = self._weigh(left, rows)
+                    weights = self._weigh(asked[number:], rows)
                     total[rows] += weights.times @ weights.cells
                     break
-            for rows_, counts in self._cells(key):
-                total[rows_] += times * self._scores(rows_, counts, idf)
+            for rows_, counts in self._cells(word.lists):
+                total[rows_] += times * self._scores(rows_, counts, word.idf)
         else:
             rows = np.flatnonzero(total)
         rows = rows[top_places(total[rows], count)]
@@ -411,24 +433,24 @@ class LocalEngine:
         """The BM25 weight of each of the query's words in given rows."""
         return self._weigh(self._asked(query), rows)
 
-    def _weigh(self, asked: Mapping[int, int], rows: Rows) -> Weights:
+    def _weigh(self, asked: Sequence[tuple[_Word, int]], rows: Rows) -> Weights:
         cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
-        for line, key in zip(cells, asked, strict=True):
-            for holders, counts in self._cells(key):
-                places = np.minimum(np.searchsorted(holders, rows), len(holders) - 1)
-                there = np.flatnonzero(holders[places] == rows)
-                line[there] = self._scores(rows[there], counts[places[there]], self._word(key)[1])
-        times = np.array(list(asked.values()), dtype=np.float32)
-        return Weights(cells, times, np.array([self._word(key)[2] for key in asked], np.float32))
+        for line, (word, _) in zip(cells, asked, strict=True):
+            for holders, counts in self._cells(word.lists):
+                places = holders.searchsorted(rows)
+                there = (holders.take(places, mode="clip") == rows).nonzero()[0]
+                line[there] = self._scores(rows[there], counts[places[there]], word.idf)
+        times = np.array([times for _, times in asked], dtype=np.float32)
+        return Weights(cells, times, np.array([word.highest for word, _ in asked], np.float32))
 
     def holding(self, name: str, most: int | None = None) -> Rows:
         """The rows that hold every word of a name; none where they are more than `most`."""
-        keys = sorted(dict.fromkeys(word_keys(name)), key=lambda key: self._word(key)[0])
+        asked = sorted(map(self._word, set(word_keys(name))), key=lambda word: word.often)
         rows = np.zeros(0, dtype=np.int64)
-        for number, key in enumerate(keys):
-            lists = [holders for holders, _ in self._cells(key)]
+        for number, word in enumerate(asked):
+            lists = [holders for holders, _ in self._cells(word.lists)]
             holders = np.concatenate([*lists, np.zeros(0, dtype=np.int32)]).astype(np.int64)
-            rows = rows[np.isin(rows, holders, kind="sort")] if number else holders
+            rows = rows[are_among(rows, holders)] if number else holders
             if not len(rows):
                 break
         return rows if most is None or len(rows) <= most else rows[:0]
@@ -442,13 +464,13 @@ class LocalEngine:
 
     def named(self, text: str) -> Rows:
         """The rows whose name stands in a text, ascending."""
-        return np.unique(self.find("aliases", mentioned_in([text], self.known)[1])[1])
+        return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def called(self, name: str) -> Rows:
         """The rows that go by a name, or else by it without qualifier or article."""
         for spelled in spellings(name):
             keys = np.array(spelled, dtype=np.uint64)
-            rows = np.unique(self.find("aliases", keys[self.known(keys)])[1])
+            rows = distinct(self.find("aliases", keys[self.known(keys)])[1])
             if len(rows):
                 break
         return rows
@@ -494,7 +516,7 @@ class LocalEngine:
         strong = np.flatnonzero(1 / meant >= least[into])
         name, target = self.find("mentions", names[strong], users.of(strong))
         name = strong[name]
-        own = np.isin(name * self.size + target, alike * self.size + bearer)
+        own = are_among(name * self.size + target, alike * self.size + bearer)
         other = target != rows[into[name]]
         name, target, own = name[other], target[other], own[other]
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))

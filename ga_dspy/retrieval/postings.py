@@ -100,9 +100,31 @@ def ragged(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers of many ranges in one array, and which range each comes from."""
     sizes = np.asarray(end - begin, dtype=np.int64)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    first = np.asarray(begin, dtype=np.int64) - np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    return owner, np.arange(len(owner)) + np.repeat(first, sizes)
+    owner = np.arange(len(sizes)).repeat(sizes)
+    first = np.asarray(begin, dtype=np.int64) - (sizes.cumsum() - sizes)
+    return owner, np.arange(len(owner)) + first[owner]
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The distinct values, ascending; for the few of a query NumPy's own takes longer."""
+    values = np.sort(values)
+    return values[changes(values)]
+
+
+def changes(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where sorted values differ from the one before."""
+    found = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=found[1:])
+    return found
+
+
+def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are among some others, which need not be sorted."""
+    if not len(others):
+        return np.zeros(len(values), dtype=np.bool_)
+    others = np.sort(others)
+    found: NDArray[np.bool_] = others.take(others.searchsorted(values), mode="clip") == values
+    return found
 
 
 # --- Tables of keys
@@ -126,7 +148,7 @@ class Table(NamedTuple):
         """Where the list of each key begins and ends; empty where the key is absent."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        places = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
         begin = self.starts[places]
         return begin, np.where(self.keys[places] == keys, self.starts[places + 1], begin)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import MOST, Engine, Links, top_places
-from ga_dspy.retrieval.postings import Rows
+from ga_dspy.retrieval.postings import Rows, are_among, distinct
 
 # Each adds to the one before: hybrid mixes BM25 and cosine and favours passages whose title stands
 # in the query; linked lets what hybrid finds vote, along the links, for the passages it leads to.
@@ -82,7 +82,7 @@ class Relevance:
 
     def at(self, rows: Rows) -> NDArray[np.int64]:
         """The places of rows among the candidates."""
-        return np.searchsorted(self.rows, rows)
+        return self.rows.searchsorted(rows)
 
 
 class Ranking(Protocol):
@@ -149,7 +149,8 @@ class HybridRanking:
 
     def widen(self, relevance: Relevance, rows: Rows) -> Relevance:
         """Make candidates of more rows, scored by words alone."""
-        rows = np.setdiff1d(rows, relevance.rows)
+        rows = distinct(rows)
+        rows = rows[~are_among(rows, relevance.rows)]
         weights = self.engine.weigh(relevance.query, rows)
         lexical = (weights.times @ weights.cells).astype(np.float64)
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
@@ -274,7 +275,7 @@ class Surroundings:
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """The links of some places: source, target, weight; links that are alike are one."""
-        chosen = np.isin(self._source, leading)
+        chosen = are_among(self._source, leading)
         source, target = self._source[chosen], self._target[chosen]
         pairs, same = np.unique(source * len(self.rows) + target, return_inverse=True)
         weight = np.bincount(same, weights=self._weight[chosen], minlength=len(pairs))
@@ -322,9 +323,7 @@ def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
 
 
 def _union(*rows: Rows) -> Rows:
-    every: Rows = np.sort(np.concatenate([*rows, np.zeros(0, dtype=np.int64)]))
-    found: Rows = every[np.append(True, every[1:] != every[:-1])[: len(every)]]
-    return found
+    return distinct(np.concatenate([*rows, np.zeros(0, dtype=np.int64)]))
 
 
 def _start(relevance: Relevance, anchored: tuple[Rows, Scores]) -> tuple[Rows, Scores]:
