@@ -100,8 +100,8 @@ def ragged(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers of many ranges in one array, and which range each comes from."""
     sizes = np.asarray(end - begin, dtype=np.int64)
-    owner = np.arange(len(sizes)).repeat(sizes)
-    first = np.asarray(begin, dtype=np.int64) - (sizes.cumsum() - sizes)
+    owner: NDArray[np.int64] = np.arange(len(sizes)).repeat(sizes)
+    first = np.subtract(begin, sizes.cumsum() - sizes, dtype=np.int64)
     return owner, np.arange(len(owner)) + first[owner]
 
 
