@@ -109,7 +109,7 @@ def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
         if state.last is not None:
             asked.append(f"{planned_round.entrant.name} {state.last.id}")
 
-    first = {r.entrant.name: report for r, report in compete(
+    first = {r.entrant.name: report for r, report, _ in compete(
         planned, lm=extractive_lm(), limit=2, progress=note
     )}  # fmt: skip
     assert len(asked) == 4
@@ -118,7 +118,7 @@ def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
         summary = json.loads((folder / name / "summary.json").read_text())
         assert summary["protocol_hash"] == report.protocol.hash
         assert (summary["n"], summary["program"]) == (2, name)
-    again = {r.entrant.name: report for r, report in compete(
+    again = {r.entrant.name: report for r, report, _ in compete(
         planned, lm=extractive_lm(), limit=2, progress=note
     )}  # fmt: skip
     assert len(asked) == 4
@@ -130,7 +130,7 @@ def test_the_protocol_of_a_run_says_what_decided_its_numbers(
 ) -> None:
     planned = rounds(entrants("graph-anchor"), [ground], tmp_path)
     lm = extractive_lm(temperature=0.0, max_tokens=900)
-    ((_, report),) = compete(planned, lm=lm, limit=1)
+    ((_, report, _),) = compete(planned, lm=lm, limit=1)
     protocol, index = report.protocol, Index.open(ground.index)
     assert protocol.lm == "ga-dspy/extractive"
     assert protocol.sampling == {"temperature": 0.0, "max_tokens": 900}
@@ -195,11 +195,11 @@ def test_a_killed_arena_goes_on_where_it_stopped(ground: Ground, tmp_path: Path)
             asked.append(planned_round.entrant.name)
 
     names = entrants("closed-book,vanilla-rag")
-    killed = [r for _, r in compete(
+    killed = [r for _, r, _ in compete(
         rounds(names, [ground], tmp_path / "killed"), lm=extractive_lm(), limit=3, progress=note
     )]  # fmt: skip
     assert asked == ["vanilla-rag", "vanilla-rag"]
-    whole = [r for _, r in compete(
+    whole = [r for _, r, _ in compete(
         rounds(names, [ground], tmp_path / "whole"), lm=extractive_lm(), limit=3
     )]  # fmt: skip
     assert [r.summary() | {"seconds": 0} for r in killed] == [
@@ -210,7 +210,7 @@ def test_a_killed_arena_goes_on_where_it_stopped(ground: Ground, tmp_path: Path)
 def test_the_same_lm_is_asked_in_every_run(ground: Ground, tmp_path: Path) -> None:
     with dspy.context(lm=None):
         planned = rounds(entrants("closed-book,vanilla-rag"), [ground], tmp_path)
-        reports = [report for _, report in compete(planned, lm=extractive_lm(), limit=1)]
+        reports = [report for _, report, _ in compete(planned, lm=extractive_lm(), limit=1)]
     assert {report.protocol.lm for report in reports} == {"ga-dspy/extractive"}
     assert all(not report.failed for report in reports)
 
@@ -223,7 +223,7 @@ def test_the_static_graph_competes_on_the_same_ground(ground: Ground, tmp_path: 
     small = replace(ground, index=tmp_path / "index", graph=tmp_path / "graph")
     planned = rounds(both, [small], tmp_path / "out")
     static, vanilla = sorted(
-        (report for _, report in compete(planned, lm=extractive_lm(), limit=2)),
+        (report for _, report, _ in compete(planned, lm=extractive_lm(), limit=2)),
         key=lambda report: report.protocol.program,
     )
     assert static.protocol.graph is not None and vanilla.protocol.graph is None

@@ -13,9 +13,10 @@ import pytest
 
 from ga_dspy import GraphAnchor, Passage
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.result import Judged
 from ga_dspy.optimize.mlflow_store import TrackingFailed
 from ga_dspy.optimize.traces import traced_sample, worst
-from ga_dspy.optimize.tracking import track_evaluations
+from ga_dspy.optimize.tracking import track_evaluation
 from ga_dspy.programs.calls import Meter
 from ga_dspy.testing import Reply, scripted_lm
 
@@ -71,17 +72,17 @@ def report() -> Report:
 
 
 def test_an_evaluation_is_a_run_with_its_protocol_scores_and_predictions(root: Path) -> None:
-    tracked = track_evaluations([report()], root=root)
+    tracked = track_evaluation(report(), root=root)
     assert tracked is not None
     client = client_of(root)
-    run = client.get_run(tracked.run_ids[0])
+    run = client.get_run(tracked.run_id)
     assert (run.data.params["program"], run.data.params["settings.k"]) == ("vanilla-rag", "5")
     assert (run.data.metrics["test/f1"], run.data.metrics["test/tokens"]) == (75.0, 300.0)
     assert run.data.metrics["test/f1_low"] < 75.0 < run.data.metrics["test/f1_high"]
     assert [given.dataset.name for given in run.inputs.dataset_inputs] == [
         f"made.json {report().protocol.questions_sha256[:8]}"
     ]
-    path = client.download_artifacts(tracked.run_ids[0], "predictions.json")
+    path = client.download_artifacts(tracked.run_id, "predictions.json")
     assert len(json.loads(Path(path).read_text())["data"]) == 20
 
 
@@ -90,9 +91,9 @@ def test_an_evaluation_is_kept_locally_where_the_server_is_down(root: Path) -> N
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        tracked = track_evaluations([report()], uri=nobody, root=root, say=said.append)
+        tracked = track_evaluation(report(), uri=nobody, root=root, say=said.append)
     assert tracked is not None
-    assert client_of(root).get_run(tracked.run_ids[0]).data.metrics["test/f1"] == 75.0
+    assert client_of(root).get_run(tracked.run_id).data.metrics["test/f1"] == 75.0
     assert len(said) == 1
     assert f"it is kept in sqlite:///{root}/mlflow.db" in said[0]
 
@@ -103,9 +104,9 @@ def test_the_store_of_the_environment_is_taken_before_the_local_one(
     (tmp_path / "team").mkdir()
     shutil.move(root / "mlflow.db", tmp_path / "team" / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/team/mlflow.db")
-    tracked = track_evaluations([report()], root=root)
+    tracked = track_evaluation(report(), root=root)
     assert tracked is not None
-    assert client_of(tmp_path / "team").get_run(tracked.run_ids[0]).info.status == "FINISHED"
+    assert client_of(tmp_path / "team").get_run(tracked.run_id).info.status == "FINISHED"
     assert not (root / "mlflow.db").exists()
 
 
@@ -196,23 +197,47 @@ def test_the_questions_that_went_worst_are_traced_those_without_an_answer_first(
 
 
 def test_an_evaluation_that_is_there_already_is_not_logged_again(root: Path) -> None:
-    other = report()._replace(results=report().results[:10])
-    first = track_evaluations([report()], root=root)
-    again = track_evaluations([report(), other], root=root)
-    assert first is not None and again is not None
-    assert again.run_ids[0] == first.run_ids[0] and again.new == again.run_ids[1:]
+    judged = Judged(right=True)
+    more = tuple(result.model_copy(update={"judged": judged}) for result in report().results)
+    made = [
+        track_evaluation(one, root=root)
+        for one in (report(), report(), report()._replace(results=more))
+    ]
+    ids = [one and one.run_id for one in made]
+    assert [one and one.is_new for one in made] == [True, False, True]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_what_a_judge_said_is_a_metric_and_the_feedback_of_the_same_answer(root: Path) -> None:
+    protocol = report().protocol.model_copy(update={"judge": "openai/judge"})
+    kept = report().results[0].model_copy(update={"judged": Judged(right=False)})
+    asked = Report(protocol, (kept.model_copy(update={"id": "q1"}),), 1.0)
+    tracked = track_evaluation(asked, root=root)
+    assert tracked is not None
+    client = client_of(root)
+    assert client.get_run(tracked.run_id).data.metrics["test/judge"] == 0.0
+    table = client.download_artifacts(tracked.run_id, "predictions.json")
+    assert "judge" in json.loads(Path(table).read_text())["columns"]
+    other = asked._replace(results=(kept.model_copy(update={"answer": "Idaho"}),))
+    with dspy.context(lm=scripted_lm([*script(), *script()])):
+        (same,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, report=asked)
+        (changed,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, report=other)
+    found = {one.name: one for one in client.get_trace(same).info.assessments}
+    source = found["judge"].source
+    assert (found["judge"].value, source.source_type, source.source_id) == (
+        *(False, "LLM_JUDGE", "openai/judge"),
+    )
+    assert "judge" not in assessed(root, changed)
 
 
 def test_traces_belong_to_the_run_they_are_made_for(root: Path) -> None:
-    tracked = track_evaluations([report()], root=root)
+    tracked = track_evaluation(report(), root=root)
     assert tracked is not None
     with dspy.context(lm=scripted_lm(script())):
-        (trace,) = traced_sample(
-            GraphAnchor(search), [QUESTION], root=root, run_id=tracked.run_ids[0]
-        )
+        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, run_id=tracked.run_id)
     info = client_of(root).get_trace(trace).info
-    assert info.trace_metadata["mlflow.sourceRun"] == tracked.run_ids[0]
-    page = client_of(root).download_artifacts(tracked.run_ids[0], f"traces/{trace}.html")
+    assert info.trace_metadata["mlflow.sourceRun"] == tracked.run_id
+    page = client_of(root).download_artifacts(tracked.run_id, f"traces/{trace}.html")
     assert "Red Lodge is a city in Montana." in Path(page).read_text(encoding="utf-8")
 
 
@@ -238,11 +263,11 @@ def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_t
 ) -> None:
     secret = "sk-" + 24 * "y"
     replies: list[Reply] = [dspy.LMError(f"key {secret} was refused"), *script()]
-    tracked = track_evaluations([report()], root=root)
+    tracked = track_evaluation(report(), root=root)
     assert tracked is not None
     asked = QUESTION.copy(answer=secret)
     with dspy.context(lm=scripted_lm(replies)):
-        (trace,) = traced_sample(GraphAnchor(search), [asked], root=root, run_id=tracked.new[0])
+        (trace,) = traced_sample(GraphAnchor(search), [asked], root=root, run_id=tracked.run_id)
     whole, first = spans(root, trace)[0], spans(root, trace)[2]
     assert (first.name, first.status.status_code) == ("read 1", "ERROR")
     assert whole.status.status_code == "OK" and "withheld" in str(whole.outputs["failures"])

@@ -158,8 +158,8 @@ def compete(
     threads: int = 1,
     progress: Callable[[Round, RunProgress], None] | None = None,
     **options: Any,
-) -> Iterator[tuple[Round, Report]]:
-    """Make every run, or go on with it, and give its report.
+) -> Iterator[tuple[Round, Report, MultiHopProgram]]:
+    """Make every run, or go on with it, and give its report and the program that was asked.
 
     A run that is finished already is read, not made again. Killed and started anew, the arena
     goes on where it stopped.
@@ -198,7 +198,7 @@ def compete(
                     progress=progress and partial(progress, planned_round),
                     **options,
                 )
-            yield planned_round, report
+            yield planned_round, report, program
 
 
 def _open(ground: Ground, limit: int | None) -> tuple[Index, GraphIndex | None, list[dspy.Example]]:

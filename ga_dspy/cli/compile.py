@@ -30,12 +30,11 @@ from ga_dspy.cli.choices import (
     read_pairs,
 )
 from ga_dspy.cli.console import Console, say_embedded, warn
-from ga_dspy.cli.runs import TRACED, summary_table, trace
+from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome, compile, recipe
-from ga_dspy.optimize.traces import worst
 
 if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import MLflowTracker
@@ -130,10 +129,12 @@ def compile_program(
         console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
     say_embedded(console, lms["task"])
     if tracker is not None and tracker.run_id:
-        shown = worst(outcome.after, questions.test or questions.validation, TRACED)
-        at = {"uri": tracker.uri, "run_id": tracker.run_id, "model_id": tracker.model_id}
         with dspy.context(lm=lms["task"]):
-            trace(console, load_artifact(outcome.artifact, retriever=corpus), shown, at)
+            made = load_artifact(outcome.artifact, retriever=corpus)
+        trace(
+            console, made, outcome.after, questions.test or questions.validation, lms["task"],
+            uri=tracker.uri, run_id=tracker.run_id, model_id=tracker.model_id,
+        )  # fmt: skip
 
 
 class Questions(NamedTuple):

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
 import typer
@@ -53,6 +53,9 @@ from ga_dspy.optimize.traces import worst
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
 from ga_dspy.storage import write_whole
+
+if TYPE_CHECKING:
+    from ga_dspy.optimize.tracking import Tracked
 
 TRACED = 5
 """Questions whose traces are logged: those that went worst."""
@@ -114,9 +117,7 @@ def evaluate(
     some(console, "answered without a step", lost, style="yellow")
     if track:
         asked = load(dataset, data, limit=limit)
-        with dspy.context(lm=model):
-            at = _track(console, [report], track, out)
-            trace(console, chosen, worst(report, asked, TRACED), at)
+        _say_tracked(console, [_track(console, report, chosen, asked, model, track, out)])
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl", markup=False)
     _end(console, [report])
 
@@ -177,30 +178,49 @@ def run_program(
         )  # fmt: skip
 
 
-def _track(console: Console, reports: Sequence[Report], uri: str, out: Path) -> dict[str, Any]:
-    """Log runs to MLflow; where the traces of the last belong, nowhere if it was there before."""
-    from ga_dspy.optimize.tracking import track_evaluations
+def _track(
+    console: Console,
+    report: Report,
+    program: Any,
+    examples: Sequence[dspy.Example],
+    lm: dspy.LM,
+    uri: str,
+    out: Path,
+) -> Tracked | None:
+    """Log a run to MLflow, with traces of the questions that went worst if it is new there."""
+    from ga_dspy.optimize.tracking import track_evaluation
 
     say, root = (lambda message: warn(console, message)), out.absolute().parent
-    if (logged := track_evaluations(reports, uri=uri, root=root, say=say)) is None:
-        return {}
-    there = f", {len(logged.run_ids) - len(logged.new)} there before"
-    runs = f"{number(len(logged.new), 'new run')}{there if logged.new != logged.run_ids else ''}"
-    where = without_password(logged.uri)
-    console.print(f"MLflow: {runs} in {where}", markup=False, soft_wrap=True)
-    return {"uri": logged.uri, "run_id": logged.new[-1]} if logged.new else {}
+    logged = track_evaluation(report, uri=uri, root=root, say=say)
+    if logged and logged.is_new:
+        trace(console, program, report, examples, lm, uri=logged.uri, run_id=logged.run_id)
+    return logged
+
+
+def _say_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
+    if logged := [one for one in tracked if one]:
+        new = sum(one.is_new for one in logged)
+        there = f", {len(logged) - new} there before" if new < len(logged) else ""
+        where = without_password(logged[-1].uri)
+        runs = f"MLflow: {number(new, 'new run')}{there} in {where}"
+        console.print(runs, markup=False, soft_wrap=True)
 
 
 def trace(
-    console: Console, program: Any, examples: Sequence[dspy.Example], at: dict[str, Any]
+    console: Console,
+    program: Any,
+    report: Report,
+    examples: Sequence[dspy.Example],
+    lm: dspy.BaseLM,
+    **at: Any,
 ) -> None:
-    """Ask a program a few questions again, traced into an MLflow store; the calls come on top."""
+    """Ask again what went worst, traced into an MLflow store; the calls come on top."""
     from ga_dspy.optimize.mlflow_store import TrackingFailed
     from ga_dspy.optimize.traces import traced_sample
 
     try:
-        if at:
-            traced_sample(program, examples, **at)
+        with dspy.context(lm=lm):
+            traced_sample(program, worst(report, examples, TRACED), report=report, **at)
     except TrackingFailed as failure:
         warn(console, f"no traces: {failure}")
 
@@ -282,6 +302,7 @@ def arena(
     planned = rounds(taking_part, _grounds(dataset, data, index, graph or []), out)
     console.print(f"{len(planned)} runs in {out}, LM {model.model}", markup=False)
     reports: dict[Ground, dict[str, Report]] = {}
+    tracked: list[Tracked | None] = []
     with progress_bar(console) as bar:
         whole = bar.add_task("all runs", total=len(planned))
         tasks: dict[Round, TaskID] = {}
@@ -291,7 +312,7 @@ def arena(
                 tasks[one] = bar.add_task(_name(one), total=state.total)
             bar.update(tasks[one], completed=state.done)
 
-        for one, report in compete(
+        for one, report, program in compete(
             planned, lm=model, limit=limit, score=choose_score(score), threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
             judge=choose_judge(judge, api_base, timeout),
@@ -306,13 +327,17 @@ def arena(
                 markup=False, style="dim",
             )  # fmt: skip
             reports.setdefault(one.ground, {})[one.entrant.folder] = report
+            if track:
+                asked = load(one.ground.dataset, one.ground.data, limit=limit)
+                tracked.append(_track(console, report, program, asked, model, track, out))
+                # One store for all: the local one where the other failed, none where both did.
+                track = tracked[-1].uri if tracked[-1] else None
     for by_name in reports.values():
         console.print()
         console.print(summary_table(by_name))
     say_embedded(console, model)
     made = [report for by_name in reports.values() for report in by_name.values()]
-    if track:
-        _track(console, made, track, out)
+    _say_tracked(console, tracked)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)
     _end(console, made)

@@ -367,6 +367,8 @@ class Run:
         for result, old in zip(report.results, (before or report).results, strict=True):
             row = {column: getattr(result, column) for column in _COLUMNS}
             row["gold"] = " | ".join(result.gold)
+            if report.protocol.judge:
+                row["judge"] = result.judged.right if result.judged else None
             if before is not None:
                 row |= {"answer_before": old.answer, "f1_before": old.f1}
                 row["f1_gained"] = result.f1 - old.f1
@@ -394,7 +396,8 @@ def report_metrics(report: Report, questions: str = "test") -> dict[str, float |
     low, high = summary["ci95"]
     shares = ("em", "acc", "support_recall", "supported", "chained", "failures", "degraded")
     values = {
-        "f1": report.f1, "f1_low": low, "f1_high": high, **{name: summary[name] for name in shares},
+        "f1": report.f1, "f1_low": low, "f1_high": high, "judge": report.judged,
+        **{name: summary[name] for name in shares},
         "calls": summary["lm_calls_mean"], "tokens": summary["tokens_mean"],
         "steps": summary["steps_mean"], "seconds": report.seconds / n,
         "money": None if report.usage.cost is None else report.usage.cost / n,

@@ -45,6 +45,7 @@ def traced_sample(
     program: MultiHopProgram,
     examples: Sequence[dspy.Example],
     *,
+    report: Report | None = None,
     uri: str | None = None,
     root: Path = ROOT,
     run_id: str | None = None,
@@ -52,14 +53,15 @@ def traced_sample(
 ) -> tuple[str, ...]:
     """Ask a program a few questions and trace each: "retrieve 1", "read 1", "judge 1", "answer".
 
-    The accepted answer is the trace's expectation, F1, exact match and what supports the answer are
-    its feedback. While it runs, MLflow's tracking URI is that of the store; it is put back at the
-    end. The LM is the caller's. A question that fails has a trace with the error, and the next one
-    is asked.
+    The accepted answer is the trace's expectation; F1, exact match, what supports the answer, and
+    what the judge of the run said of the same answer are its feedback. While it runs, MLflow's
+    tracking URI is that of the store; it is put back at the end. The LM is the caller's. A question
+    that fails has a trace with the error, and the next one is asked.
 
     Args:
         program: Any program of this library.
         examples: What to ask, with `id`, `answer` or `answers`; keep it to a handful.
+        report: The run in which they were asked, with a judge's verdicts.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
         root: The folder of the local store.
         run_id: The run that the traces belong to.
@@ -76,19 +78,24 @@ def traced_sample(
     belongs = {_RUN: run_id, "mlflow.modelId": model_id}
     of = {key: value for key, value in belongs.items() if value}
     with pointed_at(store.uri):
-        return tuple(_Trace(program, example, store, of).ask() for example in examples)
+        return tuple(_Trace(program, one, store, of, report).ask() for one in examples)
 
 
 class _Trace:
     """One question, asked with every request of the program inside a span of its own."""
 
     def __init__(
-        self, program: MultiHopProgram, example: dspy.Example, store: Store, of: Mapping[str, str]
+        self,
+        program: MultiHopProgram,
+        example: dspy.Example,
+        store: Store,
+        of: Mapping[str, str],
+        report: Report | None,
     ) -> None:
         from mlflow import start_span_no_context
 
         self._program, self._example, self._store, self._of = program, example, store, of
-        self._step, self._searched = 0, False
+        self._report, self._step, self._searched = report, 0, False
         with reaching(store.uri):
             self._root = start_span_no_context(
                 type(program).__name__,
@@ -129,13 +136,25 @@ class _Trace:
         from mlflow.entities import AssessmentSource
 
         trace, by = str(self._root.trace_id), AssessmentSource("CODE", "ga_dspy")
-        scores = {"f1": result.f1, "em": result.em == 1.0, "supported": result.supported}
+        judge = AssessmentSource("LLM_JUDGE", self._report.protocol.judge) if self._report else by
+        scores = {
+            "f1": (result.f1, by),
+            "em": (result.em == 1.0, by),
+            "supported": (result.supported, by),
+            "judge": (self._verdict(result), judge),
+        }
         with reaching(self._store.uri):
             answer: Any = publishable(expected(result))
             log_expectation(trace_id=trace, name="expected_response", value=answer, source=by)
-            for name, value in scores.items():
+            for name, (value, source) in scores.items():
                 if value is not None:
-                    log_feedback(trace_id=trace, name=name, value=value, source=by)
+                    log_feedback(trace_id=trace, name=name, value=value, source=source)
+
+    def _verdict(self, result: Result) -> bool | None:
+        """What the judge of the run said of this answer; None where it judged none like it."""
+        run = self._report.results if self._report else ()
+        same = (r.judged for r in run if (r.id, r.answer) == (result.id, result.answer))
+        return next((judged.right for judged in same if judged), None)
 
     def _run(self, request: Request) -> Any:
         from mlflow import start_span_no_context

@@ -10,7 +10,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -297,32 +297,32 @@ def _now() -> int:
 
 
 class Tracked(NamedTuple):
-    """Where evaluations were logged: the store, the run of each, and which of these are new."""
+    """Where an evaluation was logged: the store, the run, and whether that was made now."""
 
     uri: str
-    run_ids: tuple[str, ...]
-    new: tuple[str, ...]
+    run_id: str
+    is_new: bool
 
 
-def track_evaluations(
-    reports: Sequence[Report],
+def track_evaluation(
+    report: Report,
     *,
     uri: str | None = None,
     root: Path = ROOT,
     say: Callable[[str], None] | None = None,
 ) -> Tracked | None:
-    """Log finished evaluations, a run for each: protocol, scores with intervals, predictions.
+    """Log a finished evaluation as a run: protocol, scores with intervals, predictions.
 
-    An evaluation that is there already, with the same answers, is not logged again.
+    One that is there already, with the same answers and verdicts on them, is not logged again.
 
     Args:
-        reports: The evaluations, such as all of an arena.
+        report: The evaluation.
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
-        root: The folder of the local store, which takes all of them over from one that fails.
+        root: The folder of the local store, which takes it over from one that fails.
         say: Takes what the user should know; by default it is logged as a warning.
 
     Returns:
-        Where they are; None where the local store failed too, which is said.
+        Where it is; None where the local store failed too, which is said.
 
     Raises:
         MissingExtra: mlflow is not installed.
@@ -332,9 +332,7 @@ def track_evaluations(
         try:
             store = Store(place, root)
             with reaching(store.uri):
-                logged = [_log(store, report) for report in reports]
-            ids = tuple(run for run, _ in logged)
-            return Tracked(place, ids, tuple(run for run, new in logged if new))
+                return Tracked(place, *_log(store, report))
         except TrackingFailed as failure:
             last = place == local_uri(root)
             so = "the evaluation is not tracked" if last else f"it is kept in {local_uri(root)}"
@@ -345,7 +343,8 @@ def track_evaluations(
 def _log(store: Store, report: Report) -> tuple[str, bool]:
     """The run of an evaluation, and whether it was made now."""
     protocol, at = report.protocol, _now()
-    same = _digest(json.dumps([protocol.hash, *((r.answer, r.error) for r in report.results)]))
+    given = [(r.answer, r.error, *([r.judged.right] if r.judged else [])) for r in report.results]
+    same = _digest(json.dumps([protocol.hash, *given]))
     there = store.find(f"tags.`{_SAME}` = '{same}'")
     if there and there.status == "FINISHED":
         return str(there.run_id), False
