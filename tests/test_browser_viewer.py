@@ -20,6 +20,7 @@ import ga_dspy
 from ga_dspy import viewer
 from ga_dspy.demo import DEMO_QUESTION, corpus
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.grounding import Dropped
 from ga_dspy.programs import Event, watching
 
 pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
@@ -220,6 +221,21 @@ def test_two_runs_stand_side_by_side_with_the_questions_that_flipped(
     expect(page.locator(".canvas canvas").first).to_be_visible()
     page.get_by_role("link", name="all questions").click()
     expect(rows).to_have_count(1)
+
+
+def test_a_run_shows_what_was_dropped_and_why(
+    page: Page, tmp_path: Path, answered: tuple[list[Event], dspy.Prediction]
+) -> None:
+    lost = Dropped(kind="entity", item="Atlantis", cause="ungrounded", reason="not found in [1]")
+    first, *others = answered[1].steps
+    changed = {**answered[1].toDict(), "steps": (first.replace(dropped=(lost,) * 21), *others)}
+    show(page, tmp_path, viewer.run_page(report(dspy.Prediction(**changed), "run", ["Hague"])))
+    page.locator("a.row").click()
+    page.get_by_role("button", name="Step 1", exact=True).click()
+    expect(card(page, 1)).to_contain_text("21 dropped")
+    expect(card(page, 1).locator("s", has_text="Atlantis")).to_have_count(20)
+    expect(card(page, 1)).to_contain_text("entity: not found in [1]")
+    expect(card(page, 1)).to_contain_text("1 of which the run keeps the number alone")
 
 
 def test_markup_of_others_stays_text(

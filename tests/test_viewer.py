@@ -18,6 +18,7 @@ from ga_dspy import viewer
 from ga_dspy.demo import DEMO_QUESTION, corpus
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, Report, Result, run
+from ga_dspy.grounding import Dropped
 
 HERE = Path(viewer.__file__).parent
 CYTOSCAPE = "081591ab735b2b6a3b31a3c60f8f3a3e2fee8c92939e0c7820ad1208571b6cd8"
@@ -83,6 +84,44 @@ def test_what_a_run_keeps_shows_the_same_steps_and_sentences(prediction: dspy.Pr
     stated = ("head", "relation", "tail", "evidence")
     relations = [[r[name] for name in stated] for r in whole["graph"]["relations"]]
     assert [[r[name] for name in stated] for r in kept["graph"]["relations"]] == relations
+
+
+def test_a_run_keeps_what_was_dropped_and_why_the_first_of_much(
+    prediction: dspy.Prediction,
+) -> None:
+    many = tuple(
+        Dropped(
+            kind="entity", item=f"{n} \ud800" + 999 * "x", cause="ungrounded", reason="not found"
+        )
+        for n in range(30)
+    )
+    step, *others = prediction.steps
+    changed = {**prediction.toDict(), "steps": (step.replace(dropped=many), *others)}
+    report = asked(dspy.Prediction(**changed), "Hague")
+    (kept,) = (Result.model_validate_json(one.model_dump_json()) for one in report.results)
+    assert kept.trace[0].dropped == 30
+    shown = _steps(report._replace(results=(kept,)))[0]
+    assert (shown["dropped_count"], len(shown["dropped"])) == (30, 20)
+    assert (shown["dropped"][0]["kind"], shown["dropped"][0]["reason"]) == ("entity", "not found")
+    assert max(len(item["item"]) for item in shown["dropped"]) == 300
+
+
+def test_a_run_of_an_earlier_version_opens_with_the_number_alone(
+    prediction: dspy.Prediction,
+) -> None:
+    report = asked(prediction, "Hague")
+    (old,) = (one.model_dump(mode="json") for one in report.results)
+    for step in old["trace"]:
+        del step["dropped_items"]
+        step["dropped"] = 3
+    (step, *_) = _steps(report._replace(results=(Result.model_validate(old),)))
+    assert (step["dropped_count"], step["dropped"]) == (3, [])
+
+
+def _steps(report: Report) -> list[dict[str, Any]]:
+    (row,) = data_of(viewer.run_page(report))["rows"]
+    steps: list[dict[str, Any]] = row["results"][0]["prediction"]["steps"]
+    return steps
 
 
 def test_runs_without_a_question_in_common_are_refused(prediction: dspy.Prediction) -> None:

@@ -17,6 +17,7 @@ from ga_dspy.eval.datasets import Fact
 from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
 from ga_dspy.eval.scores import SupportScore, Triple, TripleScore
 from ga_dspy.graph import KnowledgeGraph, linearise
+from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
 from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink, Step, Usage
@@ -24,6 +25,7 @@ from ga_dspy.secrets import withheld
 from ga_dspy.storage import Journal
 
 _LONGEST_ERROR = 500
+_MOST_DROPPED, _LONGEST_DROPPED = 20, 300  # of a step; characters of an item and of its reason
 
 
 class StepTrace(BaseModel):
@@ -41,6 +43,7 @@ class StepTrace(BaseModel):
         failure: Why the step failed, or empty.
         gained: Entities and relations that the graph gained.
         dropped: How many proposed items were not grounded.
+        dropped_items: The first of them, with the reasons; empty in a run of an earlier version.
         entities: Entities in the graph after the step.
         relations: Relations in it.
         names: Entities that were new in this step.
@@ -60,6 +63,7 @@ class StepTrace(BaseModel):
     failure: str = ""
     gained: int = 0
     dropped: int = 0
+    dropped_items: tuple[Dropped, ...] = ()
     entities: int = 0
     relations: int = 0
     names: tuple[str, ...] = ()
@@ -313,6 +317,7 @@ def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tu
                 failure=step.failure,
                 gained=len(step.entities) + len(step.relations),
                 dropped=len(step.dropped),
+                dropped_items=tuple(map(_cut, step.dropped[:_MOST_DROPPED])),
                 entities=len(graph.entities),
                 relations=len(graph.relations),
                 names=tuple(entity.name for entity in step.entities),
@@ -320,6 +325,12 @@ def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tu
             )
         )
     return tuple(traces)
+
+
+def _cut(dropped: Dropped) -> Dropped:
+    texts = {"item": dropped.item, "reason": dropped.reason}
+    cut = {name: _storable(text[:_LONGEST_DROPPED]) for name, text in texts.items()}
+    return dropped.model_copy(update=cut)
 
 
 def _passage(found: Any) -> Passage:

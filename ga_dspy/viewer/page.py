@@ -132,8 +132,7 @@ def _row(results: Sequence[Result]) -> dict[str, Any]:
 def _prediction(result: Result) -> dict[str, Any]:
     """What a run keeps of a prediction, in the form of `Prediction.to_dict()`.
 
-    It keeps graphs as text: the spans of their items are computed again. Of what was dropped it
-    keeps the number, and no reasoning.
+    It keeps graphs as text: the spans of their items are computed again. It keeps no reasoning.
     """
     passages = dict(enumerate(result.passages, 1))
     unread = list(result.passages)
@@ -148,12 +147,13 @@ def _prediction(result: Result) -> dict[str, Any]:
         known |= {e.name for e in entities} | {_triple(r) for r in relations}
         steps.append(
             {
-                **step.model_dump(mode="json", exclude={"graph", "titles", "names", "dropped"}),
+                **step.model_dump(mode="json", exclude=_NOT_SHOWN),
                 "number": number,
                 "retrieved": [],
                 "passage_ids": [passage.id for passage in new if passage],
                 "entities": [{"name": entity.name} for entity in entities],
                 "relations": [dict(zip(_ENDS, _triple(each), strict=True)) for each in relations],
+                "dropped": [item.model_dump(mode="json") for item in step.dropped_items],
                 "dropped_count": step.dropped,
             }
         )
@@ -171,6 +171,7 @@ def _prediction(result: Result) -> dict[str, Any]:
 
 
 _ENDS = ("head", "relation", "tail")
+_NOT_SHOWN = {"graph", "titles", "names", "dropped", "dropped_items"}
 
 
 def _triple(relation: DraftRelation) -> tuple[str, str, str]:

@@ -221,7 +221,7 @@ const GaView = (() => {
       const linked = new Set(edges.flatMap((edge) => [edge.head, edge.tail]));
       const lone = [...this.graph.nodes.values()].filter((node) => node.step === step.number && !linked.has(node.name));
       const dropped = Array.isArray(step.dropped) ? step.dropped : [];
-      const missing = dropped.length || step.dropped_count;
+      const missing = step.dropped_count || dropped.length;
       const judgement = () => badge(step.judgement === 'sufficient' ? 'good' : '', step.judgement);
       const line = (name, text) => text && h('p', {dir: 'auto'}, h('b', {}, `${name}: `), text);
       const badges = [edges.length > 0 && badge('new', `+${count(edges.length, 'triple')}`),
@@ -233,7 +233,8 @@ const GaView = (() => {
           again.length > 0 && h('p', {}, muted('Found again: '), again.map((passage) => this.chip(passage)))),
         part('Added to the graph', edges.map((edge) => this.triple(edge)), lone.map((node) => this.entity(node.name)),
           (step.attributes || []).map(([name, text]) => line(name, text))),
-        part('Dropped', dropped.map((drop) => h('p', {dir: 'auto'}, h('s', {}, drop.item), muted(` ${drop.kind}: ${drop.reason}`)))),
+        part('Dropped', dropped.map((drop) => h('p', {dir: 'auto'}, h('s', {}, drop.item), muted(` ${drop.kind}: ${drop.reason}`))),
+          missing > dropped.length && h('p', {}, muted(`${missing - dropped.length} of which the run keeps the number alone`))),
         part('Judgement', judgement(), step.reasoning && h('p', {dir: 'auto'}, step.reasoning), line('Candidate', step.candidate),
           line('Next', step.next_query), line('Rule', step.rule), step.failure && h('p', {class: 'trouble'}, step.failure))]);
     }
