@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -210,8 +210,11 @@ def endpoint_digest(lm: Any) -> str | None:
         return None
     names, prefix = ("api_base", "base_url"), lm.model.partition("/")[0]
     found = [*map(lm.kwargs.get, names), *(os.getenv(f"{prefix}_{n}".upper()) for n in names)]
-    if not (address := next(filter(None, found), "")):
-        return None
+    return _digest(address) if (address := next(filter(None, found), "")) else None
+
+
+@lru_cache(maxsize=64)
+def _digest(address: str) -> str:
     url = urlsplit(address if "//" in address else f"//{address}")
     port = url.port or {"http": 80, "https": 443}.get(url.scheme)
     text = f"{url.scheme}://{url.hostname}:{port}{url.path.rstrip('/')}"

@@ -126,7 +126,9 @@ def scale(
 def load(
     in_flight: Annotated[str, typer.Option(help="Asked at once, comma-separated.")] = "64",
     latency: Annotated[str, typer.Option(help="Seconds of a reply, comma-separated.")] = "0.3",
-    limit: Annotated[int, typer.Option("--questions", min=10, help="Questions a run.")] = 256,
+    limit: Annotated[
+        int | None, typer.Option("--questions", min=10, help="A run; 8 for each at once if unset.")
+    ] = None,
     kinds: Annotated[str, typer.Option(help="Of index, comma-separated.")] = "sparse,linked",
     data: Annotated[Path | None, typer.Option(help="Questions instead of the demo's.")] = None,
     index: Annotated[Path | None, typer.Option(help="An index of their passages.")] = None,
@@ -139,14 +141,14 @@ def load(
     """
     opened = Index.open(index) if index else Index.from_passages(corpus())
     file, at_once = data or questions("dev"), [int(number) for number in in_flight.split(",")]
-    asked = Load.of([e.question for e in load_questions(detect(file), file, limit=60)], opened)
-    searched = [opened.as_kind(name) for name in kinds.split(",")]
-    latencies = [float(seconds) for seconds in latency.split(",")]
-    found: list[Any] = list(
-        held(asked, searched[-1], memory, at_once[-1])
-        if memory
-        else measure(asked, searched, in_flight=at_once, latencies=latencies, questions=limit)
-    )
+    asked = [example.question for example in load_questions(detect(file), file, limit=60)]
+    latencies, found = [float(seconds) for seconds in latency.split(",")], list[Any]()
+    for load in (Load.of(asked, opened.as_kind(name)) for name in kinds.split(",")):
+        found += (
+            held(load, memory, at_once[-1])
+            if memory
+            else measure(load, in_flight=at_once, latencies=latencies, questions=limit)
+        )
     _show(found, json_output)
 
 

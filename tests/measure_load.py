@@ -1,7 +1,7 @@
 """Load: how near programs come to bare DSPy calls against one endpoint.
 
-The replies are made beforehand, so that the endpoint, a process of its own, only looks them up.
-Bare DSPy sends the very prompts that the program sends.
+The replies are made beforehand, with the index that is measured, so that the endpoint, a process of
+its own, only looks them up. Bare DSPy sends the very prompts that the program sends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Measured(NamedTuple):
     """What a way of asking came to.
 
     Attributes:
-        way: "bare", or the index and how the program was asked.
+        way: The index, and how the program was asked, or "bare".
         in_flight: Questions asked at once.
         latency: Seconds that the endpoint takes for a reply.
         rate: Questions a second.
@@ -65,6 +65,7 @@ class _Prepared(NamedTuple):
 class Load:
     """Questions, numbered so that none is asked twice, and what is called and replied for each."""
 
+    index: Index
     prepared: Sequence[_Prepared]
 
     @classmethod
@@ -79,7 +80,7 @@ class Load:
             said = re.sub(r"(## judgement ## \]\]\n).*", r"\1sufficient", said)
             reply = said.replace("[[ ## completed ## ]]", "")
             prepared.append(_Prepared(question, calls, reply))
-        return cls(prepared)
+        return cls(index, prepared)
 
     @property
     def replies(self) -> dict[str, str]:
@@ -96,18 +97,14 @@ class Load:
         for predictor, inputs in self.prepared[number % len(self.prepared)].calls:
             predictor(**{name: new.get(name, value) for name, value in inputs.items()})
 
-    def ways(
-        self, indexes: Sequence[Index], questions: int, at_once: int
-    ) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Each way of asking, with its name: bare first, an eval over the last index last."""
-        yield "bare", partial(self.in_threads, self.bare, range(questions), at_once)
-        for index in indexes:
-            program = GraphAnchor(index)
-            ask = partial(self.ask, program)
-            yield f"{index.kind} threads", partial(self.in_threads, ask, range(questions), at_once)
-            asked = partial(self.in_tasks, program, questions, at_once)
-            yield f"{index.kind} asyncio", partial(_run, asked)
-        yield f"{indexes[-1].kind} eval", partial(self.evaluate, program, questions, at_once)
+    def ways(self, questions: int, at_once: int) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Each way of asking, with its name; bare first."""
+        program, numbers = GraphAnchor(self.index), range(questions)
+        asked = partial(self.in_tasks, program, questions, at_once)
+        yield "bare", partial(self.in_threads, self.bare, numbers, at_once)
+        yield "threads", partial(self.in_threads, partial(self.ask, program), numbers, at_once)
+        yield "asyncio", partial(_run, asked)
+        yield "eval", partial(self.evaluate, program, questions, at_once)
 
     def ask(self, program: GraphAnchor, number: int) -> None:
         """Ask the program a question."""
@@ -146,32 +143,28 @@ def _run(work: Callable[[], Any]) -> None:
 
 
 def measure(
-    load: Load,
-    indexes: Sequence[Index],
-    *,
-    in_flight: Sequence[int],
-    latencies: Sequence[float],
-    questions: int,
+    load: Load, *, in_flight: Sequence[int], latencies: Sequence[float], questions: int | None
 ) -> Iterator[Measured]:
     """Ask the questions in every way.
 
     Args:
         load: The questions.
-        indexes: What the program searches.
         in_flight: How many questions are asked at once.
         latencies: How many seconds the endpoint takes.
-        questions: How many are asked.
+        questions: How many are asked; eight for each in flight if None, so that the beginning and
+            the end count little.
     """
     for latency in latencies:
         with endpoint_process(Behaviour(replies=load.replies, latency=latency)) as server:
             for at_once in in_flight:
                 bare: tuple[float, float] | None = None
-                for way, ask in load.ways(indexes, questions, at_once):
-                    rate, cpu = _timed(ask, server, questions)
+                for way, ask in load.ways(questions or 8 * at_once, at_once):
+                    rate, cpu = _timed(ask, server, questions or 8 * at_once)
                     bare = bare or (rate, cpu)
                     peak = server.counts()["peak"]
                     share, ratio = rate / bare[0], cpu / bare[1]
-                    yield Measured(way, at_once, latency, rate, share, cpu, ratio, peak)
+                    name = f"{load.index.kind} {way}"
+                    yield Measured(name, at_once, latency, rate, share, cpu, ratio, peak)
 
 
 class Held(NamedTuple):
@@ -181,9 +174,12 @@ class Held(NamedTuple):
     megabytes: float
 
 
-def held(load: Load, index: Index, questions: int, threads: int) -> Iterator[Held]:
+def held(load: Load, questions: int, threads: int) -> Iterator[Held]:
     """Ask questions in threads; the memory held after each tenth of them."""
-    ask, unit = partial(load.ask, GraphAnchor(index)), 2**20 if sys.platform == "darwin" else 2**10
+    ask, unit = (
+        partial(load.ask, GraphAnchor(load.index)),
+        2**20 if sys.platform == "darwin" else 2**10,
+    )
     with (
         endpoint_process(Behaviour(replies=load.replies)) as server,
         dspy.context(lm=server.lm(timeout=600)),

@@ -127,6 +127,7 @@ _FULL_STOP: Final = re.compile(r"(?:[^\W\d_]{4}|\d\d|[)\"”])\.\Z")
 """A full stop that ends a line; that of "Inc." or "Jr." belongs to the name."""
 
 
+@lru_cache(maxsize=4096)
 def escape(text: str, also: str = "") -> str:
     r"""Write a name so that nothing in it is read as a separator.
 

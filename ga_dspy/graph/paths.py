@@ -545,6 +545,8 @@ class Pruned(NamedTuple):
     """A graph that fits, and what was left out of it."""
 
     graph: KnowledgeGraph
+    text: str
+    """Its compact form."""
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...]
     fits: bool
@@ -575,8 +577,8 @@ def prune(
         labels: As for `linearise`, so that the labels are counted too.
         keep: Names, such as those of a possible answer and of what is searched next.
     """
-    if count(linearise(graph, labels=labels)) <= budget:
-        return Pruned(graph, (), (), fits=True)
+    if count(text := linearise(graph, labels=labels)) <= budget:
+        return Pruned(graph, text, (), (), fits=True)
     order = _order(graph, question, keep)
 
     def without(out: int) -> KnowledgeGraph:
@@ -596,6 +598,7 @@ def prune(
     entities, relations = set(kept.entities), set(kept.relations)
     return Pruned(
         kept,
+        linearise(kept, labels=labels),
         tuple(entity for entity in graph.entities if entity not in entities),
         tuple(relation for relation in graph.relations if relation not in relations),
         fits(out),

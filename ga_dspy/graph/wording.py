@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ _ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
 _MANY_WORDS: Final = 40
 
 
+@lru_cache(maxsize=4096)
 def says_nothing(text: str) -> bool:
     """Whether a text says that there is nothing to say: "none", "N/A", "No new relations found.".
 
@@ -89,6 +91,7 @@ def is_unstated(text: str) -> bool:
     return _UNSTATED.fullmatch(plain) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_placeholder(name: str) -> bool:
     """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "person", "the singer", "?".
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import dspy
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import KnowledgeGraph, evidence_chain, linearise, prune
+from ga_dspy.graph import KnowledgeGraph, evidence_chain, prune
 from ga_dspy.graphrag.communities import (
     Topic,
     passages_of_topic,
@@ -288,8 +288,7 @@ class GraphRAG(MultiHopProgram):
         left = max(self.graph_tokens - self.count(chains), 0) if chains else self.graph_tokens
         listed = inquiry.graph if self.facts else KnowledgeGraph()
         pruned = prune(listed, inquiry.question, left, self.count, labels=labels)
-        text = linearise(pruned.graph, labels=labels)
-        return "\n".join(part for part in (text, chains) if part and part != EMPTY) or EMPTY
+        return "\n".join(part for part in (pruned.text, chains) if part and part != EMPTY) or EMPTY
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
         inquiry = _inquiry(state)

@@ -16,7 +16,6 @@ from ga_dspy.graph import (
     connects,
     distances,
     evidence_chain,
-    linearise,
     named_in,
     prune,
 )
@@ -331,7 +330,7 @@ class GraphAnchor(IterativeProgram):
         pruned = prune(
             state.graph, state.question, self.graph_tokens, self.count, labels=labels, keep=keep
         )
-        return {"graph": linearise(pruned.graph, labels=labels), "notes": state.notes or EMPTY}
+        return {"graph": pruned.text, "notes": state.notes or EMPTY}
 
     def _served_first(self, state: State) -> Sequence[int]:
         """The passages that carry the graph's facts."""
