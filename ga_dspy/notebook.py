@@ -20,10 +20,10 @@ def line(text: object, *, bold: bool = False) -> str:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], most: int = _MOST) -> str:
     """The first rows of a table as HTML, and how many more there are; "" without any."""
-    every = [_row("td", row) for row in rows]
-    shown = "".join([_row("th", headings), *every[:most]]) if every[:most] else ""
+    every = list(rows)
+    shown = [_row("td", row) for row in every[:most]]
     more = f"<p>… and {len(every) - most:,} more</p>" if len(every) > most else ""
-    return (f"<table>{shown}</table>" if shown else "") + more
+    return (f"<table>{_row('th', headings)}{''.join(shown)}</table>" if shown else "") + more
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

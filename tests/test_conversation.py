@@ -33,7 +33,12 @@ def test_a_question_that_points_back_is_asked_by_name(is_async: bool) -> None:
     assert "Q: Who designed the SS Great Britain?\nA: Isambard Kingdom Brunel" in prompt
 
 
-@pytest.mark.parametrize("reply", ["[[ ## standalone_question ## ]]\n", "[[ ## other ## ]]\nx"])
+LONG = "[[ ## standalone_question ## ]]\n" + "Where was he born? " * 2_000
+
+
+@pytest.mark.parametrize(
+    "reply", ["[[ ## standalone_question ## ]]\n", "[[ ## other ## ]]\nx", LONG]
+)
 def test_a_reply_of_no_use_leaves_the_question_as_it_is(reply: str) -> None:
     with dspy.context(lm=scripted_lm(lambda prompt: reply)):
         asked = Rewrite()(question="Where was he born?", turns=SAID)

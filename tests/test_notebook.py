@@ -8,6 +8,7 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Index, Passage
+from ga_dspy.notebook import table
 from ga_dspy.programs.program import Prediction
 from ga_dspy.testing import scripted_lm
 
@@ -46,6 +47,15 @@ def test_a_prediction_and_a_graph_are_one_line_at_a_prompt(prediction: Any) -> N
         f"tokens={prediction.tokens})"
     )
     assert "Lea" in str(prediction.graph)
+
+
+def test_of_a_long_table_only_what_is_shown_is_written() -> None:
+    class Unshown:
+        def __str__(self) -> str:
+            raise AssertionError
+
+    html = table(("name",), [("Bern",), *[(Unshown(),)] * 5_000], most=1)
+    assert "Bern" in html and "5,000 more" in html
 
 
 def test_a_prediction_without_steps_shows_what_it_has() -> None:

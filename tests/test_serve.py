@@ -296,6 +296,33 @@ def test_a_long_body_is_refused_whether_it_says_so_or_not(index: ga_dspy.Index) 
         assert client.post("/ask", json={"question": "x"}).status_code == 200
 
 
+def test_what_was_sent_is_not_sent_back_at_length(client: httpx.Client) -> None:
+    long = "x" * 9_000
+    said = [{"role": "user", "content": "Who?"}]
+    for refused in (
+        client.get(f"/runs/{long}"),
+        client.post("/search", json={"query": "x", "where": {long: {"~": 1}}}),
+        client.post("/v1/chat/completions", json={"model": long, "messages": said}),
+    ):
+        assert refused.status_code in (404, 422) and len(refused.content) < 2_000
+
+
+def test_what_needs_no_key_is_asked_only_so_often(index: ga_dspy.Index) -> None:
+    with asked(index, limits=Limits(per_minute=3), keys=[KEY.encode()]) as client:
+        while time.monotonic() % 60 > 56:  # not over the end of a minute
+            time.sleep(0.5)
+        codes = [client.get(path).status_code for path in ("/", "/readyz", "/readyz", "/readyz")]
+        assert codes == [200, 200, 200, 429]
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/metrics", headers={"X-API-Key": KEY}).status_code == 200
+
+
+def test_a_key_may_have_any_letters(index: ga_dspy.Index) -> None:
+    key = "schlüssel-für-den-test".encode()
+    with asked(index, keys=[key]) as client:
+        assert client.get("/metrics", headers={b"X-API-Key": key}).status_code == 200
+
+
 def test_a_page_of_a_stranger_cannot_ask_in_a_visitors_name(client: httpx.Client) -> None:
     stranger = {"Host": "attacker.example"}
     ask = {"question": "Who?"}
@@ -396,15 +423,16 @@ def test_a_question_that_leans_on_the_conversation_is_rewritten(index: ga_dspy.I
 
 
 def test_markup_of_a_passage_reaches_a_front_end_as_text() -> None:
+    title = "Berg [a]\n\n[a]: http://c.example"
     text = "Anna Berg built ![x](http://attacker.example/?q=1) <img src=x> [a](http://b.example)."
     index = ga_dspy.Index.from_passages(
-        [ga_dspy.Passage(id="1", title="Berg", text=text)], kind="sparse"
+        [ga_dspy.Passage(id="1", title=title, text=text)], kind="sparse"
     )
     with asked(index) as client, chatting(client) as chat:
         found = chat.chat.completions.create(model="x", messages=said("What did Anna Berg build?"))
         shown = found.choices[0].message.content or ""
     assert "attacker.example" in str(found.evidence)  # type: ignore[attr-defined]
-    assert "](" not in shown and "![" not in shown and "<img" not in shown
+    assert "](" not in shown and "]:" not in shown and "![" not in shown and "<img" not in shown
 
 
 def test_a_conversation_without_a_question_is_an_error_with_a_remedy(client: httpx.Client) -> None:
@@ -484,6 +512,25 @@ def test_200_questions_at_once_are_all_answered_though_it_is_stopped_meanwhile(
     records = [reply.json() for reply in replies]
     assert len({record.pop("id") for record in records}) == 200
     assert records == [alone[text] for text in wanted] * 50
+
+
+def test_a_client_that_stops_reading_keeps_no_service_from_stopping(tmp_path: Path) -> None:
+    long = ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red. " * 200_000)
+    ga_dspy.Index.build([long], tmp_path / "index", kind="sparse")
+    port, question = free_port(), b'{"question": "Which bridge is red?"}'
+    head = [
+        "POST /ask HTTP/1.1", "Host: localhost", "Accept: text/event-stream", f"X-API-Key: {KEY}",
+        "Content-Type: application/json", f"Content-Length: {len(question)}", "", "",
+    ]  # fmt: skip
+    with begun(tmp_path / "index", port, "--deadline", "3") as process, socket.socket() as client:
+        until(lambda: is_up(port), 60)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall("\r\n".join(head).encode() + question)
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from math import ceil
 from typing import Annotated, Any
 
 import typer
@@ -66,7 +67,7 @@ def serve(
 
     keys = read_keys(api_key_env, host, is_open)
     service = Service(asking.program, asking.corpus, Limits(at_once, per_minute, deadline))
-    _listen(make_app(service, keys=keys, is_open=is_open), host, port)
+    _listen(make_app(service, keys=keys, is_open=is_open), host, port, deadline)
 
 
 def mcp(
@@ -95,13 +96,16 @@ def mcp(
     else:
         # The guard sees to names; behind a proxy any may come.
         app = server.streamable_http_app(host="0.0.0.0")
-        _listen(Guard(app, limits, keys, is_open), host, http)
+        _listen(Guard(app, limits, keys, is_open), host, http, deadline)
 
 
-def _listen(app: Any, host: str, port: int) -> None:
-    """Serve until SIGTERM or Ctrl-C, and then what is under way."""
+def _listen(app: Any, host: str, port: int, deadline: float) -> None:
+    """Serve until SIGTERM or Ctrl-C, and then what is under way, for as long as a question may."""
     import uvicorn
 
     # Uvicorn raises the signal again when all is done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(app, host=host, port=port, access_log=False, server_header=False)
+    uvicorn.run(
+        app, host=host, port=port, access_log=False, server_header=False,
+        timeout_graceful_shutdown=ceil(deadline),
+    )  # fmt: skip

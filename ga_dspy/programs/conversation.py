@@ -8,6 +8,7 @@ from typing import NamedTuple
 import dspy
 
 from ga_dspy.programs.calls import Conversation, Meter, StepFailed, adrive, ask, drive
+from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.signatures.prompt import short_text
 
 MOST_TURNS, LONGEST_TURN = 8, 400
@@ -73,6 +74,8 @@ class Rewrite(dspy.Module):
             try:
                 reply = yield from ask("rewrite", self.rewrite, inputs, meter)
                 rewritten = " ".join(short_text(reply.standalone_question).split())
+                if len(rewritten) > LONGEST_QUESTION:
+                    rewritten, failure = "", f"rewritten at a length of {len(rewritten):,}"
             except StepFailed as error:
                 failure = str(error)
         return dspy.Prediction(

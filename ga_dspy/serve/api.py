@@ -100,8 +100,12 @@ class Problem(BaseModel):
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str
 ) -> JSONResponse:
-    """A refusal or a failure as problem details (RFC 9457), without the secrets in use."""
-    said = {name: sound(withheld(text)) for name, text in {"detail": detail, **more}.items()}
+    """A refusal or a failure as problem details (RFC 9457), without the secrets in use.
+
+    A request's own words may stand in it: it repeats no more than the first of them.
+    """
+    texts = {"detail": detail, **more}
+    said = {name: sound(withheld(text[:10_000]))[:1_000] for name, text in texts.items()}
     body = {"title": HTTPStatus(status).phrase, "status": status, **said}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
@@ -128,8 +132,8 @@ def problem_of(error: Any) -> JSONResponse:
 
 _OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
 """The names under which a machine reaches itself."""
-_FREE = ("/", "/healthz", "/readyz", "/openapi.json")
-"""What needs no key: no question and no document is in it."""
+_FREE = ("/", "/readyz", "/openapi.json")
+"""What needs no key, for no question and no document is in it, but may be asked only so often."""
 
 
 class Guard:
@@ -171,12 +175,13 @@ class Guard:
         client, limits = (scope.get("client") or ("",))[0], self.limits
         if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
             return problem(403, "a name that is not this machine's, and no key is asked for")
-        if scope["path"] in _FREE:
+        if scope["path"] == "/healthz":
             return None
-        if self.keys:
+        if self.keys and scope["path"] not in _FREE:
             bearer = headers.get("authorization", "").removeprefix("Bearer ")
             client = headers.get("x-api-key", bearer)
-            if sum(hmac.compare_digest(client.encode(), key) for key in self.keys) == 0:
+            sent = client.encode("latin-1")
+            if sum(hmac.compare_digest(sent, key) for key in self.keys) == 0:
                 expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
                 asked = {"WWW-Authenticate": "Bearer"}
                 return problem(401, "no API key that is known", asked, expected=expected)
@@ -245,7 +250,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     async def run(id: str) -> Response:
         """An earlier answer, of which the service keeps the last ones."""
         if id not in service.records:
-            raise HTTPException(404, f"there is no answer {id!r}, or no longer")
+            raise HTTPException(404, "there is no answer of that name, or no longer")
         return Response(service.records[id], media_type="application/json")
 
     @app.get("/", include_in_schema=False)
@@ -272,12 +277,20 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
 async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
     """The record of a question, which is given up where the client hangs up."""
-    while not asking.task.done():
-        await asyncio.wait({asking.task}, timeout=0.5)
-        if not asking.task.done() and await request.is_disconnected():
-            asking.task.cancel()
+
+    async def hang_up() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    gone = asyncio.create_task(hang_up())
+    try:
+        await asyncio.wait({asking.task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.task.done():
             raise HTTPException(408, "the client hung up")
-    return as_json(asking.task.result())
+        return as_json(asking.task.result())
+    finally:
+        asking.task.cancel()
+        gone.cancel()
 
 
 def _streamed(parts: AsyncIterator[str], mark: str = "") -> Response:
@@ -315,7 +328,7 @@ class Chat(_Loose):
     What else OpenAI's API takes, such as a temperature, is accepted and changes nothing.
     """
 
-    model: str = MODEL
+    model: str = Field(MODEL, max_length=200)
     messages: list[Said] = Field(min_length=1)
     stream: bool = False
 
@@ -361,7 +374,7 @@ def read_turns(messages: list[Said]) -> list[Turn]:
     return turns
 
 
-_ACTIVE = re.compile(r"(?<=[!\]<])(?=[\[(a-zA-Z/!?])")
+_ACTIVE = re.compile(r"(?<=[!\]<])(?=[\[(:a-zA-Z/!?])")
 
 
 def text_of(record: dict[str, Any]) -> str:
