@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from io import BytesIO
@@ -12,11 +13,7 @@ import pytest
 
 from extractive_lm.engine import MODEL
 from ga_dspy.arena import Run, Runs
-from ga_dspy.arena.figures import (
-    Scene,
-    draw_figures,
-    plot_cost_of_methods,
-)
+from ga_dspy.arena.figures import draw_figures, plot_costs
 from ga_dspy.errors import MissingExtra
 from ga_dspy.eval import Protocol, Report, Result
 from ga_dspy.eval.result import StepTrace
@@ -57,8 +54,8 @@ def made(method: str, asked: Sequence[Result] = ASKED, *, mark: str = "", **prot
     return Run(Report(BASE.model_copy(update=changes), tuple(asked), 0.0), Path(method), mark)
 
 
-def scene(*found: Run, notes: dict[str, str] | None = None) -> Scene:
-    return Scene(Runs(found, notes or {}), "hotpotqa", found[0].lm)
+def plot(*found: Run, notes: dict[str, str] | None = None) -> Any:
+    return plot_costs(Runs(found, notes or {}), found, "a title")
 
 
 def line(axes: Any, label: str) -> Any:
@@ -78,24 +75,37 @@ def caption(figure: Any) -> str:
 
 
 def subtitle(figure: Any) -> str:
-    return str(figure.texts[1].get_text())
+    return str(figure.axes[0].get_title(loc="left"))
 
 
 def test_a_method_stands_at_its_mean_tokens_and_f1() -> None:
-    (axes,) = plot_cost_of_methods(scene(made("graph-anchor"), made("vanilla-rag"))).axes
+    (axes,) = plot(made("graph-anchor"), made("vanilla-rag")).axes
     assert line(axes, "GraphAnchor") == (pytest.approx([4000 / 3]), pytest.approx([100 / 3]))
     assert set(texts(axes)) == {"GraphAnchor", "Vanilla RAG"}
 
 
-def test_runs_at_equal_tokens_have_a_panel_and_a_mark_of_their_own() -> None:
+def test_runs_at_equal_tokens_have_a_picture_of_their_own(tmp_path: Path) -> None:
     tight = [made("graph-anchor", settings={"token_budget": n}) for n in (500, 1500)]
-    figure = plot_cost_of_methods(scene(made("graph-anchor"), *tight))
-    panels: Any = figure.axes
-    equal_k, equal_tokens = panels
-    assert [one.get_title(loc="left") for one in panels] == ["Equal k", "Equal tokens"]
-    marks = [{one.lines[0].get_marker() for one in a.containers} for a in (equal_k, equal_tokens)]
-    assert marks == [{"o"}, {"s"}]
-    assert len(equal_tokens.containers) == 2 and texts(equal_tokens) == ["GraphAnchor"]
+    drawn = draw_figures(Runs((made("graph-anchor"), *tight), {}), tmp_path)
+    assert [path.name[:18] for path in drawn.values()] == [
+        "f1-by-tokens-hotpo",
+        "f1-at-equal-tokens",
+    ]
+
+
+def test_a_method_under_several_budgets_is_a_line_that_is_named_once() -> None:
+    asked = [[question(1, tokens=n)] for n in (500, 1500)]
+    (axes,) = plot(*(made("graph-anchor", one) for one in asked)).axes
+    assert line(axes, "GraphAnchor")[0] == [500, 1500]
+    assert texts(axes) == ["GraphAnchor"]
+
+
+def test_a_bound_past_the_mean_by_a_rounding_error_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Report, "ci95", property(lambda report: (report.f1 + 1e-9, report.f1)))
+    (axes,) = plot(made("graph-anchor")).axes
+    assert line(axes, "GraphAnchor")[1] == pytest.approx([100 / 3])
 
 
 @pytest.mark.parametrize("apart", [1, 300])
@@ -107,7 +117,7 @@ def test_labels_cover_neither_one_another_nor_a_point(apart: int) -> None:
                     for n in range(30)])
         for i, name in enumerate(names)
     ]  # fmt: skip
-    figure = plot_cost_of_methods(scene(*runs))
+    figure = plot(*runs)
     figure.savefig(BytesIO(), dpi=figure.dpi)
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -118,15 +128,15 @@ def test_labels_cover_neither_one_another_nor_a_point(apart: int) -> None:
 
 
 def test_a_picture_says_who_answered_what_and_how_many() -> None:
-    figure = plot_cost_of_methods(scene(made("graph-anchor")))
+    figure = plot(made("graph-anchor"))
     said = "HotpotQA, 3 questions; answered by: embedded extractive LM (no LLM)"
     assert subtitle(figure) == said
     assert "Failed questions count as 0: 1 of GraphAnchor." in caption(figure)
 
 
 def test_a_run_that_was_measured_otherwise_has_its_letter_and_its_note() -> None:
-    found = scene(made("graph-anchor"), made("no-graph", mark="a"), notes={"a": "hotpotqa: n 9"})
-    figure = plot_cost_of_methods(found)
+    runs = made("graph-anchor"), made("no-graph", mark="a")
+    figure = plot(*runs, notes={"a": "hotpotqa: n 9"})
     assert "w/o Graph (a)" in texts(figure.axes[0])
     assert caption(figure).endswith("(a) hotpotqa: n 9.")
 
@@ -155,3 +165,11 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"ga-dspy\[report\]"):
         draw_figures(Runs((made("graph-anchor"),), {}), tmp_path)
+
+
+def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:
+    code = (
+        "import sys, ga_dspy.arena.report, ga_dspy.arena.figures;"
+        "sys.exit(bool({'matplotlib', 'pandas', 'textalloc'} & sys.modules.keys()))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
