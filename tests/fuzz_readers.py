@@ -25,7 +25,7 @@ from ga_dspy import artifact
 from ga_dspy.cli.choices import read_pairs
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError
-from ga_dspy.eval.datasets import load, read
+from ga_dspy.eval.datasets import load
 from ga_dspy.eval.renaming import provenance, rename_file
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.eval.run import protocol_of, run
@@ -200,7 +200,7 @@ def targets(folder: Path) -> Iterator[Target]:
              "a.json": json.dumps(rows), "a.md": text, "a.txt": text, "a.html": page}  # fmt: skip
     yield Target("passages", _encoded(files), lambda at, name: read_passages(at / name))
     sound = {"hotpotqa": json.dumps(asked), "musique": json.dumps(_MUSIQUE)}
-    yield Target("datasets", _encoded(sound), lambda at, name: read(name, at / name))
+    yield Target("datasets", _encoded(sound), lambda at, name: load(name, at / name))
     index = Index.build(corpus()[:6], folder / "index", kind="sparse")
     lm = scripted_lm(lambda prompt: {name: _REPLY.get(name, "") for name in asked_fields(prompt)})
     with dspy.context(lm=lm):

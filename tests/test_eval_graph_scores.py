@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga_dspy.eval import read
+from ga_dspy.eval import load
 from ga_dspy.eval.scores import Triple, TripleScore, count_faithful, same_name, triple_score
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.passage import Passage
@@ -101,7 +101,7 @@ def test_gold_triples_among_others_are_all_found_and_none_twice(
 
 @pytest.mark.data
 def test_gold_evidences_score_one_against_themselves(data: Path) -> None:
-    examples = read("2wikimultihopqa", data / "2wikimultihopqa/dev.json").examples
+    examples = load("2wikimultihopqa", data / "2wikimultihopqa/dev.json")
     for example in examples:
         scored = triple_score(example.evidences, example.evidences)
         assert scored == TripleScore(1.0, 1.0, 1.0)

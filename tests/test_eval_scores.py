@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import contained, exact_match, f1, normalise, read, support_recall
+from ga_dspy.eval import contained, exact_match, f1, load, normalise, support_recall
 from ga_dspy.eval.scores import (
     NO_SENTENCE,
     Overlap,
@@ -376,7 +376,7 @@ FILES = [
 @pytest.mark.data
 @pytest.mark.parametrize(("dataset", "file"), FILES)
 def test_gold_facts_and_gold_answers_score_one(dataset: str, file: str, data: Path) -> None:
-    for example in read(dataset, data / file).examples:
+    for example in load(dataset, data / file):
         support = support_score(example.supporting_facts, example.supporting_facts)
         assert support == SupportScore(1.0, 1.0, 1.0, 1.0)
         answer = answer_overlap(example.answer, example.answers)
@@ -389,7 +389,7 @@ def test_gold_facts_and_gold_answers_score_one(dataset: str, file: str, data: Pa
 def test_quotes_that_are_the_gold_sentences_give_the_gold_facts(
     dataset: str, file: str, data: Path
 ) -> None:
-    examples = read(dataset, data / file).examples
+    examples = load(dataset, data / file)
     same = 0
     for example in examples:
         pages = dict(example.paragraphs)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ga_dspy.demo import corpus
 from ga_dspy.errors import DamagedFile, InputError
-from ga_dspy.eval.datasets import read
+from ga_dspy.eval.datasets import load
 from ga_dspy.graph import from_json
 from ga_dspy.replies import read_reply
 from ga_dspy.retrieval import Index, read_passages
@@ -88,7 +88,7 @@ def test_what_json_cannot_read_is_refused_by_name(text: str, tmp_path: Path) -> 
         with pytest.raises(InputError):
             read_passages(tmp_path / name)
         with pytest.raises(InputError):
-            read("hotpotqa", tmp_path / name)
+            load("hotpotqa", tmp_path / name)
 
 
 def test_an_index_whose_forged_manifest_fits_a_damaged_file_is_refused(tmp_path: Path) -> None:

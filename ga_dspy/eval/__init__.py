@@ -11,13 +11,9 @@ from __future__ import annotations
 from ga_dspy.errors import RunAborted as RunAborted
 from ga_dspy.eval.datasets import DATASETS as DATASETS
 from ga_dspy.eval.datasets import DatasetName as DatasetName
-from ga_dspy.eval.datasets import Loaded as Loaded
-from ga_dspy.eval.datasets import LoadReport as LoadReport
-from ga_dspy.eval.datasets import Unusable as Unusable
 from ga_dspy.eval.datasets import detect as detect
 from ga_dspy.eval.datasets import load as load
 from ga_dspy.eval.datasets import load_hub as load_hub
-from ga_dspy.eval.datasets import read as read
 from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch

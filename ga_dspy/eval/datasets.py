@@ -1,8 +1,7 @@
 """Datasets: HotpotQA, MuSiQue, 2WikiMultiHopQA, Bamboogle and one's own, as `dspy.Example`s.
 
-No row disappears in silence. A row with a question and an answer is kept with what it has, and
-what it lacks is counted in the `LoadReport`; a row without one of the two cannot be asked, and
-is listed by position: `read` reports it, `load` refuses the file because of it.
+No row disappears in silence. A row with a question and an answer is kept with what it has; a file
+with a row that lacks one of the two is refused, and the row is named.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
 import dspy
 
@@ -24,35 +23,6 @@ from ga_dspy.errors import InputError, listed, require
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
 DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
-
-
-class Unusable(NamedTuple):
-    """A row that cannot be asked; `position` counts rows from 1."""
-
-    position: int
-    reason: str
-
-
-class LoadReport(NamedTuple):
-    """What a file held.
-
-    `rows` were looked at, `examples` of them became questions. `flaws` counts, by reason, kept
-    rows that lack something; a row can have several. `unusable` lists the others.
-    """
-
-    dataset: str
-    source: str
-    rows: int
-    examples: int
-    flaws: dict[str, int]
-    unusable: tuple[Unusable, ...]
-
-
-class Loaded(NamedTuple):
-    """The questions of a file and the report on its rows."""
-
-    examples: list[dspy.Example]
-    report: LoadReport
 
 
 # --- Loading questions.
@@ -82,18 +52,9 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         InputError: the file is not one of this dataset, or a row that was looked at has no
             question or no answer.
     """
-    return _all_usable(read(dataset, path, limit))
-
-
-def read(dataset: str, path: Path | str, limit: int | None = None) -> Loaded:
-    """As `load`, but rows that cannot be asked are left out and listed in the report.
-
-    Raises:
-        InputError: the file is not one of this dataset, or no row of it can be asked.
-    """
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
-    return _collect(detect_rows(rows, path, name), rows, str(path), limit)
+    return _questions(detect_rows(rows, path, name), rows, str(path), limit)
 
 
 _HUB: Final[dict[str, tuple[str, str | None, str]]] = {
@@ -127,66 +88,47 @@ def load_hub(
     repository, usual, first = _HUB[name]
     hub = require("datasets", "optimize")
     rows = hub.load_dataset(repository, config or usual, split=split or first)
-    return _all_usable(_collect(name, map(from_hub_row, rows), repository, limit))
+    return _questions(name, map(from_hub_row, rows), repository, limit)
 
 
-def _all_usable(loaded: Loaded) -> list[dspy.Example]:
-    report = loaded.report
-    if report.unusable:
-        rows = (f"row {row.position} ({row.reason})" for row in report.unusable)
-        raise InputError(
-            f"{report.source}: {len(report.unusable)} of {report.rows} rows cannot be asked: "
-            f"{listed(rows, 10)}",
-            expected="a question and an answer in every row",
-            remedy="mend the rows, or call read(), which leaves them out and lists them",
-        )
-    return loaded.examples
-
-
-def _collect(
+def _questions(
     dataset: DatasetName, rows: Iterable[object], source: str, limit: int | None
-) -> Loaded:
+) -> list[dspy.Example]:
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
     examples: list[dspy.Example] = []
-    unusable: list[Unusable] = []
-    flaws: Counter[str] = Counter()
+    unusable: list[str] = []
     repeats: Counter[str] = Counter()
     ids: set[str] = set()
     for position, row in enumerate(rows, start=1):
         if reason := _why_unusable(row):
-            unusable.append(Unusable(position, reason))
+            unusable.append(f"row {position} ({reason})")
             continue
-        fields, lacking = _question(dataset, row, position)
+        fields = _fields(dataset, row, position)
         first_id = fields["id"]
         while fields["id"] in ids:
             repeats[first_id] += 1
             fields["id"] = f"{first_id}#{repeats[first_id] + 1}"
         ids.add(fields["id"])
-        flaws.update(lacking if fields["id"] == first_id else [*lacking, "duplicate id"])
         example = dspy.Example(answer=fields["answers"][0], **fields)
         examples.append(example.with_inputs("question"))
         if len(examples) == limit:
             break
-    looked_at = len(examples) + len(unusable)
-    if not examples:
+    if unusable:
         raise InputError(
-            f"{source}: none of {looked_at} rows has both a question and an answer",
-            expected=f"questions of {dataset}",
-            remedy="test files come without answers: pass a train or dev file",
+            f"{source}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
+            f"{listed(unusable, 10)}",
+            expected="a question and an answer in every row",
+            remedy="mend these rows; of files without answers, pass the train or dev file instead",
         )
-    counts = dict(sorted(flaws.items()))
-    report = LoadReport(dataset, source, looked_at, len(examples), counts, tuple(unusable))
-    return Loaded(examples, report)
+    return examples
 
 
-# --- One official row as a question, with its flaws: one short reason for all that it lacks.
+# --- One official row as a question.
 
 Row = Mapping[str, Any]
 Fact = tuple[str, int]
 Paragraph = tuple[str, tuple[str, ...]]
-
-_PARAGRAPHS: dict[DatasetName, int] = {"hotpotqa": 10, "musique": 20, "2wikimultihopqa": 10}
 
 
 def _why_unusable(row: object) -> str:
@@ -197,35 +139,22 @@ def _why_unusable(row: object) -> str:
     return "" if accepted_answers(row) else "no answer"
 
 
-def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a question, but for `answer`, and the row's flaws."""
+def _fields(dataset: DatasetName, row: Any, position: int) -> dict[str, Any]:
+    """The fields of a question, but for `answer`."""
     given_id = _text(row.get("_id")) or _text(row.get("id"))
-    flaws = ["no id"] if not given_id and dataset not in _BARE else []
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
     facts: list[Fact] = []
     if dataset == "musique":
-        paragraphs, titles = _musique_paragraphs(row, flaws)
+        paragraphs, titles = _musique_paragraphs(row)
     elif dataset not in _BARE:
-        paragraphs, titles, facts = _context(row, flaws)
-    if dataset not in _BARE:
-        if not paragraphs:
-            flaws.append("no context")
-        elif len(paragraphs) < _PARAGRAPHS[dataset]:
-            flaws.append("fewer paragraphs")
-        if not titles:
-            flaws.append("no supporting facts")
-        elif paragraphs and not set(titles) <= {title for title, _ in paragraphs}:
-            flaws.append("gold paragraph not in context")
-    answerable = row.get("answerable") is not False
-    if not answerable:
-        flaws.append("unanswerable")
+        paragraphs, titles, facts = _context(row)
     triples = (tuple(map(_text, as_list(entry))) for entry in as_list(row.get("evidences")))
     # MuSiQue's type is how many single-hop questions it is composed of.
     hops = len(as_list(row.get("question_decomposition")))
     hops_by_id = re.match(r"\d+hop", given_id)
     hops_type = f"{hops}hop" if hops else hops_by_id.group() if hops_by_id else ""
-    fields = {
+    return {
         "id": given_id or f"{dataset}-{position}",
         "question": _text(row.get("question")),
         "answers": accepted_answers(row),
@@ -234,48 +163,34 @@ def _question(dataset: DatasetName, row: Any, position: int) -> tuple[dict[str, 
         "paragraphs": tuple(paragraphs),
         "type": _text(row.get("type")) or hops_type,
         "level": _text(row.get("level")),
-        "answerable": answerable,
+        "answerable": row.get("answerable") is not False,
         "evidences": tuple(triple for triple in triples if len(triple) == 3 and all(triple)),
     }
-    return fields, flaws
 
 
-def _musique_paragraphs(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str]]:
+def _musique_paragraphs(row: Row) -> tuple[list[Paragraph], list[str]]:
     """The sound paragraphs, each one sentence, and the titles of the supporting ones."""
-    entries = as_list(row.get("paragraphs"))
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
-    for entry in entries:
+    for entry in as_list(row.get("paragraphs")):
         if not isinstance(entry, Mapping):
             continue
         title, text = _text(entry.get("title")), _text(entry.get("paragraph_text"))
         if title and text:
             paragraphs.append((title, (text,)))
             titles += [title] if entry.get("is_supporting") is True else []
-    if len(paragraphs) < len(entries):
-        flaws.append("malformed paragraph")
     return paragraphs, titles
 
 
-def _context(row: Row, flaws: list[str]) -> tuple[list[Paragraph], list[str], list[Fact]]:
+def _context(row: Row) -> tuple[list[Paragraph], list[str], list[Fact]]:
     """The sound paragraphs, the titles of the supporting facts, and those with a sentence."""
-    context, given = as_list(row.get("context")), as_list(row.get("supporting_facts"))
     paragraphs = [
         (title, tuple(map(_text, as_list(sentences))))
-        for title, sentences in titled(context)
+        for title, sentences in titled(as_list(row.get("context")))
         if as_list(sentences)
     ]
-    pairs = titled(given)
+    pairs = titled(as_list(row.get("supporting_facts")))
     facts = [(t, n) for t, n in pairs if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
-    lengths: dict[str, int] = {}
-    for title, sentences in paragraphs:
-        lengths[title] = max(len(sentences), lengths.get(title, 0))
-    if len(paragraphs) < len(context):
-        flaws.append("malformed paragraph")
-    if len(facts) < len(given):
-        flaws.append("malformed supporting fact")
-    if any(number >= lengths[title] for title, number in facts if title in lengths):
-        flaws.append("supporting sentence not in paragraph")
     return paragraphs, [title for title, _ in pairs], facts
 
 
