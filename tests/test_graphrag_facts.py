@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
-from ga_dspy.graphrag.search import GraphSearch
+from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.encoders import HashEncoder
@@ -59,7 +59,7 @@ SPARSE = Index.from_passages(PASSAGES, kind="sparse")
 
 
 def best(question: str, index: Index = SPARSE) -> str:
-    return GraphSearch(GRAPH, index).find(question).facts[0].text
+    return GraphIndex(index, GRAPH).find(question).facts[0].text
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,6 @@ def best(question: str, index: Index = SPARSE) -> str:
         ("What did Ada Brook write?", "Ada Brook wrote River Songs"),
         ("Where did Ada Brook teach?", "Ada Brook taught at Fjord School"),
         ("Which painter did Ada Brook know?", "Ada Brook married Carl Stone"),
-        ("What did Ada Brook win in 1962?", "Ada Brook won Harp Prize (1962)"),
         ("When was Ada Brook born?", "Ada Brook born on 4 May 1910"),
         ("In which city was Ada Brook born?", "Ada Brook born in Bergen"),
     ],
@@ -85,7 +84,13 @@ def test_the_fine_stage_raises_what_the_encoder_finds_near() -> None:
     assert set(encoder.asked) == {question}
 
 
+def test_a_year_in_the_question_tells_which_of_two_facts_is_meant() -> None:
+    index = Index.from_passages(PASSAGES, kind="dense", encoder="hash-256")
+    assert best("What did Ada Brook win in 1962?", index) == "Ada Brook won Harp Prize (1962)"
+    assert best("What did Ada Brook win in 1950?", index) == "Ada Brook won Lyre Prize (1950)"
+
+
 def test_facts_are_cut_to_what_is_to_be_kept_best_first() -> None:
-    facts = GraphSearch(GRAPH, SPARSE, keep=3).find("What did Ada Brook win?").facts
+    facts = GraphIndex(SPARSE, GRAPH).find("What did Ada Brook win?", keep=3).facts
     assert len(facts) == 3
     assert [f.score for f in facts] == sorted((f.score for f in facts), reverse=True)

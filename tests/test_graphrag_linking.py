@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph
-from ga_dspy.graphrag.linking import Lexicon, Link, Linker
+from ga_dspy.graphrag.linking import Link, Linker
 
 
 def stated(passage: str, *facts: str, entities: tuple[Entity, ...] = ()) -> GraphUpdate:
@@ -42,7 +42,7 @@ WORLD = CorpusGraph.of(
         "p5": stated("p5", "Henry VII / father of / Henry VIII", "rocket / has / engine"),
     }
 )
-LINKER = Linker(WORLD, Lexicon(WORLD))
+LINKER = Linker(WORLD)
 
 
 def names(question: str) -> list[str]:

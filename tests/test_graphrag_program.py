@@ -166,12 +166,6 @@ def test_a_question_that_the_graph_knows_nothing_of_still_finds_passages() -> No
     assert len(shown(prompts[0], "passages")) > 100
 
 
-def test_without_the_vector_fallback_such_a_question_has_no_facts() -> None:
-    prediction, prompts = ask(UNKNOWN, [GILAO], vector_fallback=False)
-    assert shown(prompts[0], "graph") == "(empty)"
-    assert prediction.graph.relations == ()
-
-
 def test_asyncio_and_threads_give_the_same_prediction_from_the_same_prompts() -> None:
     first, second = scripted_lm([GILAO]), scripted_lm([GILAO])
     program = GraphRAG(world())

@@ -9,7 +9,7 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
-from ga_dspy.graphrag.search import Found, GraphSearch
+from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 
@@ -55,7 +55,7 @@ OPEN = CorpusGraph.of(
     )
 )
 INDEX = Index.from_passages(PASSAGES, kind="hybrid", encoder="hash-256")
-SEARCH = GraphSearch(GRAPH, INDEX)
+SEARCH = GraphIndex(INDEX, GRAPH)
 ATTACKS = (
     "How are Ada Brook and Carl Stone connected?",
     "Who keeps Project Nightfall?",
@@ -91,7 +91,7 @@ def test_a_caller_without_the_label_learns_nothing_private(question: str) -> Non
 def test_a_caller_without_the_label_finds_what_a_graph_without_the_secrets_gives(
     question: str,
 ) -> None:
-    ours, open_to_all = SEARCH.find(question), GraphSearch(OPEN, INDEX).find(question)
+    ours, open_to_all = SEARCH.find(question), GraphIndex(INDEX, OPEN).find(question)
     assert ours.linked == open_to_all.linked
     assert (ours.facts, ours.paths) == (open_to_all.facts, open_to_all.paths)
     assert neighbourhood(ours) == neighbourhood(open_to_all)
@@ -119,8 +119,8 @@ def test_linked_entities_are_connected_by_paths() -> None:
     found = SEARCH.find("What connects Bergen and Skien?")
     (path,) = found.paths
     assert path.text == (
-        "Bergen <- lives in <- Ada Brook -> wrote -> River Songs -> set to music by -> Carl Stone "
-        "-> born in -> Skien"
+        "Bergen ← lives in ← Ada Brook → wrote → River Songs → set to music by → Carl Stone "
+        "→ born in → Skien"
     )
 
 
@@ -128,7 +128,7 @@ def test_the_graph_leads_to_a_passage_that_the_index_does_not_find() -> None:
     question = "Who is Ada Brook?"
     index = Index.from_passages(PASSAGES, kind="sparse")
     alone = [passage.id for passage in index(question, 6)]
-    with_graph = [passage.id for passage in GraphSearch(GRAPH, index).find(question, k=6).passages]
+    with_graph = [passage.id for passage in GraphIndex(index, GRAPH).find(question, k=6).passages]
     assert "stone" not in alone
     assert "stone" in with_graph
 
@@ -141,7 +141,7 @@ def test_a_question_that_names_nothing_is_linked_by_meaning_and_is_a_gap() -> No
 
 
 def test_without_vectors_a_question_that_names_nothing_still_gets_passages() -> None:
-    search = GraphSearch(GRAPH, Index.from_passages(PASSAGES, kind="sparse"))
+    search = GraphIndex(Index.from_passages(PASSAGES, kind="sparse"), GRAPH)
     found = search.find("which house is of marble?")
     assert found.gap and not found.linked and not found.facts
     assert found.passages[0].id == "opera"
@@ -149,19 +149,19 @@ def test_without_vectors_a_question_that_names_nothing_still_gets_passages() -> 
 
 def test_vectors_are_kept_in_the_folder_and_read_again(tmp_path: Path) -> None:
     question = "which songs were set to music?"
-    first = GraphSearch(GRAPH, INDEX, folder=tmp_path)
+    first = GraphIndex(INDEX, GRAPH, folder=tmp_path)
     first.warm()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
     assert kept
     graph = CorpusGraph.of(records(FACTS), labels={"plan": HR}, rules=RULES)
-    again = GraphSearch(graph, INDEX, folder=tmp_path)
+    again = GraphIndex(INDEX, graph, folder=tmp_path)
     assert again.find(question).linked == first.find(question).linked
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")} == kept
 
 
 def test_a_passage_that_only_the_graph_knows_is_passed_over() -> None:
     index = Index.from_passages([p for p in PASSAGES if p.id != "ada"], kind="sparse")
-    found = GraphSearch(GRAPH, index).find("Where does Ada Brook live?")
+    found = GraphIndex(index, GRAPH).find("Where does Ada Brook live?")
     assert found.passages and "ada" not in [passage.id for passage in found.passages]
 
 
@@ -169,11 +169,11 @@ def test_private_passages_do_not_crowd_out_those_that_may_be_read() -> None:
     hidden = [Passage(id=f"h{i}", text=f"marble marble {i}") for i in range(80)]
     index = Index.from_passages([*hidden, *PASSAGES], kind="sparse")
     graph = CorpusGraph.of(records(FACTS), labels={passage.id: HR for passage in hidden})
-    assert [p.id for p in GraphSearch(graph, index).find("marble?", k=2).passages] == ["opera"]
+    assert [p.id for p in GraphIndex(index, graph).find("marble?", k=2).passages] == ["opera"]
 
 
 def test_the_same_question_finds_the_same_in_all_threads() -> None:
-    search = GraphSearch(GRAPH, INDEX)
+    search = GraphIndex(INDEX, GRAPH)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(search.find, ATTACKS * 4))
     for one, question in zip(found, ATTACKS * 4, strict=True):
@@ -190,4 +190,4 @@ def test_a_blank_question_and_a_depth_of_none_are_refused(question: str, k: int)
 
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(InputError, match="hops is 0"):
-        GraphSearch(GRAPH, INDEX, hops=0)
+        SEARCH.find("Who?", hops=0)

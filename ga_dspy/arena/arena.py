@@ -206,7 +206,7 @@ def _open(ground: Ground, limit: int | None) -> tuple[Index, GraphIndex | None, 
     index, graph = Index.open(ground.index), None
     if ground.graph is not None:
         graph = GraphIndex.open(ground.index, ground.graph, summaries=True)
-        graph.search().warm()
+        graph.warm()
     # The first search loads the encoder; no method is to pay for that in its seconds.
     index.search(examples[0].question, 1)
     return index, graph, examples

@@ -103,7 +103,7 @@ def paths(
             remedy="name another",
         )
     console = plain()
-    found = paths_between(view, one, other, k)
+    found = paths_between(view.graph, one, other, k)
     if not found:
         console.print(f"no way of at most {MOST_HOPS} relations connects the two")
         return
@@ -117,10 +117,10 @@ def _chains(view: View, found: Sequence[GraphPath]) -> Table:
     table.add_column(overflow="fold")
     for number, path in enumerate(found, 1):
         stated = dict.fromkeys(p for edge in path.edges for p in view.graph.passages_of_edge(edge))
-        arrows = path.text.replace(" -> ", " → ").replace(" <- ", " ← ")
         passages = f"; passages {', '.join(stated)}" if stated else ""
         table.add_row(
-            f"{number}.", Text.assemble(f"{arrows}\n", (f"cost {path.cost:.1f}{passages}", "dim"))
+            f"{number}.",
+            Text.assemble(f"{path.text}\n", (f"cost {path.cost:.1f}{passages}", "dim")),
         )
     return table
 

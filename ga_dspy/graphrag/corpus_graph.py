@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, 
 if TYPE_CHECKING:
     import igraph
     from numpy.typing import NDArray
+
+Made = TypeVar("Made")
 
 
 class CorpusGraph:
@@ -69,6 +71,7 @@ class CorpusGraph:
         self._load = sources
         self._load_public = public
         self._graphs: dict[Labels, CorpusGraph] = {}
+        self._derived: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
     @classmethod
@@ -207,6 +210,17 @@ class CorpusGraph:
         """The spellings that stand for another name of an entity, and why."""
         for row in self.tables.merges.to_pylist():
             yield Merge(**row | {"passages": tuple(row["passages"])})
+
+    def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
+        """What is made of this graph alone, such as `Wiring`: once, and kept as long as the graph.
+
+        What one caller may not see cannot reach them through what was derived for another.
+        """
+        with self._lock:
+            if make not in self._derived:
+                self._derived[make] = make(self)
+            made: Made = self._derived[make]
+            return made
 
     def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
         """A part of the graph in the library's own class, for prompts, chains and exports.

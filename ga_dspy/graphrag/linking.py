@@ -62,18 +62,18 @@ def _key(word: str) -> str:
 
 
 class Postings:
-    """In which rows of a list of texts each word stands, and how many words a row has."""
+    """In which rows of a list of texts each word stands."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Sequence[str]) -> None:
         found: dict[str, list[int]] = defaultdict(list)
-        lengths = []
         for row, text in enumerate(texts):
-            words = dict.fromkeys(keys(text))
-            lengths.append(len(words))
-            for word in words:
+            for word in dict.fromkeys(keys(text)):
                 found[word].append(row)
-        self.lengths = np.asarray(lengths, dtype=np.int32)
         self._rows = {word: np.asarray(rows, dtype=np.int32) for word, rows in found.items()}
+        self._count = len(texts)
+
+    def __len__(self) -> int:
+        return self._count
 
     def rows(self, word: str) -> NDArray[np.int32]:
         """The rows that hold a word, ascending."""
@@ -81,17 +81,10 @@ class Postings:
 
     def weigh(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """The weights of the words that each row holds, summed, shape (rows,)."""
-        total = np.zeros(len(self.lengths), dtype=np.float32)
+        total = np.zeros(len(self), dtype=np.float32)
         for word, weight in words.items():
             total[self.rows(word)] += weight
         return total
-
-    def strongest(self, words: Mapping[str, float]) -> NDArray[np.float32]:
-        """The greatest weight of a word that each row holds, shape (rows,)."""
-        most = np.zeros(len(self.lengths), dtype=np.float32)
-        for word in sorted(words, key=words.__getitem__):
-            most[self.rows(word)] = words[word]
-        return most
 
 
 class Lexicon:
@@ -103,30 +96,20 @@ class Lexicon:
         wiring: The edges at each node.
         shown: The name of each node.
         types: The type of each node.
-        wordings: Each distinct relation, once.
-        wording_of: The row of `wordings` for each edge, shape (edges,).
-        often: How many edges have each wording, shape (wordings,).
-        times: The time that each edge states, if any.
         names: Words of names and aliases, by node.
         described: Words of types and attributes, by node.
-        relations: Words of relations, by row of `wordings`.
+        relations: Words of relations, by row of `Wiring.wordings`.
         surnames: The last name of each person who alone has it, normalised, and the node.
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
-        nodes, edges = graph.tables.nodes, graph.tables.edges
-        self.wiring = Wiring(graph)
+        nodes, self.wiring = graph.tables.nodes, graph.derive(Wiring)
         self.shown: list[str] = nodes["name"].to_pylist()
         self.types: list[str] = nodes["type"].to_pylist()
-        worded = edges["relation"].combine_chunks().dictionary_encode()
-        self.wordings: tuple[str, ...] = tuple(worded.dictionary.to_pylist())
-        self.wording_of = np.asarray(worded.indices, dtype=np.int32)
-        self.often = np.bincount(self.wording_of, minlength=len(self.wordings))
-        self.times: list[str | None] = edges["time"].to_pylist()
         aliases, attributes = nodes["aliases"].to_pylist(), nodes["attributes"].to_pylist()
-        self.names = Postings(map(_joined, self.shown, aliases))
-        self.described = Postings(map(_joined, self.types, attributes))
-        self.relations = Postings(self.wordings)
+        self.names = Postings([*map(_joined, self.shown, aliases)])
+        self.described = Postings([*map(_joined, self.types, attributes)])
+        self.relations = Postings(self.wiring.wordings)
         bearers: dict[str, list[int]] = defaultdict(list)
         for node, (name, type_) in enumerate(zip(self.shown, self.types, strict=True)):
             parts = normalise(split_qualifier(name).base).split()
@@ -137,13 +120,7 @@ class Lexicon:
     def rarity(self, word: str) -> float:
         """How much a word says: the logarithm of texts per text that holds it."""
         parts = (self.names, self.described, self.relations)
-        texts = sum(len(part.lengths) for part in parts)
-        return math.log1p(texts / (1 + sum(len(part.rows(word)) for part in parts)))
-
-    def sentence(self, edge: int) -> str:
-        """An edge in words, without its time."""
-        head, tail = (self.shown[end[edge]] for end in (self.wiring.heads, self.wiring.tails))
-        return f"{head} {self.wordings[self.wording_of[edge]]} {tail}"
+        return math.log1p(sum(map(len, parts)) / (1 + sum(len(p.rows(word)) for p in parts)))
 
 
 def _joined(first: str, rest: Sequence[str]) -> str:
@@ -198,12 +175,12 @@ class Linker:
     >>> from ga_dspy.graph import GraphUpdate, Relation
     >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
     >>> graph = CorpusGraph.of({"p": stated})
-    >>> [(link.mention, link.how) for link in Linker(graph, Lexicon(graph)).link("Oslo?")]
+    >>> [(link.mention, link.how) for link in Linker(graph).link("Oslo?")]
     [('Oslo', 'exact')]
     """
 
-    def __init__(self, graph: CorpusGraph, lexicon: Lexicon) -> None:
-        self.graph, self.lexicon = graph, lexicon
+    def __init__(self, graph: CorpusGraph) -> None:
+        self.graph, self.lexicon = graph, graph.derive(Lexicon)
 
     def link(self, question: str) -> tuple[Link, ...]:
         """Find the entities that a question names, surest first.
@@ -294,7 +271,7 @@ class Linker:
         nodes, edges = lexicon.wiring.touching(itself)
         there = (
             (lexicon.described, itself),
-            (lexicon.relations, lexicon.wording_of[edges]),
+            (lexicon.relations, lexicon.wiring.wording_of[edges]),
             (lexicon.names, lexicon.wiring.across(nodes, edges)),
         )
         held = (w for w in asked if any(np.isin(at, part.rows(w)).any() for part, at in there))
@@ -349,28 +326,21 @@ PROFILE_EDGES: Final = 4
 
 
 class Profiles:
-    """The vectors of all entities of a graph but plain values, and FAISS over them.
+    """The vectors of all entities of a graph but plain values.
 
     The first time they are encoded; afterwards they are read from the folder.
 
     Args:
         graph: The graph, as its caller sees it.
-        lexicon: Its words.
         encoder: The encoder of the index.
         folder: Where to keep the vectors, in files named by all that they depend on.
     """
 
-    def __init__(
-        self,
-        graph: CorpusGraph,
-        lexicon: Lexicon,
-        encoder: Encoder,
-        folder: Path | None = None,
-    ) -> None:
-        self._lexicon, self._encoder = lexicon, encoder
-        self._nodes = np.flatnonzero(~lexicon.wiring.values)
+    def __init__(self, graph: CorpusGraph, encoder: Encoder, folder: Path | None = None) -> None:
+        self._lexicon, self._encoder = graph.derive(Lexicon), encoder
+        self._nodes = np.flatnonzero(~graph.plain_values)
         self._vectors: NDArray[np.float32] | None = None
-        texts = [profile(int(node), graph, lexicon) for node in self._nodes]
+        texts = [profile(int(node), graph) for node in self._nodes]
         if texts:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -380,31 +350,33 @@ class Profiles:
         """The entities whose profiles are nearest to a text, of at least a cosine."""
         if self._vectors is None:
             return []
-        vector = self._encoder.encode_query(text)
-        every = self._vectors @ vector
-        rows = top(every, count)
-        cosines = every[rows].tolist()
-        return [
-            Link(text, node, self._lexicon.shown[node], "vector",
-                 round(_SURENESS["vector"] * cosine, 4))
-            for node, cosine in zip(self._nodes[rows].tolist(), cosines, strict=True)
-            if cosine >= least
-        ]  # fmt: skip
+        every = self._vectors @ self._encoder.encode_query(text)
+        links = []
+        for row in top(every, count).tolist():
+            if every[row] >= least:
+                node, score = int(self._nodes[row]), _SURENESS["vector"] * float(every[row])
+                shown = self._lexicon.shown[node]
+                links.append(Link(text, node, shown, "vector", round(score, 4)))
+        return links
 
 
-def profile(node: int, graph: CorpusGraph, lexicon: Lexicon) -> str:
+def profile(node: int, graph: CorpusGraph) -> str:
     """An entity in words: name, type, attributes and a few of its relations.
 
     >>> from ga_dspy.graph import GraphUpdate, Relation
     >>> stated = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
-    >>> graph = CorpusGraph.of({"p": stated})
-    >>> profile(0, graph, Lexicon(graph))
+    >>> profile(0, CorpusGraph.of({"p": stated}))
     'Oslo. Oslo in Norway'
     """
-    _, edges = lexicon.wiring.touching(np.array([node]))
-    common = lexicon.often[lexicon.wording_of[edges]]
-    chosen = edges[np.lexsort((edges, common))][:PROFILE_EDGES]
+    lexicon, wiring = graph.derive(Lexicon), graph.derive(Wiring)
+    _, edges = wiring.touching(np.array([node]))
+    common = wiring.often[wiring.wording_of[edges]]
+    chosen = edges[np.lexsort((edges, common))][:PROFILE_EDGES].tolist()
     attributes = graph.tables.nodes["attributes"][node].as_py()
     described = ", ".join(text for text in (lexicon.types[node], *attributes) if text)
-    parts = (lexicon.shown[node], described, *map(lexicon.sentence, chosen.tolist()))
-    return ". ".join(text for text in parts if text)
+    facts = (
+        f"{lexicon.shown[wiring.heads[j]]} {wiring.wordings[wiring.wording_of[j]]} "
+        f"{lexicon.shown[wiring.tails[j]]}"
+        for j in chosen
+    )
+    return ". ".join(text for text in (lexicon.shown[node], described, *facts) if text)

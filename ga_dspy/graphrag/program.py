@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -21,9 +22,9 @@ from ga_dspy.graphrag.communities import (
     topics_with,
 )
 from ga_dspy.graphrag.records import Access, caller, untraced
-from ga_dspy.graphrag.search import Find, Found, GraphIndex
+from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, StepFailed
+from ga_dspy.programs.calls import Conversation, Search, StepFailed
 from ga_dspy.programs.evidence import (
     Conclusion,
     EvidenceLink,
@@ -113,8 +114,6 @@ class GraphRAG(MultiHopProgram):
     hops: int = setting(
         "How far from the linked entities the graph is searched.", default=2, least=1
     )
-    max_nodes: int = setting("The most entities looked at.", default=200, least=1)
-    max_edges: int = setting("The most relations looked at.", default=400, least=1)
     paths: int = setting(
         "How many paths between linked entities are shown; 0 for none.", default=3, least=0
     )
@@ -123,9 +122,6 @@ class GraphRAG(MultiHopProgram):
         "ranks the passages.",
         default=12,
         least=0,
-    )
-    vector_fallback: bool = setting(
-        "Enter the graph by meaning where nothing is named that it knows.", default=True
     )
     summaries: int = setting(
         "How many summaries the hybrid mode shows beside the facts.", default=3, least=0
@@ -208,16 +204,14 @@ class GraphRAG(MultiHopProgram):
         if self.mode == "global":
             return (yield from self._overview(inquiry, "answer"))
         index = self.graph_index
-        search = index.search(
+        find: Any = partial(
+            index.find,
+            access=inquiry.access,
             hops=self.hops,
-            max_nodes=self.max_nodes,
-            max_edges=self.max_edges,
             paths=self.paths,
             keep=self.facts or _LEADING,
-            vector_fallback=self.vector_fallback,
         )
-        request = Find(index, question, self.k, graph=search, access=inquiry.access)
-        found: Found = (yield request).found
+        found: Found = yield Search(find, question, self.k)
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
             return (yield from self._overview(inquiry, "combine"))
@@ -430,10 +424,9 @@ def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
     lines = []
     for path in found.paths:
         if len(path.edges) >= least:
-            arrows = path.text.replace(" -> ", " → ").replace(" <- ", " ← ")
             stated = (p for edge in path.edges for p in found.view.graph.passages_of_edge(edge))
             numbers = sorted({labels[p] for p in stated if p in labels})
-            lines.append(arrows + (f" [{','.join(map(str, numbers))}]" if numbers else ""))
+            lines.append(path.text + (f" [{','.join(map(str, numbers))}]" if numbers else ""))
     return "\n".join(["Paths:", *dict.fromkeys(lines)]) if lines else ""
 
 

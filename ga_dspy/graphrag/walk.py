@@ -5,7 +5,8 @@ An edge is followed either way. All numbers of nodes and edges are those of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,30 +14,42 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 
 from ga_dspy.errors import InputError, require
-from ga_dspy.graph import Relation, normalise
+from ga_dspy.graph import normalise
 from ga_dspy.graph.paths import MOST_HOPS
-from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
+from ga_dspy.graphrag.corpus_graph import CorpusGraph
+from ga_dspy.retrieval.engine import top
 
-# --- Which edges meet at each node.
+# --- Which edges meet at each node, and what each of them adds to a path.
+
+_HUB_COST, _VALUE_COST, _COMMON_COST = 0.12, 1.0, 0.06
 
 
-class Incidence:
-    """The edges at each vertex of an undirected graph.
+class Wiring:
+    """The edges at each node of a corpus graph; it does not hold the graph.
 
     Attributes:
-        heads: One end of each edge.
-        tails: The other.
-        degrees: How many edges each vertex has, shape (vertices,).
+        heads: The node at the head of each edge, shape (edges,).
+        tails: The node at its tail.
+        values: Which nodes are plain values such as dates, shape (nodes,).
+        degrees: How many edges each node has, shape (nodes,).
+        confidence: The stated confidence of each edge, 1 where none is stated.
+        wordings: Each distinct relation, once.
+        wording_of: The row of `wordings` for each edge, shape (edges,).
+        often: How many edges have each wording, shape (wordings,).
     """
 
-    def __init__(
-        self, heads: NDArray[np.integer], tails: NDArray[np.integer], vertices: int
-    ) -> None:
-        self.heads, self.tails = heads, tails
-        ends = np.concatenate([heads, tails])
-        self._edges = np.tile(np.arange(len(heads)), 2)[np.argsort(ends, kind="stable")]
-        self.degrees = np.bincount(ends, minlength=vertices)
+    def __init__(self, graph: CorpusGraph) -> None:
+        edges = graph.tables.edges
+        self.heads, self.tails, self.values = graph.heads, graph.tails, graph.plain_values
+        ends = np.concatenate([self.heads, self.tails])
+        self._edges = np.tile(np.arange(len(self.heads)), 2)[np.argsort(ends, kind="stable")]
+        self.degrees = np.bincount(ends, minlength=len(graph))
         self._starts = np.concatenate([[0], np.cumsum(self.degrees)])
+        self.confidence = np.asarray(edges["confidence"].fill_null(1.0), dtype=np.float32)
+        worded = edges["relation"].combine_chunks().dictionary_encode()
+        self.wordings: tuple[str, ...] = tuple(worded.dictionary.to_pylist())
+        self.wording_of = np.asarray(worded.indices, dtype=np.int32)
+        self.often = np.bincount(self.wording_of, minlength=len(self.wordings))
 
     def touching(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The edges at each of the nodes, node by node; shapes (found,): node and edge."""
@@ -50,23 +63,24 @@ class Incidence:
         heads, tails = self.heads[edges], self.tails[edges]
         return np.where(heads == nodes, tails, heads).astype(np.int64)
 
+    @cached_property
+    def costs(self) -> NDArray[np.float64]:
+        """What each edge adds to a path, shape (edges,), at least 1.
 
-class Wiring(Incidence):
-    """The edges at each node of a corpus graph.
-
-    Attributes:
-        confidence: The stated confidence of each edge, 1 where none is stated.
-        values: Which nodes are plain values such as dates.
-    """
-
-    def __init__(self, graph: CorpusGraph) -> None:
-        super().__init__(graph.heads, graph.tails, len(graph))
-        stated = graph.tables.edges["confidence"].to_pylist()
-        self.confidence = np.array([1.0 if c is None else c for c in stated], dtype=np.float32)
-        self.values = graph.plain_values
+        More at a hub or a plain value, with a common relation or with low confidence.
+        """
+        heads, tails = self.heads, self.tails
+        hubs = np.log2(self.degrees[heads]) + np.log2(self.degrees[tails])
+        values = self.values[heads].astype(np.float64) + self.values[tails]
+        costs: NDArray[np.float64] = 1 + _HUB_COST * hubs / 2 + _VALUE_COST * values
+        costs += _COMMON_COST * np.log2(self.often[self.wording_of]) + (1 - self.confidence)
+        return costs
 
 
 # --- The neighbourhood of entities: what lies a few hops away, nearest and most fitting first.
+
+MOST_NODES: Final = 200
+"""The most entities in a neighbourhood."""
 
 HUB: Final = 50
 """Up to about so many edges a node passes on all of its closeness; with more, ever less."""
@@ -79,14 +93,13 @@ class Neighbourhood(NamedTuple):
     """A part of a graph around some nodes.
 
     Attributes:
-        nodes: Nodes, the starting ones first, then the closest of each hop.
-        edges: Edges among them, most fitting first.
-        hops: Hops from the nearest start, by node.
+        hops: Hops from the nearest start, by node: the starting ones first, then the closest of
+            each hop.
+        edges: Edges among them, ascending.
     """
 
-    nodes: NDArray[np.int64]
-    edges: NDArray[np.int64]
     hops: dict[int, int]
+    edges: NDArray[np.int64]
 
 
 def expand(
@@ -95,8 +108,7 @@ def expand(
     fit: NDArray[np.floating],
     *,
     hops: int,
-    max_nodes: int,
-    max_edges: int,
+    most: int = MOST_NODES,
 ) -> Neighbourhood:
     """Go out from some nodes, hop by hop, keeping the closest of each hop.
 
@@ -106,51 +118,42 @@ def expand(
 
     Args:
         wiring: The edges of the graph.
-        starts: How close each starting node is, from 0 to 1.
+        starts: How close each starting node is, above 0 and at most 1.
         fit: How well each edge fits the question, from 0 to 1, shape (edges,).
         hops: How far to go.
-        max_nodes: The most nodes to keep; of each hop but the last, half of what is left.
-        max_edges: The most edges to keep.
+        most: The most nodes to keep; of each hop but the last, half of what is left.
     """
-    close = np.zeros(len(wiring.degrees))
+    close, distance = np.zeros(len(wiring.degrees)), np.full(len(wiring.degrees), -1)
     close[list(starts)] = list(starts.values())
     frontier = np.array(sorted(starts, key=lambda node: (-starts[node], node)), dtype=np.int64)
-    hop_of = dict.fromkeys(frontier.tolist(), 0)
-    layers, passed = [frontier], []
+    distance[frontier] = 0
+    inside, nodes = close > 0, frontier.tolist()
+    passed = [np.zeros(0, dtype=np.int64)]
     for hop in range(1, hops + 1):
         near, edges = wiring.touching(frontier)
         damping = 1 / np.sqrt(1 + wiring.degrees[near] / HUB)
         gains = close[near] * damping * wiring.confidence[edges] * (_UNASKED + fit[edges])
-        passed.append((edges, wiring.across(near, edges), gains / (_UNASKED + 1)))
-        room = max(max_nodes - len(hop_of), 0)
-        if hop < hops:
-            room = (room + 1) // 2
+        others = wiring.across(near, edges)
+        new = ~inside[others]
+        np.maximum.at(close, others[new], gains[new] / (_UNASKED + 1))
+        distance[others[distance[others] < 0]] = hop
         # Room that the last hop does not need goes to what the others left out.
-        columns = zip(*(passed if hop == hops else passed[-1:]), strict=True)
-        edges, nodes, gains = (np.concatenate(column) for column in columns)
-        new = close[nodes] == 0
-        np.maximum.at(close, nodes[new], gains[new])
-        reached = np.unique(nodes[new])
-        ranked = reached[np.lexsort((reached, -close[reached]))]
-        frontier = ranked[:room]
-        close[ranked[room:]] = 0
-        for node in frontier.tolist():
-            hop_of[node] = next(n for n, (_, there, _) in enumerate(passed, 1) if node in there)
-        layers.append(frontier)
+        reached = np.flatnonzero((close > 0) & ~inside)
+        ranked = reached[np.argsort(-close[reached], kind="stable")]
+        room = max(most - len(nodes), 0)
+        frontier = ranked[: room if hop == hops else (room + 1) // 2]
+        inside[frontier] = True
+        nodes += frontier.tolist()
         frontier = frontier[~wiring.values[frontier]]
-    inside = np.zeros(len(close), dtype=np.bool_)
-    inside[list(hop_of)] = True
-    kept = inside[wiring.heads[edges]] & inside[wiring.tails[edges]]
-    order = np.lexsort((edges[kept], -gains[kept]))
-    best = np.fromiter(dict.fromkeys(edges[kept][order].tolist()), dtype=np.int64)
-    return Neighbourhood(np.concatenate(layers), best[:max_edges], hop_of)
+        passed.append(edges)
+    met = np.unique(np.concatenate(passed))
+    between = met[inside[wiring.heads[met]] & inside[wiring.tails[met]]]
+    return Neighbourhood(dict(zip(nodes, distance[nodes].tolist(), strict=True)), between)
 
 
 # --- Which passages a question leads to: personalised PageRank over entities and passages.
 
 DAMPING: Final = 0.7
-MOST_VERTICES: Final = 5_000
-"""The walk keeps to so many vertices, the nearest to where it starts; smaller graphs are whole."""
 
 GRAPH_SHARE: Final = 0.2
 """What the walk adds to the index's score, from 0 to 1, of the passage visited most.
@@ -168,17 +171,11 @@ class PassageWalk:
     def __init__(self, graph: CorpusGraph) -> None:
         self._nodes, self._passages = len(graph), graph.passages
         self._vertex = {id: self._nodes + p for p, id in enumerate(graph.passages)}
-        stated = [
-            (node, self._nodes + passage)
-            for node, passages in enumerate(graph.tables.nodes["passage"].to_pylist())
-            for passage in dict.fromkeys(passages)
-        ]
-        nodes, passages = np.array(stated, dtype=np.int64).reshape(-1, 2).T
-        self._wiring = Incidence(
-            np.concatenate([graph.heads, nodes]),
-            np.concatenate([graph.tails, passages]),
-            self._nodes + len(graph.passages),
-        )
+        edges = list(zip(graph.heads.tolist(), graph.tails.tolist(), strict=True))
+        for node, passages in enumerate(graph.tables.nodes["passage"].to_pylist()):
+            edges += [(node, self._nodes + passage) for passage in dict.fromkeys(passages)]
+        vertices = self._nodes + len(graph.passages)
+        self._network = require("igraph", "graph").Graph(n=vertices, edges=edges)
 
     def rank(
         self,
@@ -196,49 +193,19 @@ class PassageWalk:
             passages: Where walks start, by passage id; ids that the graph lacks are passed over.
             count: The most passages.
         """
-        reset = {int(node): weight for node, weight in nodes.items()}
-        reset |= {self._vertex[id]: w for id, w in passages.items() if id in self._vertex}
-        if not reset or not self._passages:
+        known = {self._vertex[id]: w for id, w in passages.items() if id in self._vertex}
+        reset = np.zeros(self._network.vcount())
+        for vertex, weight in {**nodes, **known}.items():
+            reset[vertex] = weight
+        if not reset.any():
             return {}
-        near = self._nearest(sorted(reset))
-        start = np.zeros(len(near))
-        start[np.searchsorted(near, list(reset))] = list(reset.values())
-        network = require("igraph", "graph").Graph(n=len(near), edges=self._among(near).data)
-        mass = network.personalized_pagerank(damping=DAMPING, reset=start.tolist(), directed=False)
+        mass = self._network.personalized_pagerank(
+            damping=DAMPING, reset=reset.tolist(), directed=False
+        )
         # PRPACK's last digits depend on the order of its sums; ties must not.
-        mass = np.round(np.asarray(mass), 12)
-        visited = (near >= self._nodes) & (mass > 0)
-        rows, mass = near[visited] - self._nodes, mass[visited]
-        best = np.lexsort((rows, -mass))[:count]
-        scaled = mass[best] / mass.max(initial=1e-12)
-        found = zip(rows[best].tolist(), scaled.tolist(), strict=True)
-        return {self._passages[row]: share for row, share in found}
-
-    def _nearest(self, starts: list[int]) -> NDArray[np.int64]:
-        """The vertices that edges lead to, nearest first up to the limit; ascending."""
-        wiring, count = self._wiring, len(self._wiring.degrees)
-        known = np.zeros(count, dtype=np.bool_)
-        known[starts] = True
-        frontier, total = np.array(starts), len(starts)
-        while len(frontier) and total < MOST_VERTICES:
-            nodes, edges = wiring.touching(frontier)
-            reached = np.zeros(count, dtype=np.bool_)
-            reached[wiring.across(nodes, edges)] = True
-            frontier = np.flatnonzero(reached & ~known)
-            # Of the last layer those with few edges: a hub is near to everything.
-            order = np.lexsort((frontier, wiring.degrees[frontier]))
-            frontier = frontier[order][: MOST_VERTICES - total]
-            known[frontier] = True
-            total += len(frontier)
-        return np.flatnonzero(known)
-
-    def _among(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The edges among some vertices: the places of their ends, shape (edges, 2)."""
-        place = np.full(len(self._wiring.degrees), -1)
-        place[vertices] = np.arange(len(vertices))
-        edges = np.unique(self._wiring.touching(vertices)[1])
-        pairs = place[np.column_stack([self._wiring.heads[edges], self._wiring.tails[edges]])]
-        return np.ascontiguousarray(pairs[(pairs >= 0).all(axis=1)])
+        visited = np.round(mass[self._nodes :], 12)
+        best = [row for row in top(visited, count).tolist() if visited[row] > 0]
+        return {self._passages[row]: float(visited[row] / visited[best[0]]) for row in best}
 
 
 def fuse(scores: Mapping[str, float], visited: Mapping[str, float], share: float) -> list[str]:
@@ -265,7 +232,6 @@ CROWD: Final = 500
 """The search does not fan out of a node with more edges than this; paths may meet in it."""
 
 _MOST_EDGES: Final = 2000
-_HUB_COST, _VALUE_COST, _COMMON_COST = 0.12, 1.0, 0.06
 
 
 class GraphPath(NamedTuple):
@@ -274,7 +240,7 @@ class GraphPath(NamedTuple):
     Attributes:
         nodes: The nodes on the way, ends included.
         edges: The edges between them, in order.
-        text: "A -> wrote -> B <- played in <- C".
+        text: "A → wrote → B ← played in ← C".
         cost: What the edges cost together; less is better.
     """
 
@@ -284,70 +250,35 @@ class GraphPath(NamedTuple):
     cost: float
 
     @classmethod
-    def along(cls, graph: CorpusGraph, start: int, edges: Iterable[int], cost: float) -> GraphPath:
+    def along(cls, graph: CorpusGraph, start: int, edges: Iterable[int]) -> GraphPath:
         """The path from a node along some edges."""
-        nodes, chain = [start], tuple(map(int, edges))
+        wiring, chain = graph.derive(Wiring), tuple(map(int, edges))
+        nodes, text = [start], graph.name(start)
         for edge in chain:
-            head, tail = int(graph.heads[edge]), int(graph.tails[edge])
-            nodes.append(tail if nodes[-1] == head else head)
-        names = [graph.name(node) for node in nodes]
-        return cls(tuple(nodes), chain, chain_text(names, [graph.edge(j) for j in chain]), cost)
+            head, tail = int(wiring.heads[edge]), int(wiring.tails[edge])
+            arrow, other = ("→", tail) if nodes[-1] == head else ("←", head)
+            relation = wiring.wordings[wiring.wording_of[edge]]
+            text += f" {arrow} {relation} {arrow} {graph.name(other)}"
+            nodes.append(other)
+        return cls(tuple(nodes), chain, text, float(wiring.costs[list(chain)].sum()))
 
 
-def chain_text(names: Sequence[str], relations: Sequence[Relation]) -> str:
-    """A chain of relations with the direction of each.
-
-    >>> stated = Relation(head="Oslo", relation="capital of", tail="Norway")
-    >>> chain_text(("Norway", "Oslo"), [stated])
-    'Norway <- capital of <- Oslo'
-    """
-    text = names[0]
-    for name, relation in zip(names[1:], relations, strict=True):
-        arrow = "->" if relation.tail == name else "<-"
-        text += f" {arrow} {relation.relation} {arrow} {name}"
-    return text
-
-
-def edge_costs(wiring: Wiring, same_wording: NDArray[np.integer]) -> NDArray[np.float64]:
-    """What each edge adds to a path, shape (edges,), at least 1.
-
-    More at a hub or a plain value, with a common relation or with low confidence.
-
-    Args:
-        wiring: The edges.
-        same_wording: How many edges have the wording of each edge, shape (edges,).
-    """
-    heads, tails = wiring.heads, wiring.tails
-    hubs = np.log2(wiring.degrees[heads]) + np.log2(wiring.degrees[tails])
-    values = wiring.values[heads].astype(np.float64) + wiring.values[tails]
-    costs: NDArray[np.float64] = 1 + _HUB_COST * hubs / 2 + _VALUE_COST * values
-    costs += _COMMON_COST * np.log2(same_wording) + (1 - wiring.confidence)
-    return costs
-
-
-def shortest_paths(
-    view: View,
-    wiring: Wiring,
-    source: int,
-    target: int,
-    costs: NDArray[np.float64],
-    k: int,
-) -> list[GraphPath]:
+def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list[GraphPath]:
     """The cheapest paths between two nodes, cheapest first.
 
     Of several edges between the same two nodes the cheapest counts, so that paths differ in the
     nodes they pass. A path of more than `MOST_HOPS` hops counts as chance.
 
     Args:
-        view: The caller's view.
-        wiring: The edges of its graph.
+        graph: The caller's graph.
         source: One end.
         target: The other end.
-        costs: What each edge costs (`edge_costs`), above 0, shape (edges,).
         k: The most paths.
     """
     if source == target:
         return []
+    wiring = graph.derive(Wiring)
+    costs = wiring.costs
     edges = _edges_between(wiring, source, target)
     edges = edges[np.lexsort((edges, costs[edges]))][:_MOST_EDGES]
     pairs = np.column_stack([wiring.heads[edges], wiring.tails[edges]])
@@ -364,30 +295,22 @@ def shortest_paths(
         one, to=other, k=k + MOST_HOPS, weights=costs[edges].tolist(), output="epath"
     )
     chains = [edges[path] for path in found if 0 < len(path) <= MOST_HOPS]
-    return [
-        GraphPath.along(view.graph, source, chain, float(costs[chain].sum()))
-        for chain in chains[:k]
-    ]
+    return [GraphPath.along(graph, source, chain) for chain in chains[:k]]
 
 
-def paths_between(view: View, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
-    """How two entities are connected, as far as a caller sees it; cheapest first.
+def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
+    """How two entities of a caller's graph are connected; cheapest first.
 
     Namesakes are all looked at. No path is an answer: nothing short connects the two.
 
     Raises:
         InputError: Nothing that the caller sees goes by one of the names.
     """
-    graph, wiring = view.graph, Wiring(view.graph)
-    _, wording, counts = np.unique(
-        graph.tables.edges["relation"].to_numpy(), return_inverse=True, return_counts=True
-    )
-    costs = edge_costs(wiring, counts[wording])
     found = [
         path
         for source in find_named(graph, one)
         for target in find_named(graph, other)
-        for path in shortest_paths(view, wiring, source, target, costs, k)
+        for path in shortest_paths(graph, source, target, k)
     ]
     return tuple(sorted(found, key=lambda path: (path.cost, path.edges))[:k])
 
