@@ -109,8 +109,6 @@ def test_a_renamed_copy_is_written_and_told_of(command: Command, tmp_path: Path)
           "--programs", "magic"), "no method 'magic'"),
         (("arena", "--dataset", "hotpotqa", "--dataset", "musique", "--data", DATA, "--index",
           "index", "--out", "o"), "2 --dataset, 1 --data"),
-        (("arena", "--dataset", "hotpotqa", "--data", DATA, "--index", "index", "--out", "o",
-          "--score", "bleu"), "--score bleu"),
         (("report", "nowhere", "--out", "o"), "nowhere holds no run"),
         (("data", "rename", "missing.json", "--out", "o.json"), "missing.json"),
     ],

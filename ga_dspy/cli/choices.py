@@ -7,13 +7,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, cast, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import dspy
 import typer
@@ -21,23 +21,16 @@ from dspy.adapters.baml_adapter import BAMLAdapter
 from pydantic import TypeAdapter, ValidationError
 
 import ga_dspy
-from ga_dspy.arena.methods import METHODS, method
+from ga_dspy.arena.methods import method
 from ga_dspy.artifact import PROGRAMS, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import Access, GraphIndex, called_by
-from ga_dspy.programs import GraphAnchor, MultiHopProgram
+from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index, only_where
 from ga_dspy.secrets import check_addresses, without_password
-
-
-def _setting(name: str) -> str:
-    """What a setting of the programs decides, for an option's help."""
-    declared = GraphAnchor.declared()[name]
-    return f"{declared.metadata['doc'].rstrip('.')}; {declared.default} if left out."
-
 
 Dataset = Annotated[
     str, typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle; qa: questions of yours.")
@@ -61,7 +54,9 @@ Program = Annotated[
 Graph = Annotated[
     Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
 ]
-Score = Annotated[str, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")]
+Score = Annotated[
+    ScoreVariant, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")
+]
 JudgeModel = Annotated[
     str | None,
     typer.Option("--judge", help="An LM that judges each answer as well; its cost is kept apart."),
@@ -75,8 +70,6 @@ RetryFailed = Annotated[
     bool,
     typer.Option("--retry-failed", help="Ask also what failed for its own sake again."),
 ]
-K = Annotated[int | None, typer.Option(help=_setting("k"))]
-MaxSteps = Annotated[int | None, typer.Option(help=_setting("max_steps"))]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -97,7 +90,8 @@ Ray = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
 
 
-ADAPTERS: Final[dict[str, type[dspy.Adapter]]] = {
+AdapterName = Literal["plain", "chat", "json", "xml", "baml"]
+ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "plain": ga_dspy.PlainAdapter,
     "chat": dspy.ChatAdapter,
     "json": dspy.JSONAdapter,
@@ -119,13 +113,11 @@ def with_patience(
     """
 
     def run(
-        patience: str, retries: int, no_cache: bool, adapter: str | None, lm_set: list[str] | None,
-        ray: str | None = None, **arguments: Any,
+        patience: str, retries: int, no_cache: bool, adapter: AdapterName | None,
+        lm_set: list[str] | None, ray: str | None = None, **arguments: Any,
     ) -> None:  # fmt: skip
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-        if adapter:
-            one_of("--adapter", adapter, ADAPTERS)
         _LM_SETTINGS.set(read_pairs(lm_set, "--lm-set"))
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
@@ -168,9 +160,7 @@ _CALLS: dict[str, Any] = {
         int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
     ],
     "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
-    "adapter": Annotated[
-        str | None, typer.Option(help=f"How prompts are put: {', '.join(ADAPTERS)}.")
-    ],
+    "adapter": Annotated[AdapterName | None, typer.Option(help="How prompts are put.")],
     "lm_set": Annotated[
         list[str] | None,
         typer.Option(help="A setting of the LM: max_tokens=2000, temperature=0.7; repeatable."),
@@ -368,7 +358,7 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
     """
     if artifact:
         return PROGRAMS[show(artifact).manifest.program]
-    return METHODS[one_of("--program", program, METHODS)].program
+    return method(program).program
 
 
 def choose_program(
@@ -381,35 +371,4 @@ def choose_program(
     """
     if artifact:
         return load(artifact, retriever=retriever, **settings)
-    program_class(program)
     return method(program).make(retriever, **settings)
-
-
-def choose_score(name: str) -> ScoreVariant:
-    """The F1 of that name.
-
-    Raises:
-        InputError: There is no such score.
-    """
-    return cast(ScoreVariant, one_of("--score", name, get_args(ScoreVariant)))
-
-
-def one_of(option: str, value: str, known: Iterable[str]) -> str:
-    """The value of an option that allows some.
-
-    Raises:
-        InputError: It is none of them.
-    """
-    allowed = tuple(known)
-    if value not in allowed:
-        raise InputError(
-            f"{option} {value}",
-            expected=f"one of {', '.join(allowed)}",
-            remedy=f"such as {option} {allowed[0]}, or leave it out",
-        )
-    return value
-
-
-def given(**settings: Any) -> dict[str, Any]:
-    """The settings that the command line names."""
-    return {name: value for name, value in settings.items() if value}

@@ -27,9 +27,7 @@ from ga_dspy.cli.choices import (
     Graph,
     IndexDir,
     JudgeModel,
-    K,
     Limit,
-    MaxSteps,
     Model,
     Program,
     RetryFailed,
@@ -41,14 +39,12 @@ from ga_dspy.cli.choices import (
     choose_judge,
     choose_lm,
     choose_program,
-    choose_score,
     choose_settings,
-    given,
     program_class,
 )
 from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Report, RunProgress, load, load_report, protocol_of, run
+from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.optimize.traces import worst
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
@@ -81,8 +77,6 @@ def evaluate(
     limit: Limit = None,
     threads: Threads = 1,
     track: Track = None,
-    k: K = None,
-    max_steps: MaxSteps = None,
     settings: Settings = None,
     score: Score = "official",
     judge: JudgeModel = None,
@@ -102,9 +96,8 @@ def evaluate(
     name = artifact or program
     with dspy.context(lm=model):
         corpus = choose_corpus(index, graph, program, artifact)
-        own = choose_settings(settings, program_class(program, artifact)) if settings else {}
-        named = {**given(k=k, max_steps=max_steps), **own}
-        chosen = choose_program(program, artifact, corpus, **named)
+        own = choose_settings(settings, program_class(program, artifact))
+        chosen = choose_program(program, artifact, corpus, **own)
     report = run_program(
         console, chosen, name, dataset, data, out, model,
         limit=limit, threads=threads, score=score, abort_after=abort_after,
@@ -155,7 +148,7 @@ def run_program(
     *,
     limit: int | None = None,
     threads: int = 1,
-    score: str = "official",
+    score: ScoreVariant = "official",
     abort_after: int = 10,
     retry_failed: bool = False,
     judge: dspy.LM | None = None,
@@ -164,7 +157,7 @@ def run_program(
     examples = load(dataset, data, limit=limit)
     protocol = protocol_of(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
-        score=choose_score(score), limit=limit, judge=judge,
+        score=score, limit=limit, judge=judge,
     )  # fmt: skip
     with dspy.context(lm=lm), progress_bar(console) as bar:
         task = bar.add_task(name, total=len(examples))
@@ -278,8 +271,6 @@ def arena(
     limit: Limit = None,
     threads: Threads = 1,
     track: Track = None,
-    k: K = None,
-    max_steps: MaxSteps = None,
     settings: Settings = None,
     score: Score = "official",
     judge: JudgeModel = None,
@@ -295,10 +286,10 @@ def arena(
     console, model = Console(), choose_lm(lm, api_base, timeout)
     kinds = {one.program for one in methods(programs)}
     kinds |= {program_class("", path) for path in artifact or ()}
-    named = {**given(k=k, max_steps=max_steps), **choose_settings(settings, *kinds)}
     taking_part = entrants(
-        programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens, settings=named
-    )
+        programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
+        settings=choose_settings(settings, *kinds),
+    )  # fmt: skip
     planned = rounds(taking_part, _grounds(dataset, data, index, graph or []), out)
     console.print(f"{len(planned)} runs in {out}, LM {model.model}", markup=False)
     reports: dict[Ground, dict[str, Report]] = {}
@@ -313,7 +304,7 @@ def arena(
             bar.update(tasks[one], completed=state.done)
 
         for one, report, program in compete(
-            planned, lm=model, limit=limit, score=choose_score(score), threads=threads,
+            planned, lm=model, limit=limit, score=score, threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
             judge=choose_judge(judge, api_base, timeout),
         ):  # fmt: skip
