@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 from urllib.parse import unquote
 
 import dspy
@@ -152,23 +152,33 @@ _WITHHELD = "(withheld)"
 _SHOWN = {"an API key by name", "an API address", "a private key"}  # the name alone, not the secret
 
 
-def withheld(text: str, lms: Iterable[object] = (), *, shapes: bool = True) -> str:
-    """A text without the secrets in use; JSON stays JSON.
+def withheld(text: str, lms: Iterable[object] = ()) -> str:
+    """A message without the secrets in use, nor anything that looks like a key.
 
     Args:
         text: What is written, printed or tracked.
         lms: LMs beside the configured one whose keys it may hold.
-        shapes: Take out whatever looks like a key, too: for messages, not for data.
 
     >>> withheld("401: Incorrect API key: sk-abcdefghijklmnop at http://ann:secret7@host/v1")
     '401: Incorrect API key: (withheld) at (withheld)host/v1'
     """
-    for secret in sorted(secrets_of(lms), key=len, reverse=True):
-        for form in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
-            text = text.replace(form.strip('"'), _WITHHELD)
-    for kind, pattern in _SECRET_TEXT.items() if shapes else ():
+    text = next(without(secrets_of(lms), [text]))
+    for kind, pattern in _SECRET_TEXT.items():
         text = text if kind in _SHOWN else pattern.sub(_WITHHELD, text)
     return text
+
+
+def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
+    """Data, the texts among it without these secrets; JSON stays JSON."""
+    forms = [
+        form.strip('"')
+        for secret in sorted(secrets, key=len, reverse=True)
+        for form in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False))
+    ]
+    for text in texts:
+        for form in forms if isinstance(text, str) else ():
+            text = text.replace(form, _WITHHELD)
+        yield text
 
 
 class CleanStream:

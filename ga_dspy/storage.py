@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ga_dspy.errors import DamagedFile, GaDspyError, InputError, InUse, RunAborted, UnknownFormat
-from ga_dspy.secrets import withheld
+from ga_dspy.secrets import secrets_of, without
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -193,7 +193,7 @@ class Journal:
 
     def write(self, sql: str, *values: Any) -> None:
         """Run one statement; it is on disk when this returns, without the secrets in use."""
-        values = tuple(withheld(v, shapes=False) if isinstance(v, str) else v for v in values)
+        values = tuple(without(secrets_of(), values))
         with self._lock, self._named():
             self._db.execute(sql, values)
 

@@ -20,7 +20,7 @@ from ga_dspy.cli import main
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Result, protocol_of, run
 from ga_dspy.optimize import compile, recipe
-from ga_dspy.secrets import secrets_of, withheld
+from ga_dspy.secrets import secrets_of, withheld, without
 from ga_dspy.testing import scripted_lm
 
 OF_THE_LM = "lmkey-7f3q9zPLANTED"
@@ -215,7 +215,7 @@ def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.Monke
 def test_a_key_is_taken_out_of_json_and_leaves_it_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD_API_KEY", ODD)
     text = json.dumps({"error": f"it was {ODD}!"})
-    assert json.loads(withheld(text, shapes=False)) == {"error": "it was (withheld)!"}
+    assert json.loads(next(without(secrets_of(), [text]))) == {"error": "it was (withheld)!"}
 
 
 def test_a_failure_of_a_question_names_no_key_though_nobody_knows_it() -> None:
