@@ -17,6 +17,7 @@ from ga_dspy.graph.identity import (
     contradict,
     gather,
     identity,
+    kind_of,
     matches,
     passages_of,
     plain_relation,
@@ -105,6 +106,32 @@ class KnowledgeGraph(Value):
             for name in (entity.name, *entity.aliases):
                 found[identity(name)][entity.name] = entity
         return dict(found)
+
+    @cached_property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Each node, be it an entity or a plain value at the end of a relation, with its names."""
+        ends = (end for relation in self.relations for end in (relation.head, relation.tail))
+        entities = {entity.name: (entity.name, *entity.aliases) for entity in self.entities}
+        return {end: (end,) for end in ends} | entities
+
+    @cached_property
+    def nodes_by_name(self) -> dict[str, list[str]]:
+        """Each name, normalised and also without its qualifier, with the nodes that go by it.
+
+        Among them are a surname, and a first name with it, where just one person has them.
+        """
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for node, names in self.names.items():
+            every = (*names, *(split_qualifier(name).base for name in names))
+            for name in dict.fromkeys(map(normalise, every)):
+                nodes[name].append(node)
+        shorter: dict[str, list[str]] = defaultdict(list)
+        for entity in self.entities:
+            parts = normalise(entity.name).split()
+            if len(parts) > 1 and kind_of(entity.type) == "person":
+                shorter[parts[-1]].append(entity.name)
+                shorter[f"{parts[0]} {parts[-1]}"].append(entity.name)
+        return {name: people for name, people in shorter.items() if len(people) == 1} | nodes
 
     def find_all(self, name: str) -> tuple[Entity, ...]:
         """Every entity that goes by a name or alias, in any spelling; namesakes are several."""

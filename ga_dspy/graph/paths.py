@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ga_dspy import lexicon
-from ga_dspy.graph.identity import identity, kind_of, plain_relation, split_qualifier
+from ga_dspy.graph.identity import identity, kind_of, plain_relation
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
 from ga_dspy.graph.records import Entity, Relation
@@ -49,7 +49,7 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
     words = normalise(text).split()
     capitals = _capitals(text)
     spans = defaultdict[tuple[int, int], list[str]](list)
-    for name, nodes in _nodes_by_name(graph).items():
+    for name, nodes in graph.nodes_by_name.items():
         parts = name.split()
         for start in places(parts, words) if len(parts) > 1 or name in capitals else ():
             spans[start, start + len(parts)] += nodes
@@ -69,33 +69,10 @@ def _capitals(text: str) -> set[str]:
     return {normalise(word) for word in words[opening:] if word != word.lower() or word.isdigit()}
 
 
-def _nodes_by_name(graph: KnowledgeGraph) -> dict[str, list[str]]:
-    """Each name, normalised and also without its qualifier, with the nodes that go by it."""
-    nodes: dict[str, list[str]] = defaultdict(list)
-    for node, names in _names(graph).items():
-        every = (*names, *(split_qualifier(name).base for name in names))
-        for name in dict.fromkeys(map(normalise, every)):
-            nodes[name].append(node)
-    shorter: dict[str, list[str]] = defaultdict(list)
-    for entity in graph.entities:
-        parts = normalise(entity.name).split()
-        if len(parts) > 1 and kind_of(entity.type) == "person":
-            shorter[parts[-1]].append(entity.name)
-            shorter[f"{parts[0]} {parts[-1]}"].append(entity.name)
-    return {name: people for name, people in shorter.items() if len(people) == 1} | nodes
-
-
-def _names(graph: KnowledgeGraph) -> dict[str, tuple[str, ...]]:
-    """Each node, be it an entity or a plain value at the end of a relation, with all its names."""
-    ends = (end for relation in graph.relations for end in (relation.head, relation.tail))
-    entities = {entity.name: (entity.name, *entity.aliases) for entity in graph.entities}
-    return {end: (end,) for end in ends} | entities
-
-
 def _named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
     """The nodes that go by a name: as it is spelled, else in any spelling."""
-    spelled = _nodes_by_name(graph).get(normalise(name))
-    same = (node for node, names in _names(graph).items() if identity(name) in map(identity, names))
+    spelled = graph.nodes_by_name.get(normalise(name))
+    same = (node for node, names in graph.names.items() if identity(name) in map(identity, names))
     return frozenset(spelled or same)
 
 
@@ -393,7 +370,7 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
     sources = named_in(graph, question)
     if not sources or not normalise(answer):
         return ()
-    names = _names(graph)
+    names = graph.names
     asked = _asked(question, (names[source] for source in sources))
     named = _named_by(graph, answer)
     if named & set(sources) or (not named and _JUDGEMENT.match(normalise(answer))):
@@ -607,7 +584,7 @@ def prune(
 
 def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[Entity | Relation]:
     """Everything that may be left out, what to leave out first in front."""
-    named, names = named_in(graph, question), _names(graph)
+    named, names = named_in(graph, question), graph.names
     edges = _edges(graph.relations, _asked(question, (names[node] for node in named)))
     hops = _weighted_distances(edges, named)
     kept = {node for name in keep for node in _named_by(graph, name)}
