@@ -181,7 +181,7 @@ def _bare(folder: str, questions: list[str]) -> dict[str, Any]:
     engine = Index.open(folder).engine
     near: Any = getattr(engine.near, "index", None)
     if near is None:
-        vectors = np.array(list(engine.vectors()))
+        vectors = engine.vectors(engine.rows())
         near = faiss.IndexFlatIP(vectors.shape[1])
         near.add(vectors)
     encoder = Index.open(folder).encoder

@@ -157,13 +157,12 @@ def test_a_strict_build_stops_at_a_file_that_is_not_read(command: Command, built
     assert not (built / "other").exists()
 
 
-def test_another_index_is_overwritten_only_where_asked(command: Command, built: Path) -> None:
+def test_another_index_is_not_overwritten(command: Command, built: Path) -> None:
     args = ("index", "build", "docs/nile.txt", "--out", "ix", "--kind", "sparse")
     refused = command(*args, cwd=built)
     assert refused.returncode == 2 and "already holds another index" in refused.stderr
     assert "ga-dspy index sync" in refused.stderr
-    assert command(*args, "--overwrite", cwd=built).returncode == 0
-    assert len(Index.open(built / "ix")) == 1
+    assert len(Index.open(built / "ix")) == 3
 
 
 def test_the_size_of_passages_follows_what_the_encoder_reads(

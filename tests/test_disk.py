@@ -82,7 +82,9 @@ def evaluate(out: Path) -> Counted:
 
 
 def build_index(out: Path) -> Counted:
-    Index.build(PASSAGES, out, encoder="hash-64", batch_size=8)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ga_dspy.retrieval.encoders.SHARD", 8)
+        Index.build(PASSAGES, out, encoder="hash-64")
     return Counted()
 
 

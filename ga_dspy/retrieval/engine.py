@@ -8,12 +8,13 @@ change costs what it brings, and what a search finds is what an index built from
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
+from ga_dspy.retrieval.where import holds
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -177,12 +179,8 @@ class Segment:
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
 
-class Lists(list[tuple[Rows, Rows]]):
-    """Where the lists of some keys begin and end, in each of several tables."""
-
-    def of(self, some: NDArray[Any]) -> Lists:
-        """Those of some of the keys."""
-        return Lists([(begin[some], end[some]) for begin, end in self])
+Lists: TypeAlias = NDArray[np.int64]
+"""Where the lists of some keys begin and end in each of several tables, shape (tables, 2, keys)."""
 
 
 class _Word(NamedTuple):
@@ -233,6 +231,7 @@ class LocalEngine:
         self._owner = self._owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._asked = lru_cache(maxsize=64)(self._words_of)
+        self.restricted = lru_cache(maxsize=16)(self._restricted)
 
     def __len__(self) -> int:
         return self.size - len(self.dead)
@@ -245,9 +244,13 @@ class LocalEngine:
         """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""
         return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
-    def restricted(self, wanted: Callable[[Mapping[str, Any]], bool]) -> LocalEngine:
-        """The same store as if it held only passages with such metadata."""
-        gone = [s.base + s.texts.without(wanted) for s in self.segments]
+    def _restricted(self, where: str) -> LocalEngine:
+        """The same store as if it held only passages that meet conditions, which come as JSON."""
+        wanted = json.loads(where)
+        gone = [
+            s.base + s.texts.without(lambda found: all(holds(found, one) for one in wanted))
+            for s in self.segments
+        ]
         return LocalEngine(self.segments, np.concatenate([self.dead, *gone]), self.near)
 
     # --- Rows
@@ -289,14 +292,14 @@ class LocalEngine:
 
     def lists(self, name: str, keys: NDArray[np.uint64]) -> Lists:
         """Where the list of each key begins and ends in each segment."""
-        return Lists([table.ranges(keys) for table in self.tables[name]])
+        return np.array([table.ranges(keys) for table in self.tables[name]])
 
     def find(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> tuple[NDArray[np.int64], Rows]:
         """Which rows hold each key: places in `keys`, and rows; known `lists` save time."""
         places, found = [], []
-        lists = lists or self.lists(name, keys)
+        lists = self.lists(name, keys) if lists is None else lists
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
             place, cells = ragged(begin, end)
             rows = table.rows[cells].astype(np.int64)
@@ -324,7 +327,7 @@ class LocalEngine:
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> NDArray[np.int64]:
         """How many rows hold each key; known `lists` save time."""
-        lists = lists or self.lists(name, keys)
+        lists = self.lists(name, keys) if lists is None else lists
         if self._alive is not None or (name == "mentions" and self._owner is not None):
             return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
         found = np.zeros(len(keys), dtype=np.int64)
@@ -488,7 +491,7 @@ class LocalEngine:
         bearers = self.lists("aliases", names)
         meant = self.count("aliases", names, bearers)
         known = (meant > 0) & (meant <= MOST_TARGETS)
-        into, names, meant, bearers = into[known], names[known], meant[known], bearers.of(known)
+        into, names, meant, bearers = into[known], names[known], meant[known], bearers[..., known]
         # A passage that goes by the name itself means the others by it.
         alike, bearer = self.find("aliases", names, bearers)
         place, keys = self.held("mentions", bearer)
@@ -504,7 +507,7 @@ class LocalEngine:
         those = self.lists("spans", spans)
         holders = self.count("spans", spans, those)
         rare = (holders >= FEWEST) & (holders <= MOST)
-        shared, spans, holders, those = shared[rare], spans[rare], holders[rare], those.of(rare)
+        shared, spans, holders, those = shared[rare], spans[rare], holders[rare], those[..., rare]
         total = np.zeros(len(rows))
         for place, weights in (
             (found[0][0], found[0][2]),
@@ -514,7 +517,7 @@ class LocalEngine:
             total += np.bincount(place, weights=weights, minlength=len(rows))
         least = faint * total
         strong = np.flatnonzero(1 / meant >= least[into])
-        name, target = self.find("mentions", names[strong], users.of(strong))
+        name, target = self.find("mentions", names[strong], users[..., strong])
         name = strong[name]
         own = are_among(name * self.size + target, alike * self.size + bearer)
         other = target != rows[into[name]]
@@ -522,7 +525,7 @@ class LocalEngine:
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
         strong = np.flatnonzero(SPAN_WEIGHT / holders >= least[shared])
         shared, spans, holders = shared[strong], spans[strong], holders[strong]
-        span, target = self.find("spans", spans, those.of(strong))
+        span, target = self.find("spans", spans, those[..., strong])
         other = target != rows[shared[span]]
         span, target = span[other], target[other]
         found.append((shared[span], target, SPAN_WEIGHT / holders[span]))
@@ -538,11 +541,10 @@ class LocalEngine:
             found[places] = segment.vectors[rows[places] - segment.base] @ vector
         return found
 
-    def vectors(self, rows: Iterable[int] | None = None) -> Iterator[NDArray[np.float32]]:
-        """The vectors of given rows, ascending; of all of them."""
-        wanted = self.rows() if rows is None else np.fromiter(rows, dtype=np.int64)
-        for segment, places in self.by_segment(wanted) if self.holds("vectors") else ():
-            yield from segment.vectors[wanted[places] - segment.base]
+    def vectors(self, rows: Rows) -> NDArray[np.float32]:
+        """The vectors of given rows, ascending, shape (rows, dimension)."""
+        found = [s.vectors[rows[places] - s.base] for s, places in self.by_segment(rows)]
+        return np.concatenate(found or [self.segments[0].vectors[:0]])
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The rows nearest to a unit vector, best first; approximate in a large store."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy import notebook
-from ga_dspy.cluster import on_cluster
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import (
@@ -30,9 +29,10 @@ from ga_dspy.retrieval.encoders import (
     SentenceEncoder,
     StaticEncoder,
     as_encoder,
-    encode_ahead,
+    batched,
     encode_texts,
     load_encoder,
+    silent,
 )
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
@@ -47,22 +47,13 @@ from ga_dspy.retrieval.rank import (
     dense_text,
 )
 from ga_dspy.retrieval.rerank import AMONG, Reranker, as_reranker, order
-from ga_dspy.retrieval.segments import (
-    AUTO,
-    changed,
-    load,
-    made_of,
-    save,
-    tidied,
-    with_nearest,
-)
+from ga_dspy.retrieval.segments import changed, load, made_of, save, tidied, with_nearest
 from ga_dspy.retrieval.store import (
     PASSAGES,
     WORK,
     Manifest,
     PassageTable,
     StoredEncoder,
-    batched,
     check_kind,
     check_ours,
     check_unchanged,
@@ -70,108 +61,48 @@ from ga_dspy.retrieval.store import (
     finished,
     hashing,
     read_manifest,
-    store,
     writing,
 )
-from ga_dspy.retrieval.where import Where, conditions, holds
-from ga_dspy.storage import MANIFEST, on_disk, open_current
-
-# --- The encoder: always the one that made the vectors of the index.
+from ga_dspy.retrieval.where import Where, conditions
+from ga_dspy.storage import on_disk, open_current
 
 SAME_VECTOR = 0.98
 """The least cosine of two vectors that a function gives for one text; APIs differ a little."""
 
+_PARTS = {
+    "sparse": {"words": "BM25 scores"},
+    "dense": {"vectors": "vectors"},
+    "hybrid": {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles"},
+}
+_PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
+_RANKINGS: dict[str, Any] = {
+    "dense": DenseRanking,
+    "hybrid": HybridRanking,
+    "linked": LinkedRanking,
+}
 
-def _wrong_encoder(found: Encoder, stored: StoredEncoder) -> InputError:
-    return InputError(
-        f"encoder {found.name!r} has fingerprint {found.fingerprint[:12]}",
-        expected=f"{stored.name!r} with {stored.fingerprint[:12]}",
-        remedy="open the index with the encoder it was built with, or build it again with this one",
-    )
-
-
-class EncoderByName:
-    """The encoder that a manifest names, loaded and checked when first needed."""
-
-    def __init__(self, stored: StoredEncoder) -> None:
-        self.name, self.fingerprint = stored.name, stored.fingerprint
-        self.dimension = stored.dimension
-        self._stored = stored
-        self._loaded: Encoder | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def max_tokens(self) -> int | None:
-        """How many tokens of a text it reads; `None`: all, or nobody knows."""
-        return self.load().max_tokens
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode passages, shape (texts, dimension)."""
-        return self.load().encode(texts)
-
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query, shape (dimension,)."""
-        return self.load().encode_query(text)
-
-    def load(self) -> Encoder:
-        """Load the encoder now.
-
-        Raises:
-            InputError: What the name loads today did not make the vectors of the index.
-        """
-        with self._lock:
-            if self._loaded is None:
-                encoder = load_encoder(self.name)
-                if encoder.fingerprint != self.fingerprint:
-                    raise _wrong_encoder(encoder, self._stored)
-                self._loaded = encoder
-            return self._loaded
-
-
-def bind(stored: StoredEncoder | None, given: Any) -> Encoder | None:
-    """Return the encoder to search with: the given one, checked, or the one stored by name.
-
-    Raises:
-        InputError: The given encoder did not make the vectors, or none is given and the stored
-            one cannot be loaded by name.
-    """
-    if stored is None:
-        return None
-    if given is None:
-        if not stored.loadable:
-            raise InputError(
-                f"the index was built with {stored.name!r}, an encoder of your own",
-                expected="that encoder",
-                remedy="open it with Index.open(path, encoder=…)",
-            )
-        return EncoderByName(stored)
-    encoder = as_encoder(given)
-    if encoder.fingerprint != stored.fingerprint:
-        raise _wrong_encoder(encoder, stored)
-    return encoder
-
-
-LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder, EncoderByName)
+LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder)
 """Encoders that `load_encoder` finds again by their name."""
 
 
 # --- What a build makes
 
 
-def _spooled(passages: Iterable[Any], path: Path | None) -> tuple[PassageTable, str]:
-    """Distinct passages in a table, and the hash of them; what comes in may be larger than memory.
-
-    Raises:
-        InputError: There are no passages, or an id stands for two texts.
-    """
-    digest = hashlib.sha256()
-    found = hashing(distinct(as_passages(passages)), digest)
+def _some(passages: Iterable[Any]) -> Iterator[Passage]:
+    """The passages of a corpus, which holds at least one."""
+    found = as_passages(passages)
     first = next(found, None)
     if first is None:
         raise _empty_corpus()
-    if path is not None:
-        path.parent.mkdir(exist_ok=True)
-    return PassageTable.of(chain([first], found), path), digest.hexdigest()
+    return chain([first], found)
+
+
+def _empty_corpus() -> InputError:
+    return InputError(
+        "the corpus holds no passages",
+        expected="at least one",
+        remedy="check the files that the passages are read from",
+    )
 
 
 def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
@@ -187,53 +118,34 @@ def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder |
     )
 
 
-_AHEAD = 64
-"""Shards that a cluster encodes at once."""
+def _spooled(
+    passages: Iterable[Passage], kind: str, encoder: StoredEncoder | None, path: Path | None = None
+) -> tuple[PassageTable, Manifest]:
+    """Distinct passages in a table, and what an index of them is; they may not fit into memory.
 
-
-def _encoded(
-    table: PassageTable, encoder: Encoder, work: Path | None, progress: Progress | None, size: int
-) -> Iterator[NDArray[np.float32]]:  # fmt: skip
-    """The vectors of passages, shard by shard; those of an earlier attempt are in `work`."""
-    done = 0
-    for group in batched(batched(table, size), _AHEAD):
-        shards = [[dense_text(passage) for passage in shard] for shard in group]
-        if work and on_cluster():
-            encode_ahead(shards, encoder, work)
-        for texts in shards:
-            if progress:
-                progress("encoding", done, len(table))
-            yield encode_texts(texts, encoder, work=work, shard_size=size)
-            done += len(texts)
-    if progress:
-        progress("encoding", done, done)
+    Raises:
+        InputError: An id stands for two texts.
+    """
+    digest = hashlib.sha256()
+    table = PassageTable.of(hashing(distinct(passages), digest), path)
+    return table, Manifest(kind=check_kind(kind), encoder=encoder, passages=len(table),
+                           source=digest.hexdigest())  # fmt: skip
 
 
 def _engine(
-    table: PassageTable, manifest: Manifest, encoder: Encoder | None,
-    work: Path | None, progress: Progress | None, size: int,
-) -> LocalEngine:  # fmt: skip
+    table: PassageTable, kind: Kind, encoder: Encoder | None, work: Path | None, progress: Progress
+) -> LocalEngine:
     """Make an engine of passages; reports the stages "encoding" and "linking"."""
 
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
-            yield from _encoded(table, encoder, work, progress, size)
-        if progress:
-            progress("linking", 0, len(table))
+            texts = map(dense_text, table)
+            yield from encode_texts(texts, len(table), encoder, work=work, progress=progress)
+        progress("linking", 0, len(table))
 
-    made = made_of(table, manifest.kind, vectors(), work)
-    engine = with_nearest(made, manifest.factory)
-    if progress:
-        progress("linking", len(table), len(table))
+    engine = with_nearest(made_of(table, kind, vectors(), work))
+    progress("linking", len(table), len(table))
     return engine
-
-
-def _empty_corpus() -> InputError:
-    return InputError(
-        "the corpus holds no passages",
-        expected="at least one",
-        remedy="check the files that the passages are read from",
-    )
 
 
 def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
@@ -242,29 +154,6 @@ def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) 
     name = hashlib.sha256(f"{made_by} {folder.absolute()}".encode()).hexdigest()[:16]
     published = publish(engine, uri, f"ga_dspy_{name}")
     return manifest.model_copy(update={"published": published})
-
-
-def _ranking(engine: LocalEngine | MilvusEngine, kind: Kind, encoder: Encoder | None) -> Ranking:
-    """Return the ranking of a kind.
-
-    Raises:
-        InputError: The index was made for a kind with fewer parts.
-    """
-    names = {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles", "mentions": "links"}
-    needed = {"sparse": "words", "dense": "vectors", "hybrid": "words vectors aliases"}
-    for part in needed.get(kind, "words vectors aliases mentions").split():
-        if not engine.holds(part):
-            raise InputError(
-                f"this index holds no {names[part]}",
-                expected=f"an index that can rank as {kind!r}",
-                remedy=f"build the index with kind={kind!r}",
-            )
-    if kind == "sparse" or encoder is None:
-        return SparseRanking(engine)
-    if kind == "dense":
-        return DenseRanking(engine, encoder.encode_query)
-    made = HybridRanking if kind == "hybrid" else LinkedRanking
-    return made(engine, encoder.encode_query)
 
 
 def _name(reranker: Reranker) -> str:
@@ -295,14 +184,12 @@ class _State(NamedTuple):
         engine: What holds the passages: the folder, or Milvus where there is a manifest alone.
         searched: What is asked: the same, or Milvus.
         ranking: How it is asked.
-        restricted: The ranking under conditions (as JSON); None where no passage meets them.
     """
 
     manifest: Manifest
     engine: LocalEngine | MilvusEngine
     searched: LocalEngine | MilvusEngine
     ranking: Ranking
-    restricted: Callable[[str], Ranking | None]
 
 
 class Index(PassageRetriever):
@@ -323,12 +210,19 @@ class Index(PassageRetriever):
         path: Path | None = None,
         reranker: str | Reranker | None = None,
     ) -> None:
-        self.encoder = bind(manifest.encoder, encoder)
         chosen = reranker or manifest.reranker
         self.reranker = as_reranker(chosen) if chosen else None
-        self.path = path
+        self.path, self._given = path, encoder
         self._changing = threading.RLock()
         self._state = self._made(engine, manifest)
+        if encoder is not None:
+            _ = self.encoder  # checked now
+        elif (stored := manifest.encoder) and not stored.loadable:
+            raise InputError(
+                f"the index was built with {stored.name!r}, an encoder of your own",
+                expected="that encoder",
+                remedy="open it with Index.open(path, encoder=…)",
+            )
 
     @classmethod
     def from_passages(
@@ -337,9 +231,8 @@ class Index(PassageRetriever):
         *,
         kind: str = "linked",
         encoder: Any = "auto",
-        factory: str = AUTO,
         reranker: str | Reranker | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> Index:
         """Index passages in memory.
 
@@ -349,21 +242,16 @@ class Index(PassageRetriever):
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
             encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
-                asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
             reranker: Orders the first 50 found anew: the name of a cross-encoder of
                 sentence-transformers, or a function from a query and texts to scores.
             progress: Called with stage, units done, units in all.
 
         Raises:
-            InputError: There are no passages, an id stands for two texts, or the kind or the
-                factory is unknown.
+            InputError: There are no passages, an id stands for two texts, or the kind is unknown.
         """
         made, stored = _encoder_for(kind, encoder)
-        table, source = _spooled(passages, None)
-        manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
-                            passages=len(table), source=source)  # fmt: skip
-        engine = _engine(table, manifest, made, None, progress, SHARD)
+        table, manifest = _spooled(_some(passages), kind, stored)
+        engine = _engine(table, manifest.kind, made, None, progress)
         return cls(engine, manifest, made, reranker=reranker)
 
     @classmethod
@@ -374,15 +262,13 @@ class Index(PassageRetriever):
         *,
         kind: str = "linked",
         encoder: Any = "auto",
-        factory: str = AUTO,
         reranker: str | None = None,
-        progress: Progress | None = None,
-        batch_size: int = SHARD,
+        progress: Progress = silent,
         milvus: str | None = None,
     ) -> Index:
         """Index passages into a folder, and open it.
 
-        A build that was stopped goes on where it stopped when it is run again: every `batch_size`
+        A build that was stopped goes on where it stopped when it is run again: every 256
         passages the vectors are kept. A finished build of the same index is opened as it is.
 
         Args:
@@ -393,12 +279,9 @@ class Index(PassageRetriever):
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
             encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            factory: `"auto"` compares a query with every vector up to 65,536 of them, above it
-                asks FAISS for near ones; or a FAISS index_factory string; `"Flat"` is exact.
             reranker: The name of a cross-encoder, as of `from_passages`; it stands in the
                 manifest. A function is passed to `open`.
             progress: Called with stage, units done, units in all.
-            batch_size: Passages in a shard of vectors.
             milvus: Search there: the address of a Milvus server, or a file of Milvus Lite that
                 ends in ".db". The folder keeps what changes need; its `manifest.json` alone is
                 enough to search from another machine.
@@ -409,30 +292,25 @@ class Index(PassageRetriever):
         """
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
-        items = as_passages(passages)
-        first = next(items, None)
-        if first is None:
-            raise _empty_corpus()
+        items = _some(passages)
         with writing(folder), on_disk(folder):
             check_ours(folder)
             work = folder / WORK
             try:
-                table, source = _spooled(chain([first], items), work / PASSAGES)
-                manifest = Manifest(kind=check_kind(kind), factory=factory, encoder=stored,
-                                    passages=len(table), source=source,
-                                    reranker=reranker)  # fmt: skip
+                work.mkdir(exist_ok=True)
+                table, manifest = _spooled(items, kind, stored, work / PASSAGES)
+                manifest = manifest.model_copy(update={"reranker": reranker})
                 if not finished(folder, manifest):
-                    engine = _engine(table, manifest, made, work, progress, batch_size)
+                    engine = _engine(table, manifest.kind, made, work, progress)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
-                    store(folder, partial(save, engine), manifest)
+                    manifest.put(folder, partial(save, engine))
             except InputError:
                 (work / PASSAGES).unlink(missing_ok=True)
                 with suppress(OSError):
                     work.rmdir()
                 raise
-            if (folder / MANIFEST).is_file():
-                rmtree(work, ignore_errors=True)
+            rmtree(work, ignore_errors=True)
         return cls.open(folder, encoder=made)
 
     @classmethod
@@ -463,7 +341,8 @@ class Index(PassageRetriever):
             engine = MilvusEngine(manifest.published, manifest.passages)
             return cls(engine, manifest, encoder, folder, reranker)
         index = cls(*open_current(folder, read_manifest, read), encoder, folder, reranker)
-        index._check_encoder()
+        if encoder is not None:
+            index._check_encoder()
         return index
 
     def __call__(
@@ -493,15 +372,15 @@ class Index(PassageRetriever):
                 is none, or the passages are searched in Milvus, which takes no conditions yet.
         """
         check_query(query, k, anchors)
-        state = self._state
+        manifest, _, engine, ranking = self._state
         if given := conditions(where):
-            restricted = state.restricted(json.dumps(given))
-            if restricted is None:
+            engine = engine.restricted(json.dumps(given))
+            if not len(engine):
                 return []
-            state = state._replace(ranking=restricted)
+            ranking = self._ranking(engine, manifest.kind)
         most = max(k, AMONG) if self.reranker else k
-        found = state.ranking.rank(query, most, anchors)
-        passages = state.searched.passages([row for row, _ in found])
+        found = ranking.rank(query, most, anchors)
+        passages = engine.passages([row for row, _ in found])
         if self.reranker and passages:
             best = order(self.reranker, query, [passage.content for passage in passages])
             return [Hit(passages[place], score) for place, score in best[:k]]
@@ -524,7 +403,7 @@ class Index(PassageRetriever):
         """
         return self._state.engine.passages([self._row(id)])[0]
 
-    def add(self, passages: Iterable[Any], *, progress: Progress | None = None) -> int:
+    def add(self, passages: Iterable[Any], *, progress: Progress = silent) -> int:
         """Add passages; return how many were new (identical ones already here are not).
 
         Raises:
@@ -536,7 +415,7 @@ class Index(PassageRetriever):
             self._replace(frozenset(), new, progress)
         return len(new)
 
-    def delete(self, ids: Iterable[str], *, progress: Progress | None = None) -> int:
+    def delete(self, ids: Iterable[str], *, progress: Progress = silent) -> int:
         """Delete passages by id; return how many.
 
         Raises:
@@ -546,12 +425,10 @@ class Index(PassageRetriever):
         """
         with self._changing, self._only_writer():
             gone = frozenset(ids)
-            for id in gone:
-                self._row(id)
             self._replace(gone, [], progress)
         return len(gone)
 
-    def upsert(self, passages: Iterable[Any], *, progress: Progress | None = None) -> Changes:
+    def upsert(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
         """Add passages, in place of those that have their ids; all in one change.
 
         Raises:
@@ -561,7 +438,7 @@ class Index(PassageRetriever):
         with self._changing, self._only_writer():
             return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
 
-    def sync(self, passages: Iterable[Any], *, progress: Progress | None = None) -> Changes:
+    def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
         """Make the index hold these passages and no other; all in one change.
 
         What is here already is not encoded again, under another id neither. A search then finds
@@ -586,8 +463,27 @@ class Index(PassageRetriever):
         """
         if self.path is not None:
             read_manifest(self.path).check(self.path, hashes=True)
-        if isinstance(self.encoder, EncoderByName):
-            self.encoder.load()
+        _ = self.encoder
+
+    @cached_property
+    def encoder(self) -> Encoder | None:
+        """What made the vectors: as given, or loaded by its name when first needed.
+
+        Raises:
+            InputError: It did not make the vectors of the index.
+        """
+        stored = self.manifest.encoder
+        if stored is None:
+            return None
+        found = load_encoder(stored.name) if self._given is None else as_encoder(self._given)
+        if found.fingerprint != stored.fingerprint:
+            raise InputError(
+                f"encoder {found.name!r} has fingerprint {found.fingerprint[:12]}",
+                expected=f"{stored.name!r} with {stored.fingerprint[:12]}",
+                remedy="open the index with the encoder it was built with, or build it again with "
+                "this one",
+            )
+        return found
 
     @property
     def manifest(self) -> Manifest:
@@ -618,7 +514,8 @@ class Index(PassageRetriever):
     @property
     def description(self) -> str:
         """The index in one line."""
-        named = f", {self.encoder.name} ({self.manifest.factory})" if self.encoder else ""
+        encoder = self.manifest.encoder
+        named = f", {encoder.name} ({self.manifest.factory})" if encoder else ""
         more = f", reranked by {_name(self.reranker)}" if self.reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
         return f"{len(self):,} passages, {self.kind}{named}{more}{where}"
@@ -674,24 +571,31 @@ class Index(PassageRetriever):
                 )
 
     def _made(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
-        published, searched = manifest.published, engine
-        if published and isinstance(engine, LocalEngine):
-            searched = MilvusEngine(published, manifest.passages)
+        searched = engine
+        if manifest.published and isinstance(engine, LocalEngine):
+            searched = MilvusEngine(manifest.published, manifest.passages)
+        return _State(manifest, engine, searched, self._ranking(searched, manifest.kind))
 
-        @lru_cache(maxsize=16)
-        def restricted(given: str) -> Ranking | None:
-            if not isinstance(searched, LocalEngine):
+    def _ranking(self, engine: LocalEngine | MilvusEngine, kind: Kind) -> Ranking:
+        """Return the ranking of a kind.
+
+        Raises:
+            InputError: The index was made for a kind with fewer parts.
+        """
+        for part, name in _PARTS[kind].items():
+            if not engine.holds(part):
                 raise InputError(
-                    "conditions on metadata over passages that are searched in Milvus",
-                    expected="an index that is searched in its folder",
-                    remedy="build one for each group of passages, or without milvus=…",
+                    f"this index holds no {name}",
+                    expected=f"an index that can rank as {kind!r}",
+                    remedy=f"build the index with kind={kind!r}",
                 )
-            wanted = json.loads(given)
-            seen = searched.restricted(lambda found: all(holds(found, one) for one in wanted))
-            return _ranking(seen, manifest.kind, self.encoder) if len(seen) else None
+        if kind == "sparse":
+            return SparseRanking(engine)
+        ranking: Ranking = _RANKINGS[kind](engine, self._encode)
+        return ranking
 
-        ranking = _ranking(searched, manifest.kind, self.encoder)
-        return _State(manifest, engine, searched, ranking, restricted)
+    def _encode(self, query: str) -> NDArray[np.float32]:
+        return cast("Encoder", self.encoder).encode_query(query)
 
     def _known(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)
@@ -718,22 +622,18 @@ class Index(PassageRetriever):
         return row
 
     def _put(
-        self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress | None
+        self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress
     ) -> Changes:
         """Put these passages in place of those of their ids, and remove others."""
         here = {p.id: self._known(p.id) for p in passages}
-        state = {p.id: None if (old := here[p.id]) is None else old == p for p in passages}
-        added, changed, unchanged = (
-            tuple(id for id, same in state.items() if same is wanted)
-            for wanted in (None, False, True)
-        )
-        new = [passage for passage in passages if not state[passage.id]]
+        new = [p for p in passages if here[p.id] != p]
+        added = tuple(p.id for p in new if here[p.id] is None)
+        changed = tuple(p.id for p in new if here[p.id] is not None)
+        unchanged = tuple(p.id for p in passages if here[p.id] == p)
         self._replace(removed.union(changed), new, progress)
         return Changes(added, changed, tuple(sorted(removed)), unchanged)
 
-    def _replace(
-        self, gone: frozenset[str], new: Sequence[Passage], progress: Progress | None
-    ) -> None:
+    def _replace(self, gone: frozenset[str], new: Sequence[Passage], progress: Progress) -> None:
         """Delete and add in one change; a text that was here already is not encoded again."""
         if not gone and not new:
             return
@@ -742,23 +642,21 @@ class Index(PassageRetriever):
         if len(engine) + len(new) == len(rows):
             raise _empty_corpus()
         vectors = None
-        if self.encoder is not None and engine.holds("vectors"):
-            known = dict(zip(map(dense_text, engine.passages(rows)), engine.vectors(rows),
-                             strict=True))  # fmt: skip
+        if engine.holds("vectors") and (encoder := self.encoder):
+            old = map(dense_text, engine.passages(rows))
+            known = dict(zip(old, engine.vectors(np.array(rows, dtype=np.int64)), strict=True))
             texts = [dense_text(passage) for passage in new]
-            if fresh := [text for text in dict.fromkeys(texts) if text not in known]:
-                more = encode_texts(fresh, self.encoder, progress=progress)
-                known |= dict(zip(fresh, more, strict=True))
+            fresh = [text for text in dict.fromkeys(texts) if text not in known]
+            encoded = encode_texts(fresh, len(fresh), encoder, progress=progress)
+            known |= zip(fresh, chain.from_iterable(encoded), strict=True)
             vectors = np.array([known[text] for text in texts], dtype=np.float32)
-        if progress:
-            progress("linking", 0, len(new))
+        progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
         manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
         before, published, searched = engine, manifest.published, self._state.searched
-        with on_disk(work) if work else nullcontext():
+        with on_disk(work or Path()):
             grown = changed(engine, new, vectors, rows)
-            engine = tidied(grown, work)
-        engine = with_nearest(engine, manifest.factory)
+            engine = with_nearest(tidied(grown, work))
         left = None
         if published and self.path and isinstance(searched, MilvusEngine):
             # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
@@ -769,10 +667,10 @@ class Index(PassageRetriever):
                 sent = refresh(before, engine, rows, published)
                 manifest = manifest.model_copy(update={"published": sent})
         if self.path is not None:
-            manifest = store(self.path, partial(save, engine), manifest)
+            manifest = manifest.put(self.path, partial(save, engine))
+            rmtree(self.path / WORK, ignore_errors=True)
             engine = load(self.path / manifest.contents)
         if left:
             withdraw(left)
         self._state = self._made(engine, manifest)
-        if progress:
-            progress("linking", len(new), len(new))
+        progress("linking", len(new), len(new))

@@ -88,11 +88,17 @@ class MilvusEngine:
         found = self._rows(f"id == {json.dumps(id)}", most=1)
         return int(found[0]["row"]) if found else None
 
-    def vectors(self, rows: Sequence[int] | Rows | None = None) -> Iterator[NDArray[np.float32]]:
-        """The vectors of given rows, ascending; of all of them."""
-        wanted = self.rows() if rows is None else rows
-        found = self._fields(wanted, "vector")
-        return (np.array(found[int(row)]["vector"], dtype=np.float32) for row in wanted)
+    def restricted(self, where: str) -> MilvusEngine:
+        """Refuse conditions on metadata.
+
+        Raises:
+            InputError: Always: the collection cannot leave their words, names and links out.
+        """
+        raise InputError(
+            "conditions on metadata over passages that are searched in Milvus",
+            expected="an index that is searched in its folder",
+            remedy="build one for each group of passages, or without milvus=…",
+        )
 
     def _ask(self, what: str, **arguments: Any) -> Any:
         """Have the client do something with the collection.
@@ -322,8 +328,8 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
     with _answering(uri):
         if client.has_collection(collection):
             client.drop_collection(collection)
-        first = next(engine.vectors(engine.rows()[:1]), None)
-        _create(client, collection, 0 if first is None else len(first))
+        vectors = engine.holds("vectors")
+        _create(client, collection, engine.segments[0].vectors.shape[1] if vectors else 0)
         words = sum(_send(client, collection, engine, engine.rows()))
     length = max(words, 1) / max(len(engine), 1)
     return Published(uri=uri, collection=collection, parts=parts, size=engine.size, length=length)
@@ -405,7 +411,7 @@ def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iter
         if engine.holds("mentions"):
             links = engine.links(part, np.zeros(len(part)))
         records, words = list[dict[str, Any]](), 0
-        vectors = list(engine.vectors(part))
+        vectors = engine.vectors(part) if engine.holds("vectors") else None
         for place, passage in enumerate(engine.passages(part.tolist())):
             mine = np.flatnonzero(links.source == place)
             mine = mine[np.argsort(-links.weight[mine], kind="stable")][:MOST_LINKS]
@@ -418,7 +424,7 @@ def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iter
                 "aliases": list(map(_signed, alias_keys(passage.title, passage.text))),
                 "links": links.target[mine].tolist(), "weights": links.weight[mine].tolist(),
                 "total": float(links.total[place]) if len(links.total) else 0.0,
-                **({"vector": vectors[place].tolist()} if vectors else {}),
+                **({} if vectors is None else {"vector": vectors[place].tolist()}),
             }  # fmt: skip
             for name in ("text", "terms", "metadata"):
                 if len(str(record[name]).encode()) > _LONGEST:

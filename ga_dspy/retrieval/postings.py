@@ -35,11 +35,6 @@ def key_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def keys_of(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """The keys of texts, in order."""
-    return np.fromiter(map(key_of, texts), dtype=np.uint64)
-
-
 # --- Arrays in a folder or in memory
 
 

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import InputError, RunAborted, require
+from ga_dspy.errors import RunAborted, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import (
     Known,
@@ -30,7 +32,7 @@ from ga_dspy.retrieval.analysis import (
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
 from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
-from ga_dspy.retrieval.store import FLAT, PASSAGES, PassageTable
+from ga_dspy.retrieval.store import PASSAGES, PassageTable
 from ga_dspy.text import aliases
 
 Chunk = Path | Arrays
@@ -80,7 +82,7 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
     """
     count = os.cpu_count() or 1
     if work is None or len(table) <= _APART_FROM or count == 1:
-        yield lambda: chunks_of(table, kind)
+        yield cache(lambda: chunks_of(table, kind))
         return
     out = work / "chunks"
     shutil.rmtree(out, ignore_errors=True)
@@ -96,6 +98,7 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
         for number in range(count)
     ]  # fmt: skip
 
+    @cache
     def finished() -> Sequence[Chunk]:
         for process in processes:
             _, said = process.communicate()
@@ -127,51 +130,55 @@ def _work(path: str, out: str, kind: Kind, number: str, count: str) -> None:
         analyse(passages, first, Columns(Path(out) / f"{first:010d}"), **parts_of(kind))
 
 
-def assemble(
-    texts: PassageTable,
-    analysed: Callable[[], Sequence[Chunk]],
-    vectors: Vectors,
-    *,
-    base: int = 0,
-    folder: Path | None = None,
-    before: Callable[[Segment], tuple[Known, Rows, Sequence[str]]] | None = None,
-) -> Segment:
-    """Make a segment of analysed passages.
+def _joined(
+    analysed: Callable[[], Sequence[Chunk]], base: int, texts: PassageTable, vectors: Vectors,
+    folder: Path | None,
+) -> Segment:  # fmt: skip
+    """A segment of parts that follow one another, without what their texts mention.
 
     Args:
+        analysed: Gives the parts: what was analysed, or the arrays of segments.
+        base: The row of the first passage.
         texts: The passages.
-        analysed: Gives what they hold, in order.
         vectors: Their vectors in blocks, shape (passages, dimension); nothing where there are none.
-        base: The row of the first.
         folder: Where to write the arrays; None for memory.
-        before: Given the segment as far as it is, returns which names are known, and which rows of
-            other segments are to be read again for them, with their texts.
     """
     out = Columns(folder)
     for block in vectors:
         out.append("vectors.f4", block)
-    chunks = analysed()
-    names = {name for name in ("ids", "words") if f"{name}.keys.u8" in open_chunk(chunks[0])}
-    for name in sorted(names):
-        merge_tables(out, name, chunks)
-    for chunk in chunks:
-        arrays = open_chunk(chunk)
-        if "words" in names:
+    parts = analysed()
+    names = open_chunk(parts[0])
+    for name in ("ids", "words"):
+        if f"{name}.keys.u8" in names:
+            merge_tables(out, name, parts)
+    lists = [name for name in ("aliases", "spans") if f"{name}.of.i8" in names]
+    for part in parts:
+        arrays = open_chunk(part)
+        if "lengths.i4" in arrays:
             out.append("lengths.i4", arrays["lengths.i4"])
-        for name in ("aliases", "spans"):
-            if f"{name}.of.i8" in arrays:
-                sizes = np.diff(arrays[f"{name}.of.i8"])
-                out.append_lists(name, sizes, arrays[f"{name}.held.u8"])
-    arrays = out.finish()
-    more = Columns(folder)
-    rows = np.arange(base, base + len(texts))
-    for name in ("aliases", "spans"):
-        if f"{name}.of.i8" in arrays:
-            invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], rows)
-    segment = Segment(base, texts, {**arrays, **more.finish()}, folder)
-    if "text.of.i8" not in open_chunk(chunks[0]):
-        return segment
-    return _with_mentions(segment, chunks, before)
+        for name in lists:
+            out.append_lists(name, np.diff(arrays[f"{name}.of.i8"]), arrays[f"{name}.held.u8"])
+    segment = Segment(base, texts, out.finish(), folder)
+    rows = np.arange(base, segment.end)
+    return _inverted(segment, dict.fromkeys(lists, rows))
+
+
+def _inverted(segment: Segment, whose: Mapping[str, Rows]) -> Segment:
+    """The segment with tables by key of lists that it has by row, and whose these are."""
+    out = Columns(segment.folder)
+    for name, rows in whose.items():
+        invert(out, name, segment.arrays[f"{name}.held.u8"], segment.arrays[f"{name}.of.i8"], rows)
+    return replace(segment, arrays={**segment.arrays, **out.finish()})
+
+
+def _mentioning(segment: Segment, rows: Rows, lists: Iterable[tuple[Any, Any]]) -> Segment:
+    """The segment with the mentions of some rows, in blocks: how many a row has, and their keys."""
+    out = Columns(segment.folder)
+    out.append("mentions.whose.i4", rows)
+    for sizes, keys in lists:
+        out.append_lists("mentions", sizes, keys)
+    segment = replace(segment, arrays={**segment.arrays, **out.finish()})
+    return _inverted(segment, {"mentions": rows})
 
 
 def made_of(
@@ -188,31 +195,22 @@ def made_of(
     folder = work / "segment" if work else None
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
-    with analysing(table, kind, work) as chunks:
-        segment = assemble(table, chunks, vectors, folder=folder)
+    with analysing(table, kind, work) as analysed:
+        segment = _joined(analysed, 0, table, vectors, folder)
+        if kind == "linked":
+            names = Table.of(segment.arrays, "aliases")
+            known = among(names.keys[np.diff(names.starts) <= MOST_TARGETS])
+            found = (_mentions(chunk, known) for chunk in analysed())
+            segment = _mentioning(segment, np.arange(len(table)), found)
     if work and folder:
         (work / PASSAGES).replace(folder / PASSAGES)
     return LocalEngine([segment])
 
 
-def _with_mentions(segment: Segment, chunks: Sequence[Chunk], before: Any) -> Segment:
-    out = Columns(segment.folder)
-    if before is None:
-        table = Table.of(segment.arrays, "aliases")
-        known, older = among(table.keys[np.diff(table.starts) <= MOST_TARGETS]), ()
-    else:
-        known, older, texts = before(segment)
-        out.append_lists("mentions", *mentioned_in(texts, known))
-    for chunk in chunks:
-        arrays = open_chunk(chunk)
-        sizes = np.diff(arrays["text.of.i8"])
-        found = mentioned(arrays["text.held.u8"], arrays["starts.b1"], sizes, known)
-        out.append_lists("mentions", *found)
-    rows = np.concatenate([older, np.arange(segment.base, segment.end)]).astype(np.int64)
-    out.append("mentions.whose.i4", rows)
-    arrays, more = {**segment.arrays, **out.finish()}, Columns(segment.folder)
-    invert(more, "mentions", arrays["mentions.held.u8"], arrays["mentions.of.i8"], rows)
-    return Segment(segment.base, segment.texts, {**arrays, **more.finish()}, segment.folder)
+def _mentions(chunk: Chunk, known: Known) -> tuple[Any, Any]:
+    arrays = open_chunk(chunk)
+    sizes = np.diff(arrays["text.of.i8"])
+    return mentioned(arrays["text.held.u8"], arrays["starts.b1"], sizes, known)
 
 
 # --- Changes
@@ -232,26 +230,26 @@ def changed(
     texts = PassageTable.of(new)
     base = engine.size
 
-    def before(segment: Segment) -> tuple[Known, Rows, list[str]]:
+    chunks = chunks_of(texts, _widest(engine), base)
+    blocks = [] if vectors is None else [vectors]
+    segment = _joined(lambda: chunks, base, texts, blocks, None)
+    if engine.holds("mentions"):
         after = LocalEngine([*engine.segments, segment], dead)
-        named: dict[int, str] = {}
-        for passage in [*new, *engine.passages(gone)]:
-            for alias in aliases(passage.title, passage.text):
-                named[name_key(alias)] = alias
+        named = {
+            name_key(alias): alias
+            for passage in [*new, *engine.passages(gone)]
+            for alias in aliases(passage.title, passage.text)
+        }
         keys = np.fromiter(named, dtype=np.uint64, count=len(named))
         was, now = engine.known(keys), after.known(keys)
         _, lost = engine.find("mentions", keys[was & ~now])
         gained = [named[key] for key in keys[now & ~was].tolist()]
         rows = np.unique(np.concatenate([lost, *(_may_mention(engine, name) for name in gained)]))
         rows = np.setdiff1d(rows, dead)
-        return after.known, rows, [passage.text for passage in engine.passages(rows.tolist())]
-
-    # Without mentions of its own the new segment is no part of a whole engine yet.
-    blocks = [] if vectors is None else [vectors]
-    segment = assemble(
-        texts, lambda: chunks_of(texts, _widest(engine), base), blocks, base=base,
-        before=before if engine.holds("mentions") else None,
-    )  # fmt: skip
+        older = [passage.text for passage in engine.passages(rows.tolist())]
+        found = [mentioned_in(older, after.known), *(_mentions(c, after.known) for c in chunks)]
+        rows = np.concatenate([rows, np.arange(base, segment.end)])
+        segment = _mentioning(segment, rows, found)
     segments = [*engine.segments, *([segment] if segment.weight else [])]
     return LocalEngine(segments, dead, engine.near)
 
@@ -285,6 +283,7 @@ def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
         folder = work / f"merged-{engine.size}-{len(segments)}" if work else None
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         segments = [*segments[:-2], _merged(engine, segments[-2:], folder)]
         engine = LocalEngine(segments, engine.dead, engine.near)
     return engine
@@ -292,42 +291,26 @@ def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
 
 def _merged(engine: LocalEngine, segments: Sequence[Segment], folder: Path | None) -> Segment:
     """One segment of several that follow one another."""
-    base = segments[0].base
+    base, parts = segments[0].base, [segment.arrays for segment in segments]
     rows = np.arange(base, segments[-1].end)
-    tables = [segment.arrays for segment in segments]
-    out = Columns(folder)
-    for name in ("ids", "words"):
-        if engine.holds(name):
-            merge_tables(out, name, tables)
     texts = PassageTable.of(_passages(engine, rows), folder / PASSAGES if folder else None)
-    if engine.holds("words"):
-        for segment in segments:
-            out.append("lengths.i4", segment.arrays["lengths.i4"])
-    for block in _vectors(engine, rows):
-        out.append("vectors.f4", block)
-    whose = {name: rows for name in ("aliases", "spans") if engine.holds(name)}
+    segment = _joined(lambda: parts, base, texts, _vectors(engine, rows), folder)
     if engine.holds("mentions"):
         # Older rows that were read again stay with what is merged; deleted ones go.
-        whose["mentions"] = engine.mentions_of(segments)
-        out.append("mentions.whose.i4", whose["mentions"])
-    for name, held_by in whose.items():
-        for part in _blocks(held_by):
-            place, keys = engine.held(name, part)
-            out.append_lists(name, np.bincount(place, minlength=len(part)), keys)
-    arrays, more = out.finish(), Columns(folder)
-    for name, held_by in whose.items():
-        invert(more, name, arrays[f"{name}.held.u8"], arrays[f"{name}.of.i8"], held_by)
-    return Segment(base, texts, {**arrays, **more.finish()}, folder)
+        whose = engine.mentions_of(segments)
+        held = ((block, *engine.held("mentions", block)) for block in _blocks(whose))
+        lists = ((np.bincount(place, minlength=len(block)), keys) for block, place, keys in held)
+        segment = _mentioning(segment, whose, lists)
+    return segment
 
 
 def _passages(engine: LocalEngine, rows: Rows) -> Iterator[Passage]:
     return chain.from_iterable(engine.passages(block.tolist()) for block in _blocks(rows))
 
 
-def _vectors(engine: LocalEngine, rows: Rows) -> Iterator[NDArray[np.float32]]:
-    for segment, places in engine.by_segment(rows) if engine.holds("vectors") else ():
-        for block in _blocks(rows[places] - segment.base):
-            yield segment.vectors[block]
+def _vectors(engine: LocalEngine, rows: Rows) -> Vectors:
+    blocks = (block for block in _blocks(rows) if len(block) and engine.holds("vectors"))
+    return map(engine.vectors, blocks)
 
 
 def _blocks(rows: Rows) -> Iterator[Rows]:
@@ -336,7 +319,6 @@ def _blocks(rows: Rows) -> Iterator[Rows]:
 
 # --- Vectors: an index where they are many
 
-AUTO: Final = "auto"
 EXACT: Final = 1 << 16
 """Up to so many vectors, and so many added since, each query is compared with all."""
 
@@ -350,36 +332,20 @@ class FaissNearest:
         self.size = int(index.ntotal)
 
     @classmethod
-    def build(cls, engine: LocalEngine, factory: str) -> FaissNearest:
-        """Index the vectors of an engine.
-
-        Raises:
-            InputError: FAISS does not know the factory or cannot train it on so few vectors.
-        """
+    def build(cls, engine: LocalEngine) -> FaissNearest:
+        """Index the vectors of an engine in inverted lists, with a byte a number."""
         faiss = require("faiss", "search")
         blocks = [s.vectors[at : at + EXACT] for s in engine.segments
                   for at in range(0, len(s.texts), EXACT)]  # fmt: skip
-        if factory == AUTO:
-            lists = 1 << round(np.log2(2 * engine.size**0.5))
-            factory = f"IVF{lists},SQ8"
-        try:
-            index = faiss.index_factory(blocks[0].shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-            inverted = faiss.try_extract_index_ivf(index)
-            if inverted is not None:
-                inverted.cp.max_points_per_centroid = 64
-            if not index.is_trained:
-                most = max(EXACT, 64 * (inverted.nlist if inverted is not None else 0))
-                step = engine.size // most + 1
-                index.train(np.concatenate([block[::step] for block in blocks]))
-            for block in blocks:
-                index.add(np.ascontiguousarray(block))
-        except RuntimeError as error:
-            cause = str(error).strip().splitlines()[-1][:200]
-            raise InputError(
-                f"FAISS cannot build {factory!r} over {engine.size} vectors ({cause})",
-                expected="an index_factory string that these vectors suffice to train",
-                remedy="use factory='auto', which is exact for few vectors",
-            ) from error
+        lists = 1 << round(np.log2(2 * engine.size**0.5))
+        index = faiss.index_factory(
+            blocks[0].shape[1], f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT
+        )
+        index.cp.max_points_per_centroid = 64
+        step = engine.size // max(EXACT, 64 * lists) + 1
+        index.train(np.concatenate([block[::step] for block in blocks]))
+        for block in blocks:
+            index.add(np.ascontiguousarray(block))
         return cls(_thorough(index))
 
     @classmethod
@@ -412,15 +378,12 @@ def _thorough(index: Any) -> Any:
     return index
 
 
-def with_nearest(engine: LocalEngine, factory: str) -> LocalEngine:
-    """Index the vectors anew where too many are not in the index; `"Flat"` needs none."""
+def with_nearest(engine: LocalEngine) -> LocalEngine:
+    """Index the vectors anew where too many are not in the index."""
     indexed = engine.near.size if engine.near else 0
-    if not engine.holds("vectors") or factory == FLAT:
+    if not engine.holds("vectors") or engine.size - indexed <= max(EXACT, indexed // 4):
         return engine
-    fresh = engine.size - indexed
-    if fresh <= max(EXACT, indexed // 4) and (factory == AUTO or indexed):
-        return engine
-    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine, factory))
+    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine))
 
 
 # --- The folder

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import GaDspyError, InputError, InUse, require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.postings import keys_of
+from ga_dspy.retrieval.encoders import batched
+from ga_dspy.retrieval.postings import key_of
 from ga_dspy.retrieval.rank import KINDS, Kind
 from ga_dspy.storage import MANIFEST, Generation, on_disk
-
-_T = TypeVar("_T")
 
 # --- The manifest: what the folder holds, and how to tell that it is whole.
 
@@ -71,7 +68,7 @@ class Manifest(Generation):
 
     format: Literal[2] = 2
     kind: Kind
-    factory: str
+    factory: str = "auto"
     encoder: StoredEncoder | None
     passages: int
     source: str
@@ -188,13 +185,6 @@ def _decoded(metadata: str | None) -> dict[str, Any]:
     return json.loads(metadata) if metadata else {}
 
 
-def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """The items in lists of a size; the last may be shorter."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
-
-
 def metadata_json(passage: Passage) -> str:
     """The metadata as JSON with sorted keys; empty for none."""
     metadata = passage.metadata
@@ -220,7 +210,7 @@ def distinct(
     seen: list[NDArray[np.uint64]] = []
     for batch in batched(passages, _BATCH):
         here: dict[str, Passage] = {}
-        keys = keys_of(passage.id for passage in batch)
+        keys = np.fromiter((key_of(passage.id) for passage in batch), dtype=np.uint64)
         marks = np.fromiter(map(_mark, batch), dtype=np.uint64)
         earlier = np.zeros(len(batch), dtype=np.uint64)
         for level in seen:
@@ -264,17 +254,13 @@ def _difference(one: Passage, other: Passage) -> str:
     return " and ".join(map(repr, found))
 
 
-FLAT = "Flat"
-
-
 def check_kind(kind: str) -> Kind:
     """Return the kind, or raise `InputError`."""
-    for known in KINDS:
-        if kind == known:
-            return known
-    raise InputError(
-        f"the kind of index is {kind!r}", expected=f"one of {KINDS}", remedy="use 'linked'"
-    )
+    if kind not in KINDS:
+        raise InputError(
+            f"the kind of index is {kind!r}", expected=f"one of {KINDS}", remedy="use 'linked'"
+        )
+    return kind
 
 
 # --- The folder
@@ -348,14 +334,6 @@ def finished(folder: Path, wanted: Manifest) -> bool:
     if all(getattr(found, name) == getattr(wanted, name) for name in same):
         return found.is_intact(folder)
     raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
-
-
-def store(folder: Path, save: Callable[[Path], None], manifest: Manifest) -> Manifest:
-    """Have contents saved as the manifest's generation and make them the current ones."""
-    manifest = manifest.put(folder, save)
-    if (folder / WORK).is_dir():
-        shutil.rmtree(folder / WORK)
-    return manifest
 
 
 def check_unchanged(folder: Path, opened: Manifest) -> None:
