@@ -255,8 +255,7 @@ def test_sufficient_is_held_against_what_had_been_read() -> None:
     early = Result.from_prediction(EXAMPLE, prediction(passages=(LODGE, BATH)))
     judged = judgements([right, early, failed()])
     # Two first steps were rightly insufficient; one second step was right, the other too early.
-    assert (judged.true_positives, judged.false_positives) == (1, 1)
-    assert (judged.true_negatives, judged.false_negatives) == (2, 0)
+    assert (judged.precision, judged.recall, judged.accuracy) == (0.5, 1.0, 0.75)
     assert (judged.stopped_early, judged.questions, judged.left_out) == (0.5, 2, 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import harmonic_mean
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,6 @@ from hypothesis import strategies as st
 from ga_dspy.errors import InputError
 from ga_dspy.eval.scores import (
     StepVerdict,
-    Sufficiency,
     bootstrap_interval,
     holm,
     paired_permutation,
@@ -127,36 +128,22 @@ NEVER = steps((False, False), (False, False), (False, False))
 
 
 def test_steps_and_questions_are_counted_by_hand() -> None:
-    assert sufficiency([RIGHT, EARLY, LONG, NEVER, NEVER]) == Sufficiency(
-        true_positives=2,
-        false_positives=1,
-        true_negatives=9,
-        false_negatives=2,
-        questions=5,
-        left_out=0,
-        stopped_early=1 / 5,
-        searched_long=1 / 5,
-        wasted_steps=2 / 5,
-    )
-
-
-def test_the_ratios_follow_from_the_counts() -> None:
     scored = sufficiency([RIGHT, EARLY, LONG, NEVER, NEVER])
-    assert scored.precision == pytest.approx(2 / 3)
-    assert scored.recall == pytest.approx(1 / 2)
-    assert scored.f1 == pytest.approx(4 / 7)
-    assert scored.accuracy == pytest.approx(11 / 14)
+    assert (scored.questions, scored.left_out, scored.wasted_steps) == (5, 0, 2 / 5)
+    assert (scored.precision, scored.recall) == pytest.approx((2 / 3, 2 / 4))
+    assert (scored.f1, scored.accuracy) == pytest.approx((4 / 7, 11 / 14))
+    assert (scored.stopped_early, scored.searched_long) == (1 / 5, 1 / 5)
 
 
 def test_a_budget_that_ends_at_the_right_step_wastes_nothing() -> None:
     # Everything was there, the judge did not see it, but no further step was taken.
     scored = sufficiency([steps((False, False), (False, True))])
-    assert (scored.false_negatives, scored.searched_long, scored.wasted_steps) == (1, 0.0, 0.0)
+    assert (scored.recall, scored.searched_long, scored.wasted_steps) == (0.0, 0.0, 0.0)
 
 
 def test_going_on_after_a_wrong_sufficient_is_no_early_stop() -> None:
     scored = sufficiency([steps((True, False), (True, True))])
-    assert (scored.stopped_early, scored.false_positives, scored.true_positives) == (0.0, 1, 1)
+    assert (scored.stopped_early, scored.precision, scored.recall) == (0.0, 0.5, 1.0)
 
 
 def test_ratios_without_anything_to_divide_by_are_none() -> None:
@@ -168,8 +155,7 @@ def test_ratios_without_anything_to_divide_by_are_none() -> None:
 
 def test_nothing_judged_is_all_none() -> None:
     scored = sufficiency([])
-    assert tuple(scored) == (0, 0, 0, 0, 0, 0, None, None, None)
-    assert (scored.precision, scored.recall, scored.f1, scored.accuracy) == (None,) * 4
+    assert tuple(scored) == (0, 0, *[None] * 7)
 
 
 def test_questions_of_unknown_truth_and_without_a_judged_step_are_left_out_and_counted() -> None:
@@ -182,11 +168,14 @@ VERDICTS = st.lists(st.builds(StepVerdict, st.booleans(), st.booleans() | st.non
 
 
 @given(st.lists(VERDICTS, max_size=6))
-def test_every_known_step_is_counted_once(questions: list[list[StepVerdict]]) -> None:
+def test_every_question_is_counted_once_and_ratios_are_shares(
+    questions: list[list[StepVerdict]],
+) -> None:
     scored = sufficiency(questions)
-    known = [q for q in questions if q and None not in [step.sufficed for step in q]]
-    assert sum(scored[:4]) == sum(map(len, known))
     assert scored.questions + scored.left_out == len(questions)
+    assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in scored[2:-1])
+    if scored.precision and scored.recall:
+        assert scored.f1 == pytest.approx(harmonic_mean((scored.precision, scored.recall)))
 
 
 def test_of_one_question_the_interval_is_the_whole_scale() -> None:

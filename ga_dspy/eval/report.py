@@ -120,8 +120,12 @@ class Report(NamedTuple):
 
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Scores by the dataset's kind of question; questions without one are "(none)"."""
-        ordered = sorted(self.results, key=lambda result: result.type)
-        return self._breakdown(ordered, lambda result: result.type or "(none)")
+        groups: dict[str, list[Result]] = {}
+        for result in sorted(self.results, key=lambda result: result.type):
+            groups.setdefault(result.type or "(none)", []).append(result)
+        return {
+            name: self._replace(results=tuple(group))._scores() for name, group in groups.items()
+        }
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; `seconds` and `usage` alone may differ for the same answers.
@@ -195,16 +199,6 @@ class Report(NamedTuple):
             "support_recall": _rounded(self.support_recall),
             "failures": len(self.failed),
             "degraded": len(self.degraded),
-        }
-
-    def _breakdown(
-        self, results: Iterable[Result], key: Callable[[Result], str]
-    ) -> dict[str, dict[str, Any]]:
-        groups: dict[str, list[Result]] = {}
-        for result in results:
-            groups.setdefault(key(result), []).append(result)
-        return {
-            name: self._replace(results=tuple(group))._scores() for name, group in groups.items()
         }
 
     def write(self, out: Path) -> None:

@@ -478,47 +478,26 @@ class Sufficiency(NamedTuple):
     there is nothing to divide by.
 
     Attributes:
-        true_positives: Steps judged sufficient that were.
-        false_positives: Steps judged sufficient with gold titles missing.
-        true_negatives: Steps judged insufficient with gold titles missing.
-        false_negatives: Steps judged insufficient though everything had been read.
         questions: Questions counted.
         left_out: Questions without a judged step, or of unknown truth.
+        precision: Share of the steps judged sufficient that were.
+        recall: Share of the steps with everything read that were judged sufficient.
+        f1: Twice the true positives over all positives, judged and true.
+        accuracy: Share of the steps judged rightly.
         stopped_early: Share of the questions that ended on "sufficient" with gold missing.
         searched_long: Share that went on for a step or more after everything had been read.
         wasted_steps: Mean number of such steps, over all questions counted.
     """
 
-    true_positives: int
-    false_positives: int
-    true_negatives: int
-    false_negatives: int
     questions: int
     left_out: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    accuracy: float | None
     stopped_early: float | None
     searched_long: float | None
     wasted_steps: float | None
-
-    @property
-    def precision(self) -> float | None:
-        """Share of the steps judged sufficient that were."""
-        return _ratio(self.true_positives, self.true_positives + self.false_positives)
-
-    @property
-    def recall(self) -> float | None:
-        """Share of the steps with everything read that were judged sufficient."""
-        return _ratio(self.true_positives, self.true_positives + self.false_negatives)
-
-    @property
-    def f1(self) -> float | None:
-        """Twice the true positives over all positives, judged and true."""
-        wrong = self.false_positives + self.false_negatives
-        return _ratio(2 * self.true_positives, 2 * self.true_positives + wrong)
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the steps judged rightly."""
-        return _ratio(self.true_positives + self.true_negatives, sum(self[:4]))
 
 
 def sufficiency(questions: Iterable[Sequence[StepVerdict]]) -> Sufficiency:
@@ -534,18 +513,20 @@ def sufficiency(questions: Iterable[Sequence[StepVerdict]]) -> Sufficiency:
     """
     asked = [tuple(steps) for steps in questions]
     known = [steps for steps in asked if steps and all(s.sufficed is not None for s in steps)]
-    counts = Counter((bool(s.judged), s.sufficed) for steps in known for s in steps)
+    every = [step for steps in known for step in steps]
+    said, true = sum(step.judged for step in every), sum(bool(step.sufficed) for step in every)
+    both = sum(step.judged and bool(step.sufficed) for step in every)
     sufficed = [[step.sufficed for step in steps] for steps in known]
     # Steps after the first by which everything had been read.
     wasted = [len(s) - 1 - s.index(True) if True in s else 0 for s in sufficed]
     early = [steps[-1].judged and not steps[-1].sufficed for steps in known]
     return Sufficiency(
-        true_positives=counts[True, True],
-        false_positives=counts[True, False],
-        true_negatives=counts[False, False],
-        false_negatives=counts[False, True],
         questions=len(known),
         left_out=len(asked) - len(known),
+        precision=_ratio(both, said),
+        recall=_ratio(both, true),
+        f1=_ratio(2 * both, said + true),
+        accuracy=_ratio(sum(step.judged == step.sufficed for step in every), len(every)),
         stopped_early=_ratio(sum(early), len(known)),
         searched_long=_ratio(sum(map(bool, wasted)), len(known)),
         wasted_steps=_ratio(sum(wasted), len(known)),
