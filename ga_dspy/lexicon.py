@@ -1,4 +1,4 @@
-"""Lists of words, most of them in lexicon.json, which is read when the first of them is used.
+"""Lists of words, most of them in lexicon.json.
 
 They say which words tell names apart, and which may stand for one another.
 """
@@ -9,124 +9,63 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-
-class OtherNames(NamedTuple):
-    """What else a name is called: as a noun, and as an adjective (or the noun of an adjective)."""
-
-    nouns: tuple[str, ...] = ()
-    adjectives: tuple[str, ...] = ()
-
+_LISTS: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 
 # --- Single words, in lower case
 
-TELLING: frozenset[str]
+_WORDS: Final = {
+    name: frozenset(" ".join(lines).split()) for name, lines in _LISTS["words"].items()
+}
+
+FUNCTION_WORDS: Final = _WORDS["FUNCTION_WORDS"]
+"""Words that a passage need not repeat to support a phrase."""
+
+OTHER_STOPWORDS: Final = _WORDS["OTHER_STOPWORDS"]
+"""Further words that say nothing of what a question asks for."""
+
+NAMES_TOO: Final = _WORDS["NAMES_TOO"]
+"""Stopwords that are names by themselves: "It", "Us"."""
+
+NUMBERS_AND_TIMES: Final = _WORDS["NUMBERS_AND_TIMES"]
+"""Words that are no names, though a sentence may begin with them."""
+
+TELLING: Final = _WORDS["TELLING"]
 """Words that tell one name from another, so that none may be passed over."""
 
-FRONT: frozenset[str]
+FRONT: Final = _WORDS["FRONT"]
 """Words that make another name of a name behind them: "New Mexico" is no Mexico."""
 
-HEADS: frozenset[str]
+HEADS: Final = _WORDS["HEADS"]
 """Words that end names of anything but people, of whom alone a middle name may lack."""
 
-IMPERSONAL: frozenset[str]
-"""Words that no person's name holds: TELLING, HEADS, COMPANY_FORMS and ADJECTIVES."""
-
-PREFIXES: frozenset[str]
+PREFIXES: Final = _WORDS["PREFIXES"]
 """Beginnings that turn what stands behind their hyphen round: "anti-war"."""
 
-BEFORE_NUMBERS: frozenset[str]
+BEFORE_NUMBERS: Final = _WORDS["BEFORE_NUMBERS"]
 """Words that a number or a date may lack before it."""
 
-COMPANY_FORMS: frozenset[str]
+COMPANY_FORMS: Final = _WORDS["COMPANY_FORMS"]
 """Words that may lack at the end of an organisation's name."""
 
-NEVER_LAST: frozenset[str]
+NEVER_LAST: Final = _WORDS["NEVER_LAST"]
 """Abbreviations that end no sentence."""
 
-SELDOM_LAST: frozenset[str]
+SELDOM_LAST: Final = _WORDS["SELDOM_LAST"]
 """Abbreviations that end a sentence if a word follows with which sentences begin."""
 
-BEGINS: frozenset[str]
+BEGINS: Final = _WORDS["BEGINS"]
 """Words with which sentences begin, besides the stopwords."""
 
-PARTICLES: frozenset[str]
+PARTICLES: Final = _WORDS["PARTICLES"]
 """What Korean puts behind a noun."""
 
-HEBREW: frozenset[str]
-ARABIC: frozenset[str]
+HEBREW: Final = _WORDS["HEBREW"]
+ARABIC: Final = _WORDS["ARABIC"]
 """What stands before a noun and is written as one word with it."""
 
 # --- Words that may stand for one another
-
-FORMS: dict[str, frozenset[str]]
-"""For a word its abbreviations and irregular forms."""
-
-NICKNAMES: dict[str, frozenset[str]]
-"""For a given name its short or long forms."""
-
-STATES: dict[str, str]
-"""US states by their postal codes."""
-
-ROLE_VERBS: dict[str, frozenset[str]]
-"""For a role, the words of a passage that give it to somebody: "starring X" makes X an actor."""
-
-VERBS: frozenset[str]
-"""The words that give any role."""
-
-ADJECTIVES: frozenset[str]
-"""Adjectives made of countries, with their plurals."""
-
-COUNTRY_FORMS: dict[str, frozenset[str]]
-"""For a country or adjective of one word the others of it."""
-
-FULL_NAMES: dict[str, str]
-"""Well-known short and other names, with the name that stands for them all."""
-
-OTHER_NAMES: dict[str, OtherNames]
-"""Well-known names of two words and more, and acronyms, with what else they are called."""
-
-
-def __getattr__(name: str) -> object:
-    """Read all lists when the first is asked for."""
-    if not name.isupper():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals().update(_read())
-    return globals()[name]
-
-
-def _read() -> dict[str, object]:
-    lists = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-    words = {name: frozenset(" ".join(lines).split()) for name, lines in lists["words"].items()}
-    demonyms = {land: tuple(them.split(", ")) for land, them in lists["demonyms"].items()}
-    adjectives = frozenset(
-        word + end for them in demonyms.values() for word in them for end in ("", "s")
-    )
-    roles: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for verbs, names in lists["roles"]:
-        for role in names.split():
-            roles[role] |= frozenset(verbs.split())
-    return {
-        **words,
-        "ADJECTIVES": adjectives,
-        "IMPERSONAL": adjectives.union(*(words[w] for w in ("TELLING", "HEADS", "COMPANY_FORMS"))),
-        "FORMS": _partners(lists["forms"]),
-        "NICKNAMES": _partners(lists["nicknames"]),
-        "COUNTRY_FORMS": _partners(
-            f"{land} {word} {word}s"
-            for land, them in demonyms.items()
-            for word in them
-            if " " not in land + word
-        ),
-        "FULL_NAMES": {
-            name: full for full, them in lists["well_known"].items() for name in them.split(", ")
-        },
-        "OTHER_NAMES": _other_names(lists["well_known"], demonyms),
-        "STATES": lists["states"],
-        "ROLE_VERBS": dict(roles),
-        "VERBS": frozenset().union(*roles.values()),
-    }
 
 
 def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -138,15 +77,67 @@ def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
     return dict(found)
 
 
-def _other_names(
-    well_known: dict[str, str], demonyms: dict[str, tuple[str, ...]]
-) -> dict[str, OtherNames]:
+FORMS: Final = _partners(_LISTS["forms"])
+"""For a word its abbreviations and irregular forms."""
+
+NICKNAMES: Final = _partners(_LISTS["nicknames"])
+"""For a given name its short or long forms."""
+
+STATES: Final[dict[str, str]] = _LISTS["states"]
+"""US states by their postal codes."""
+
+ROLE_VERBS: Final = {
+    role: frozenset(" ".join(v for v, names in _LISTS["roles"] if role in names.split()).split())
+    for role in " ".join(names for _, names in _LISTS["roles"]).split()
+}
+"""For a role, the words of a passage that give it to somebody: "starring X" makes X an actor."""
+
+VERBS: Final = frozenset[str]().union(*ROLE_VERBS.values())
+"""The words that give any role."""
+
+# --- Countries and well-known names
+
+
+class OtherNames(NamedTuple):
+    """What else a name is called: as a noun, and as an adjective (or the noun of an adjective)."""
+
+    nouns: tuple[str, ...] = ()
+    adjectives: tuple[str, ...] = ()
+
+
+_DEMONYMS: Final = {land: tuple(them.split(", ")) for land, them in _LISTS["demonyms"].items()}
+_WELL_KNOWN: Final = {name: them.split(", ") for name, them in _LISTS["well_known"].items()}
+
+ADJECTIVES: Final = frozenset(
+    word + end for them in _DEMONYMS.values() for word in them for end in ("", "s")
+)
+"""Adjectives made of countries, with their plurals."""
+
+IMPERSONAL: Final = TELLING | HEADS | COMPANY_FORMS | ADJECTIVES
+"""Words that no person's name holds."""
+
+COUNTRY_FORMS: Final = _partners(
+    f"{land} {word} {word}s"
+    for land, them in _DEMONYMS.items()
+    for word in them
+    if " " not in land + word
+)
+"""For a country or adjective of one word the others of it."""
+
+FULL_NAMES: Final = {name: full for full, them in _WELL_KNOWN.items() for name in them}
+"""Well-known short and other names, with the name that stands for them all."""
+
+
+def _other_names() -> dict[str, OtherNames]:
     found: dict[str, OtherNames] = {}
-    for full in dict.fromkeys((*(land for land in demonyms if " " in land), *well_known)):
-        others = well_known[full].split(", ") if full in well_known else ()
-        nouns, adjectives = (full, *others), demonyms.get(full, ())
+    for full in dict.fromkeys((*(land for land in _DEMONYMS if " " in land), *_WELL_KNOWN)):
+        nouns, adjectives = (full, *_WELL_KNOWN.get(full, ())), _DEMONYMS.get(full, ())
         for name in nouns:
             found[name] = OtherNames(tuple(n for n in nouns if n != name), adjectives)
         for name in adjectives:
             found[name] = OtherNames((), (*nouns, *(a for a in adjectives if a != name)))
     return found
+
+
+OTHER_NAMES: Final = _other_names()
+"""Well-known names of two words and more, and acronyms, with what else they are called."""

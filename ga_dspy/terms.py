@@ -30,22 +30,10 @@ _MONTH: Final = {name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in
     "sept": 9
 }
 DATE_WORDS: Final = frozenset(_MONTH) | frozenset("bc ad ce bce".split())
-FUNCTION_WORDS: Final = ARTICLES | frozenset(
-    """
-    of in on at by for from to with and or as is was are were be been being has have had his her
-    its their he she it they that this these those who which s during into after before
-    """.split()
-)
+FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
 """Words that a passage need not repeat to support a phrase."""
 
-STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | frozenset(
-    """
-    about all also although another any because both but can could did do does each either ever him
-    how however i if itself many may me more most much my name no nor not one only other our out
-    over same should so some such than them then there through too under until up us very we what
-    when where whether while whom whose why will within would yes you
-    """.split()
-)
+STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | lexicon.OTHER_STOPWORDS
 """Words that say nothing of what a question asks for."""
 
 # --- Forms of a word

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import Final
 
+from ga_dspy import lexicon
 from ga_dspy.mentions import Mention as Mention
 from ga_dspy.mentions import Rung as Rung
 from ga_dspy.mentions import mentions as mentions
@@ -65,19 +66,7 @@ def estimate_tokens(text: str) -> int:
     return round(count * _SCALE)
 
 
-_NAMES_TOO: Final = frozenset(
-    """
-    been being ever him i itself me much my nor out same should so them too us very whether whom
-    will yes
-    """.split()
-)
-_NUMBERS_AND_TIMES: Final = frozenset(
-    """
-    early eight few first five four last late later nine seven several since six ten three two upon
-    your
-    """.split()
-)
-_OPENING_WORDS: Final = (STOPWORDS - _NAMES_TOO) | MONTHS | _NUMBERS_AND_TIMES
+_OPENING_WORDS: Final = (STOPWORDS - lexicon.NAMES_TOO) | MONTHS | lexicon.NUMBERS_AND_TIMES
 """Words that are no names by themselves, though a sentence may begin with them."""
 
 
