@@ -124,7 +124,9 @@ COUNTRY_FORMS: Final = _partners(
 )
 """For a country or adjective of one word the others of it."""
 
-FULL_NAMES: Final = {name: full for full, them in _WELL_KNOWN.items() for name in them}
+FULL_NAMES: Final[dict[str, str]] = {
+    name: full for full, them in _WELL_KNOWN.items() for name in them
+}
 """Well-known short and other names, with the name that stands for them all."""
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import dspy
 import pytest
 
-from ga_dspy.artifact import RESOLVERS, diff, load, save, show, verify
+from ga_dspy.artifact import diff, load, save, show, verify
 from ga_dspy.cli import main
 from ga_dspy.errors import ArtifactError, MissingExtra
 from ga_dspy.passage import Passage
@@ -50,14 +50,6 @@ def test_an_address_of_the_registry_is_resolved_when_it_is_loaded(
     assert asked == [uri] * 3
 
 
-def test_an_app_may_add_a_scheme_of_its_own(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resolver(monkeypatch, "own_buckets", artifact)
-    monkeypatch.setitem(RESOLVERS, "s3", "own_buckets:resolve")
-    assert load("s3://bucket/qa", retriever=search).settings()["k"] == 3
-
-
 def test_an_unknown_scheme_is_refused_by_name() -> None:
     with pytest.raises(ArtifactError, match="scheme 'gs'; expected a folder, or one of models"):
         load("gs://bucket/qa", retriever=search)
@@ -75,32 +67,10 @@ def test_a_path_that_looks_like_a_drive_is_no_address() -> None:
         show("C:/artifacts/qa")
 
 
-def needing(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> None:
-    """A module whose `resolve` imports a package that is not there."""
-    module = ModuleType(name)
-
-    def resolve(uri: str) -> Path:
-        __import__(package)
-        raise AssertionError(uri)
-
-    module.__dict__["resolve"] = resolve
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, package, None)
-
-
 def test_without_mlflow_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    needing(monkeypatch, "mlflow", "ga_dspy.optimize.registry")
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtra, match=r"mlflow is not installed; .*ga-dspy\[optimize\]"):
         load("models:/qa@champion", retriever=search)
-
-
-def test_what_an_apps_own_resolver_lacks_is_not_blamed_on_an_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    needing(monkeypatch, "boto_of_ours", "own_buckets")
-    monkeypatch.setitem(RESOLVERS, "s3", "own_buckets:resolve")
-    with pytest.raises(ModuleNotFoundError, match="boto_of_ours"):
-        load("s3://bucket/qa", retriever=search)
 
 
 IMPORTS = """

@@ -14,10 +14,10 @@ from __future__ import annotations
 from ga_dspy.artifact.artifact import ArtifactInfo as ArtifactInfo
 from ga_dspy.artifact.artifact import diff as diff
 from ga_dspy.artifact.artifact import load as load
+from ga_dspy.artifact.artifact import outline as outline
 from ga_dspy.artifact.artifact import save as save
 from ga_dspy.artifact.artifact import show as show
 from ga_dspy.artifact.artifact import verify as verify
-from ga_dspy.artifact.files import RESOLVERS as RESOLVERS
 from ga_dspy.artifact.state import PROGRAMS as PROGRAMS
 from ga_dspy.artifact.state import Cost as Cost
 from ga_dspy.artifact.state import Manifest as Manifest

@@ -326,16 +326,16 @@ def diff(a: Path | str, b: Path | str) -> str:
     Raises:
         ArtifactError: One of the two cannot be read.
     """
-    before, after = show(a), show(b)
-    ours, theirs = list(_lines(before)), list(_lines(after))
+    ours, theirs = (list(outline(show(one), _COMPARED)) for one in (a, b))
     return "\n".join(difflib.unified_diff(ours, theirs, str(a), str(b), lineterm=""))
 
 
 _COMPARED = {"program", "settings", "recipe", "lms", "scores"}
 
 
-def _lines(info: ArtifactInfo) -> Iterator[str]:
-    about = info.manifest.model_dump(mode="json", include=_COMPARED)
+def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:
+    """An artifact in lines to read: its manifest, or these keys of it, and its predictors."""
+    about = info.manifest.model_dump(mode="json", include=of_manifest)
     states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
     return _outline({**about, "predictors": states})
 

@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ga_dspy.errors import ArtifactError, MissingExtra
+from ga_dspy.errors import ArtifactError, listed, need_package
 from ga_dspy.storage import write_whole
 
 Shape = TypeVar("Shape", bound=BaseModel)
-_SHOWN = 5
 
 
 class Record(BaseModel):
@@ -64,26 +63,21 @@ def _finite(number: str) -> None:
 
 def _wrong(error: ValidationError, where: str) -> ArtifactError:
     faults = error.errors(include_url=False, include_input=False)
-    if faults[0]["type"] == "json_invalid":
-        return ArtifactError(
-            f"{where} is not valid JSON ({faults[0]['msg'].removeprefix('Invalid JSON: ')})",
-            expected="the file as it was saved",
-            remedy="copy the artifact again, or save the program anew",
-        )
     paths = [".".join(map(str, fault["loc"])) or "the whole" for fault in faults]
-    found = list(zip(paths, faults, strict=True))
-    unknown = [repr(path) for path, fault in found if fault["type"] == "extra_forbidden"]
-    if unknown:
-        return ArtifactError(
-            f"{where} has unknown keys {', '.join(unknown)}",
-            expected="only the keys of this version's format",
-            remedy="remove them, or install the version that wrote the artifact",
-        )
-    wrong = "; ".join(f"{path}: {fault['msg']}" for path, fault in found[:_SHOWN])
+    found = [(path, fault["type"], fault["msg"]) for path, fault in zip(paths, faults, strict=True)]
+    unknown = [path for path, kind, _ in found if kind == "extra_forbidden"]
+    if found[0][1] == "json_invalid":
+        what, expected = f"is not valid JSON ({found[0][2]})", "the file as it was saved"
+    elif unknown:
+        what, expected = f"has unknown keys {listed(unknown)}", "those of this version's format"
+    else:
+        wrong = listed((f"{path}: {told}" for path, _, told in found), between="; ")
+        what = f"does not have the expected shape: {wrong}"
+        expected = "the keys and types of ga_dspy.artifact's records"
     return ArtifactError(
-        f"{where} does not have the expected shape: {wrong}",
-        expected="the keys and types of ga_dspy.artifact's records",
-        remedy="mend them, or save the program anew",
+        f"{where} {what}",
+        expected=expected,
+        remedy="copy the artifact again, save it anew, or install the version that wrote it",
     )
 
 
@@ -169,21 +163,20 @@ def write(path: Path, files: Mapping[str, bytes], *, overwrite: bool) -> None:
         ArtifactError: See `check_free`.
     """
     path = path.absolute()
-    check_free(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
     try:
         fresh.mkdir()
         for name, content in files.items():
             write_whole(fresh / name, content)
-        _move(fresh, path, overwrite=overwrite)
+        # Looked at anew: another process may have written here meanwhile.
+        check_free(path, overwrite=overwrite)
+        _move(fresh, path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _move(fresh: Path, path: Path, *, overwrite: bool) -> None:
-    # Looked at anew: another process may have written here meanwhile.
-    check_free(path, overwrite=overwrite)
+def _move(fresh: Path, path: Path) -> None:
     if not path.exists():
         fresh.rename(path)
         return
@@ -199,17 +192,9 @@ def _move(fresh: Path, path: Path, *, overwrite: bool) -> None:
 
 # --- Addresses
 
-RESOLVERS: dict[str, str] = {
-    "models": "ga_dspy.optimize.registry:resolve",
-    "runs": "ga_dspy.optimize.registry:resolve",
-}
-"""URI scheme to "module:function", a function from the whole URI to a local folder.
+_REGISTRY = "ga_dspy.optimize.registry"
+"""What fetches an artifact from MLflow; imported for its addresses alone."""
 
-It is imported when such a URI is loaded, so that folders need the core dependencies alone. An
-app may add schemes of its own.
-"""
-
-_OURS = "ga_dspy."
 # Two characters or more: a single one is a Windows drive.
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -222,23 +207,16 @@ def located(source: Path | str) -> Path:
 
     Raises:
         ArtifactError: Nothing resolves such a URI.
-        MissingExtra: What resolves it is not installed.
+        MissingExtra: mlflow is not installed.
     """
     match = _URI.match(source) if isinstance(source, str) else None
     if match is None:
         return Path(source)
-    scheme = match[1].lower()
-    if scheme not in RESOLVERS:
+    if match[1].lower() not in ("models", "runs"):
         raise ArtifactError(
-            f"{source} has the scheme {scheme!r}",
-            expected=f"a folder, or one of {', '.join(sorted(RESOLVERS))}",
-            remedy="add a function for it to ga_dspy.artifact.RESOLVERS, or fetch the folder first",
+            f"{source} has the scheme {match[1].lower()!r}",
+            expected="a folder, or one of models, runs",
+            remedy="fetch the folder first",
         )
-    module, _, function = RESOLVERS[scheme].partition(":")
-    try:
-        return Path(getattr(importlib.import_module(module), function)(source))
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if not module.startswith(_OURS) or package == _OURS.rstrip("."):
-            raise
-        raise MissingExtra(package, "optimize") from error
+    need_package("mlflow", "optimize")
+    return Path(importlib.import_module(_REGISTRY).resolve(source))

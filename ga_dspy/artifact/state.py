@@ -440,48 +440,37 @@ def mismatches(
     program: MultiHopProgram,
 ) -> Iterator[ArtifactError]:
     """All that keeps a state from being applied to a program, in the order of its predictors."""
+
+    def misfit(found: str, expected: str) -> ArtifactError:
+        return ArtifactError(
+            found, expected=expected, remedy=f"recompile the program, or {_INSTALL}"
+        )
+
     current = {entry.name: entry.fields for entry in entries(program)}
     signatures = {name: predictor.signature for name, predictor in program.named_predictors()}
     listed = {entry.name: entry.fields for entry in saved}
     for where, names in (("manifest.json", listed), ("program.json", states)):
-        for name in current:
-            if name not in names:
-                yield ArtifactError(
-                    f"{where} has nothing for predictor {name!r}",
-                    expected="every predictor of the program",
-                    remedy=f"recompile it, or {_INSTALL}",
-                )
-        for name in names:
-            if name not in current:
-                yield ArtifactError(
-                    f"{where} has a predictor {name!r}",
-                    expected=f"{', '.join(current)} alone",
-                    remedy=f"recompile the program, or {_INSTALL}",
-                )
+        for name in (name for name in current if name not in names):
+            found = f"{where} has nothing for predictor {name!r}"
+            yield misfit(found, "every predictor of the program")
+        for name in (name for name in names if name not in current):
+            yield misfit(f"{where} has a predictor {name!r}", f"{', '.join(current)} alone")
     for name, fields in current.items():
-        saved_fields = listed.get(name, fields)
-        if _names(saved_fields) != _names(fields):
-            yield _other_fields(name, _names(saved_fields), _names(fields))
-        elif saved_fields != fields:
-            pairs = zip(saved_fields, fields, strict=True)
-            differing = [(str(old), str(new)) for old, new in pairs if old != new]
-            yield _other_fields(name, *zip(*differing, strict=True))
-        if name in states:
-            worded = _names(states[name].signature.fields)
-            if worded != _names(fields):
-                yield _other_fields(name, worded, _names(fields))
-            for found, expected in _faults(name, states[name], signatures[name]):
-                yield ArtifactError(
-                    found, expected=expected, remedy="correct that, or recompile the program"
-                )
-
-
-def _other_fields(name: str, saved: tuple[str, ...], current: tuple[str, ...]) -> ArtifactError:
-    return ArtifactError(
-        f"predictor {name!r} was compiled with fields {saved}, the code has {current}",
-        expected="the same fields in the same order",
-        remedy=f"recompile the program, or {_INSTALL}",
-    )
+        state, of_manifest = states.get(name), listed.get(name, fields)
+        compared = list[tuple[Any, Any]]()
+        if _names(of_manifest) != _names(fields):
+            compared.append((_names(of_manifest), _names(fields)))
+        elif of_manifest != fields:
+            pairs = zip(of_manifest, fields, strict=True)
+            old, new = zip(*((str(o), str(n)) for o, n in pairs if o != n), strict=True)
+            compared.append((old, new))
+        if state and _names(state.signature.fields) != _names(fields):
+            compared.append((_names(state.signature.fields), _names(fields)))
+        for old, new in compared:
+            found = f"predictor {name!r} was compiled with fields {old}, the code has {new}"
+            yield misfit(found, "the same fields in the same order")
+        for found, expected in _faults(name, state, signatures[name]) if state else ():
+            yield misfit(found, expected)
 
 
 def _faults(name: str, state: PredictorState, signature: Any) -> Iterator[tuple[str, str]]:
