@@ -91,7 +91,7 @@ def test_a_sparse_index_needs_no_vectors(tmp_path: Path, here: Index) -> None:
 
 
 def test_a_server_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(GaDspyError, match="no Milvus at http://127"):
+    with pytest.raises(GaDspyError, match="no answer from Milvus at http://127"):
         made(tmp_path, "index", milvus="http://127.0.0.1:1")
     with pytest.raises(InputError, match="has a password in it"):
         made(tmp_path, "other", milvus="http://user:secret@127.0.0.1:1")

@@ -84,6 +84,7 @@ def test_a_cross_encoder_is_named_in_the_index_and_used_by_whoever_opens_it(
     assert index.description.endswith(f"reranked by {name}")
     scores = [hit.score for hit in index.search(QUERY, 5)]
     assert scores == sorted(scores, reverse=True) and len(set(scores)) > 1
+    assert pickle.loads(pickle.dumps(index)).search(QUERY, 5) == index.search(QUERY, 5)
     with dspy.context(lm=ga_dspy.extractive_lm()):
         assert ga_dspy.VanillaRAG(index)(question=QUERY).passages
     with pytest.raises(InputError, match="another index"):

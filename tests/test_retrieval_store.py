@@ -24,10 +24,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.encoders import HashEncoder, as_encoder, load_encoder
 from ga_dspy.retrieval.rank import KINDS
-from ga_dspy.retrieval.store import (
-    IndexChanged,
-    writing,
-)
+from ga_dspy.retrieval.store import writing
 
 TOWNS = [
     Passage(id=f"t{i}", title=f"Town {i}", text=f"Town {i} lies on river{i % 5} near Peak {i % 3}.")
@@ -68,7 +65,7 @@ def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) 
 def test_a_change_on_an_index_that_another_has_changed_is_refused(tmp_path: Path) -> None:
     one, other = build(tmp_path / "index"), Index.open(tmp_path / "index")
     one.delete(["t1"])
-    with pytest.raises(IndexChanged, match="open it again"):
+    with pytest.raises(InUse, match="open it again"):
         other.delete(["t2"])
     assert other(TOWNS[1].text, 1)[0].id == "t1"
 
@@ -294,7 +291,7 @@ def test_a_name_that_now_loads_other_weights_is_refused_at_the_first_search(
 ) -> None:
     build(tmp_path / "index")
     monkeypatch.setattr(
-        "ga_dspy.retrieval.index.load_encoder", lambda name: load_encoder("hash-32")
+        "ga_dspy.retrieval.encoders.load_encoder", lambda name: load_encoder("hash-32")
     )
     with pytest.raises(InputError, match="has fingerprint"):
         Index.open(tmp_path / "index")("Town 7", 1)

@@ -246,16 +246,17 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
 def _show_changes(
     console: Console, before: Sequence[FileRead], after: Sequence[FileRead], changes: Changes
 ) -> None:
-    old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
     seen = {file.name: file.sha256 for file in before}
     show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
-    table = Table.grid(padding=(0, 2))
-    both = old.keys() & new.keys()
-    same = sum(old[name] == new[name] for name in both)
+    old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
     files = Counter(
-        added=len(new) - len(both), changed=len(both) - same, removed=len(old) - len(both),
-        unchanged=same,
+        "added" if name not in old
+        else "removed" if name not in new
+        else "unchanged" if old[name] == new[name]
+        else "changed"
+        for name in old | new
     )  # fmt: skip
+    table = Table.grid(padding=(0, 2))
     for what, ids in changes._asdict().items():
         table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
     console.print(table)

@@ -307,6 +307,10 @@ class ProviderEncoder(FunctionEncoder):
         super().__init__(dspy.Embedder(name))
 
 
+LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder)
+"""Encoders that `load_encoder` finds again by their name."""
+
+
 def as_encoder(obj: Any) -> Encoder:
     """Make an `Encoder` of a name, an `Encoder`, a `dspy.Embedder` or a function.
 

@@ -19,50 +19,14 @@ from numpy.typing import NDArray
 from ga_dspy import notebook
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.encoders import (
-    SHARD,
-    Encoder,
-    FunctionEncoder,
-    HashEncoder,
-    Progress,
-    ProviderEncoder,
-    SentenceEncoder,
-    StaticEncoder,
-    as_encoder,
-    batched,
-    encode_texts,
-    load_encoder,
-    silent,
-)
+from ga_dspy.retrieval import encoders, rank, segments, store
+from ga_dspy.retrieval.encoders import SHARD, Encoder, Progress, as_encoder, batched, silent
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
 from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
-from ga_dspy.retrieval.rank import (
-    DenseRanking,
-    HybridRanking,
-    Kind,
-    LinkedRanking,
-    Ranking,
-    SparseRanking,
-    dense_text,
-)
-from ga_dspy.retrieval.rerank import AMONG, Reranker, as_reranker, order
-from ga_dspy.retrieval.segments import changed, load, made_of, save, tidied, with_nearest
-from ga_dspy.retrieval.store import (
-    PASSAGES,
-    WORK,
-    Manifest,
-    PassageTable,
-    StoredEncoder,
-    check_kind,
-    check_ours,
-    check_unchanged,
-    distinct,
-    finished,
-    hashing,
-    read_manifest,
-    writing,
-)
+from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
+from ga_dspy.retrieval.rerank import AMONG, Reranker, order
+from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, conditions
 from ga_dspy.storage import on_disk, open_current
 
@@ -76,14 +40,10 @@ _PARTS = {
 }
 _PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
 _RANKINGS: dict[str, Any] = {
-    "dense": DenseRanking,
-    "hybrid": HybridRanking,
-    "linked": LinkedRanking,
+    "dense": rank.DenseRanking,
+    "hybrid": rank.HybridRanking,
+    "linked": rank.LinkedRanking,
 }
-
-LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder)
-"""Encoders that `load_encoder` finds again by their name."""
-
 
 # --- What a build makes
 
@@ -107,14 +67,14 @@ def _empty_corpus() -> InputError:
 
 def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
     """The encoder of an index of a kind, and what its manifest says of it."""
-    if check_kind(kind) == "sparse":
+    if store.check_kind(kind) == "sparse":
         return None, None
     made = as_encoder(given)
     return made, StoredEncoder(
         name=made.name,
         fingerprint=made.fingerprint,
         dimension=made.dimension,
-        loadable=isinstance(made, LOADABLE),
+        loadable=isinstance(made, encoders.LOADABLE),
     )
 
 
@@ -127,8 +87,8 @@ def _spooled(
         InputError: An id stands for two texts.
     """
     digest = hashlib.sha256()
-    table = PassageTable.of(hashing(distinct(passages), digest), path)
-    return table, Manifest(kind=check_kind(kind), encoder=encoder, passages=len(table),
+    table = PassageTable.of(store.hashing(distinct(passages), digest), path)
+    return table, Manifest(kind=store.check_kind(kind), encoder=encoder, passages=len(table),
                            source=digest.hexdigest())  # fmt: skip
 
 
@@ -140,10 +100,12 @@ def _engine(
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
             texts = map(dense_text, table)
-            yield from encode_texts(texts, len(table), encoder, work=work, progress=progress)
+            yield from encoders.encode_texts(
+                texts, len(table), encoder, work=work, progress=progress
+            )
         progress("linking", 0, len(table))
 
-    engine = with_nearest(made_of(table, kind, vectors(), work))
+    engine = segments.with_nearest(segments.made_of(table, kind, vectors(), work))
     progress("linking", len(table), len(table))
     return engine
 
@@ -154,10 +116,6 @@ def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) 
     name = hashlib.sha256(f"{made_by} {folder.absolute()}".encode()).hexdigest()[:16]
     published = publish(engine, uri, f"ga_dspy_{name}")
     return manifest.model_copy(update={"published": published})
-
-
-def _name(reranker: Reranker) -> str:
-    return str(getattr(reranker, "name", getattr(reranker, "__name__", type(reranker).__name__)))
 
 
 class Hit(NamedTuple):
@@ -210,8 +168,7 @@ class Index(PassageRetriever):
         path: Path | None = None,
         reranker: str | Reranker | None = None,
     ) -> None:
-        chosen = reranker or manifest.reranker
-        self.reranker = as_reranker(chosen) if chosen else None
+        self.reranker = reranker or manifest.reranker
         self.path, self._given = path, encoder
         self._changing = threading.RLock()
         self._state = self._made(engine, manifest)
@@ -293,20 +250,20 @@ class Index(PassageRetriever):
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
         items = _some(passages)
-        with writing(folder), on_disk(folder):
-            check_ours(folder)
+        with store.writing(folder), on_disk(folder):
+            store.check_ours(folder)
             work = folder / WORK
             try:
                 work.mkdir(exist_ok=True)
-                table, manifest = _spooled(items, kind, stored, work / PASSAGES)
+                table, manifest = _spooled(items, kind, stored, work / store.PASSAGES)
                 manifest = manifest.model_copy(update={"reranker": reranker})
-                if not finished(folder, manifest):
+                if not store.finished(folder, manifest):
                     engine = _engine(table, manifest.kind, made, work, progress)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
-                    manifest.put(folder, partial(save, engine))
+                    manifest.put(folder, partial(segments.save, engine))
             except InputError:
-                (work / PASSAGES).unlink(missing_ok=True)
+                (work / store.PASSAGES).unlink(missing_ok=True)
                 with suppress(OSError):
                     work.rmdir()
                 raise
@@ -334,13 +291,13 @@ class Index(PassageRetriever):
         folder = Path(path)
 
         def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
-            return load(folder / manifest.contents), manifest
+            return segments.load(folder / manifest.contents), manifest
 
-        manifest = read_manifest(folder)
+        manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
             engine = MilvusEngine(manifest.published, manifest.passages)
             return cls(engine, manifest, encoder, folder, reranker)
-        index = cls(*open_current(folder, read_manifest, read), encoder, folder, reranker)
+        index = cls(*open_current(folder, store.read_manifest, read), encoder, folder, reranker)
         if encoder is not None:
             index._check_encoder()
         return index
@@ -392,7 +349,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is no such kind, or the index was built for one with fewer parts.
         """
-        changed = self.manifest.model_copy(update={"kind": check_kind(kind)})
+        changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
         return Index(self._state.engine, changed, self.encoder, reranker=self.reranker)
 
     def get(self, id: str) -> Passage:
@@ -408,7 +365,7 @@ class Index(PassageRetriever):
 
         Raises:
             InputError: An id is already here with another text; delete it first, or `upsert`.
-            IndexChanged, InUse: Another writer was or is at work on the folder.
+            InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             new = list(distinct(as_passages(passages), self._known))
@@ -421,7 +378,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is no passage with one of the ids, or none would be left; nothing
                 is deleted.
-            IndexChanged, InUse: Another writer was or is at work on the folder.
+            InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             gone = frozenset(ids)
@@ -433,7 +390,7 @@ class Index(PassageRetriever):
 
         Raises:
             InputError: An id stands for two texts among them.
-            IndexChanged, InUse: Another writer was or is at work on the folder.
+            InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
@@ -446,7 +403,7 @@ class Index(PassageRetriever):
 
         Raises:
             InputError: There are no passages, or an id stands for two texts.
-            IndexChanged, InUse: Another writer was or is at work on the folder.
+            InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
             wanted = list(distinct(as_passages(passages)))
@@ -462,7 +419,7 @@ class Index(PassageRetriever):
             InputError: The encoder that its name loads did not make these vectors.
         """
         if self.path is not None:
-            read_manifest(self.path).check(self.path, hashes=True)
+            store.read_manifest(self.path).check(self.path, hashes=True)
         _ = self.encoder
 
     @cached_property
@@ -475,7 +432,7 @@ class Index(PassageRetriever):
         stored = self.manifest.encoder
         if stored is None:
             return None
-        found = load_encoder(stored.name) if self._given is None else as_encoder(self._given)
+        found = as_encoder(stored.name if self._given is None else self._given)
         if found.fingerprint != stored.fingerprint:
             raise InputError(
                 f"encoder {found.name!r} has fingerprint {found.fingerprint[:12]}",
@@ -516,7 +473,10 @@ class Index(PassageRetriever):
         """The index in one line."""
         encoder = self.manifest.encoder
         named = f", {encoder.name} ({self.manifest.factory})" if encoder else ""
-        more = f", reranked by {_name(self.reranker)}" if self.reranker else ""
+        by = self.reranker
+        if by and not isinstance(by, str):
+            by = getattr(by, "name", getattr(by, "__name__", type(by).__name__))
+        more = f", reranked by {by}" if by else ""
         where = ", in Milvus" if self.manifest.published else ""
         return f"{len(self):,} passages, {self.kind}{named}{more}{where}"
 
@@ -559,7 +519,7 @@ class Index(PassageRetriever):
     def _check_encoder(self) -> None:
         """Encode a passage again where a function made the vectors: its name says little."""
         engine = self._state.engine
-        if isinstance(self.encoder, FunctionEncoder):
+        if isinstance(self.encoder, encoders.FunctionEncoder):
             row = engine.rows()[:1]
             text = dense_text(engine.passages(row.tolist())[0])
             if float(engine.cosines(self.encoder.encode([text])[0], row)[0]) < SAME_VECTOR:
@@ -590,7 +550,7 @@ class Index(PassageRetriever):
                     remedy=f"build the index with kind={kind!r}",
                 )
         if kind == "sparse":
-            return SparseRanking(engine)
+            return rank.SparseRanking(engine)
         ranking: Ranking = _RANKINGS[kind](engine, self._encode)
         return ranking
 
@@ -607,8 +567,8 @@ class Index(PassageRetriever):
         if self.path is None:
             yield
             return
-        with writing(self.path):
-            check_unchanged(self.path, self.manifest)
+        with store.writing(self.path):
+            store.check_unchanged(self.path, self.manifest)
             yield
 
     def _row(self, id: str) -> int:
@@ -647,7 +607,7 @@ class Index(PassageRetriever):
             known = dict(zip(old, engine.vectors(np.array(rows, dtype=np.int64)), strict=True))
             texts = [dense_text(passage) for passage in new]
             fresh = [text for text in dict.fromkeys(texts) if text not in known]
-            encoded = encode_texts(fresh, len(fresh), encoder, progress=progress)
+            encoded = encoders.encode_texts(fresh, len(fresh), encoder, progress=progress)
             known |= zip(fresh, chain.from_iterable(encoded), strict=True)
             vectors = np.array([known[text] for text in texts], dtype=np.float32)
         progress("linking", 0, len(new))
@@ -655,8 +615,8 @@ class Index(PassageRetriever):
         manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
         before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work or Path()):
-            grown = changed(engine, new, vectors, rows)
-            engine = with_nearest(tidied(grown, work))
+            grown = segments.changed(engine, new, vectors, rows)
+            engine = segments.with_nearest(segments.tidied(grown, work))
         left = None
         if published and self.path and isinstance(searched, MilvusEngine):
             # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
@@ -667,9 +627,9 @@ class Index(PassageRetriever):
                 sent = refresh(before, engine, rows, published)
                 manifest = manifest.model_copy(update={"published": sent})
         if self.path is not None:
-            manifest = manifest.put(self.path, partial(save, engine))
+            manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
-            engine = load(self.path / manifest.contents)
+            engine = segments.load(self.path / manifest.contents)
         if left:
             withdraw(left)
         self._state = self._made(engine, manifest)

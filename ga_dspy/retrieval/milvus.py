@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
@@ -19,12 +19,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import GaDspyError, InputError, require
+from ga_dspy.errors import InputError, RunAborted, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import TITLE_WEIGHT, alias_keys, mentioned_in, spellings, word_keys
 from ga_dspy.retrieval.engine import K1, MOST_TARGETS, B, Links, LocalEngine, Weights
 from ga_dspy.retrieval.postings import Rows
-from ga_dspy.retrieval.store import Published, metadata_json
+from ga_dspy.retrieval.store import COLUMNS, Published, metadata_json, passage_of
 from ga_dspy.secrets import without_password
 
 BATCH: Final = 500
@@ -37,10 +37,6 @@ _LONGEST: Final = 65_535
 """Bytes that Milvus takes for a text."""
 
 _MOST_FOUND: Final = 16_384
-
-
-class MilvusUnreachable(GaDspyError):
-    """The server does not answer, or refuses: start it, then try again."""
 
 
 class MilvusEngine:
@@ -104,7 +100,7 @@ class MilvusEngine:
         """Have the client do something with the collection.
 
         Raises:
-            MilvusUnreachable: The server fails.
+            RunAborted: The server fails.
         """
         with _answering(self.uri):
             return getattr(self._client, what)(collection_name=self.collection, **arguments)
@@ -235,8 +231,8 @@ class MilvusEngine:
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """The passages of given rows."""
         rows = list(rows)
-        found = self._fields(rows, "id", "title", "text", "metadata")
-        return [_passage(found[row]) for row in rows]
+        found = self._fields(rows, *COLUMNS)
+        return [passage_of(found[row]) for row in rows]
 
 
 _NO_LINKS: Final = Links(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -267,21 +263,15 @@ def _unsigned(key: int) -> int:
     return key & ((1 << 64) - 1)
 
 
-def _passage(record: Mapping[str, Any]) -> Passage:
-    metadata = json.loads(record["metadata"] or "{}")
-    return Passage(id=record["id"], title=record["title"], text=record["text"], metadata=metadata)
-
-
 @contextmanager
 def _answering(uri: str) -> Iterator[None]:
     try:
         yield
-    except require("pymilvus", "cluster").exceptions.MilvusException as error:
-        raise MilvusUnreachable(
-            f"Milvus at {without_password(uri)} fails ({error})",
-            expected="an answer",
-            remedy="see that the server runs and holds the collection; a file of Milvus Lite serves"
-            " one process",
+    except (require("pymilvus", "cluster").exceptions.MilvusException, OSError) as error:
+        raise RunAborted(
+            f"no answer from Milvus at {without_password(uri)} ({error})",
+            expected="a running server that holds the collection, or a file that ends in .db",
+            remedy="check --uri; a file of Milvus Lite serves one process",
         ) from error
 
 
@@ -293,23 +283,17 @@ def _connected(uri: str) -> Any:
 
     Raises:
         InputError: The address has a password in it, which would be written into manifests.
-        MilvusUnreachable: There is no server.
+        RunAborted: There is no server.
     """
-    milvus = require("pymilvus", "cluster")
     if without_password(uri) != uri:
         raise InputError(
             f"the address {without_password(uri)} has a password in it",
             expected="an address alone",
             remedy="put user:password into the environment variable MILVUS_TOKEN",
         )
-    try:
-        return milvus.MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=30)
-    except (milvus.exceptions.MilvusException, OSError) as error:
-        raise MilvusUnreachable(
-            f"no Milvus at {without_password(uri)} ({error})",
-            expected="a running server, or a file that ends in .db",
-            remedy="check --uri",
-        ) from error
+    with _answering(uri):
+        token = os.environ.get("MILVUS_TOKEN", "")
+        return require("pymilvus", "cluster").MilvusClient(uri, token=token, timeout=30)
 
 
 # --- Publishing
@@ -322,7 +306,7 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
 
     Raises:
         InputError: A passage is too long for Milvus.
-        MilvusUnreachable: The server fails.
+        RunAborted: The server fails.
     """
     client, parts = _connected(uri), tuple(part for part in _PARTS if engine.holds(part))
     with _answering(uri):
@@ -369,7 +353,8 @@ def withdraw(published: Published) -> None:
 
 
 def _create(client: Any, collection: str, dimension: int) -> None:
-    kinds = require("pymilvus", "cluster").DataType
+    milvus = require("pymilvus", "cluster")
+    kinds = milvus.DataType
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("row", kinds.INT64, is_primary=True)
     for name in ("id", "title", "text", "metadata"):
@@ -384,10 +369,9 @@ def _create(client: Any, collection: str, dimension: int) -> None:
     for name, kind in (("aliases", kinds.INT64), ("links", kinds.INT64), ("weights", kinds.FLOAT)):
         schema.add_field(name, kinds.ARRAY, element_type=kind, max_capacity=MOST_LINKS)
     schema.add_field("total", kinds.DOUBLE)
-    functions = require("pymilvus", "cluster")
     schema.add_function(
-        functions.Function(
-            name="bm25", function_type=functions.FunctionType.BM25,
+        milvus.Function(
+            name="bm25", function_type=milvus.FunctionType.BM25,
             input_field_names=["terms"], output_field_names="words",
         )
     )  # fmt: skip

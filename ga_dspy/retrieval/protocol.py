@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import cache, partial
 from inspect import Parameter
 from numbers import Real
 from os import getpid
@@ -276,21 +277,17 @@ class AdaptedRetriever(PassageRetriever):
         check_query(query, k)
         check_conditions(self)
         result = self._search(query, k)
-        if inspect.isawaitable(result):
-            result = _run_to_end(result)
-        return _with_distinct_ids(read_results(result))[:k]
+        found = _run_to_end(result) if inspect.isawaitable(result) else result
+        return _with_distinct_ids(read_results(found))[:k]
 
     async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """As a call: an asynchronous source is awaited, any other works in a thread."""
         check_query(query, k)
         check_conditions(self)
-        if self._asearch:
-            result = self._asearch(query, k)
-        else:
-            result = await in_thread(self._search, query, k)
-        if inspect.isawaitable(result):
-            result = await result
-        return _with_distinct_ids(read_results(result))[:k]
+        search = self._asearch or partial(in_thread, self._search)
+        found = await search(query, k)
+        found = await found if inspect.isawaitable(found) else found
+        return _with_distinct_ids(read_results(found))[:k]
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
         """Pickle the source alone."""
@@ -414,7 +411,6 @@ def _searches(source: Any) -> tuple[_Search, _Search | None]:
 
 # --- Asynchronous sources in a program that is not
 
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
 _starting = threading.Lock()
 
 
@@ -424,8 +420,9 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
     async def finish() -> Any:
         return await awaitable
 
-    loop = _background_loop()
-    if loop is _running_loop():
+    with _starting:
+        loop = _background_loop(getpid())
+    if asyncio._get_running_loop() is loop:
         # A search inside a search: waiting here for the same loop would be for ever.
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(copy_context().run, asyncio.run, finish()).result()
@@ -436,17 +433,9 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
         future.cancel()  # where the wait was interrupted
 
 
-def _background_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process in a thread of its own; a fork has no threads but the one."""
-    with _starting:
-        if getpid() not in _loops:
-            loop = _loops[getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
-        return _loops[getpid()]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+@cache
+def _background_loop(process: int) -> asyncio.AbstractEventLoop:
+    """The loop of a process, in a thread of its own; a fork has no threads but the one."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
+    return loop

@@ -20,6 +20,7 @@ from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_documen
 from ga_dspy.retrieval.encoders import Progress
 from ga_dspy.retrieval.protocol import Row, content_hash
 from ga_dspy.retrieval.rows import ENDINGS, read_table
+from ga_dspy.storage import refused_by_disk
 from ga_dspy.text import estimate_tokens
 
 # --- Cutting: at headings first, then at sentences, tables at lines.
@@ -194,11 +195,7 @@ def _walk(root: Path) -> Iterator[_Found]:
 
 
 def _refused(error: OSError) -> None:
-    raise InputError(
-        f"{error.filename}: {error.strerror}",
-        expected="a folder that can be read",
-        remedy="mend its permissions, or leave it out",
-    ) from error
+    raise refused_by_disk(error.filename, error) from error
 
 
 def _left_out(path: Path, rules: dict[Path, Any], slash: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,39 +19,36 @@ AMONG: Final = 50
 """Passages that are looked at again, where fewer are asked for."""
 
 
-class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers, such as "cross-encoder/ms-marco-MiniLM-L6-v2".
-
-    It is loaded when first needed, onto a GPU where there is one.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._loaded: Any = None
-        self._lock = threading.Lock()
-
-    def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Score each text together with the query."""
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = load_model("CrossEncoder", self.name, "retrieval")
-            pairs = [(query, text) for text in texts]
-            scores = self._loaded.predict(pairs, show_progress_bar=False)
-        return [float(score) for score in scores]
+_predicting = threading.Lock()
 
 
-def as_reranker(given: str | Reranker) -> Reranker:
-    """A reranker of a name, or a function as it is."""
-    return CrossEncoderReranker(given) if isinstance(given, str) else given
+def _scores(name: str, query: str, texts: Sequence[str]) -> list[float]:
+    """What a cross-encoder of sentence-transformers makes of each text together with the query."""
+    with _predicting:
+        pairs = [(query, text) for text in texts]
+        scores = _cross_encoder(name).predict(pairs, show_progress_bar=False)
+    return [float(score) for score in scores]
 
 
-def order(reranker: Reranker, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+@lru_cache(maxsize=2)
+def _cross_encoder(name: str) -> Any:
+    return load_model("CrossEncoder", name, "retrieval")
+
+
+def order(reranker: str | Reranker, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Places of the texts with their scores, best first, equal ones as they were.
 
+    Args:
+        reranker: The name of a cross-encoder, such as "cross-encoder/ms-marco-MiniLM-L6-v2", or a
+            function.
+        query: The query.
+        texts: What is ordered.
+
     Raises:
-        InputError: The reranker did not give a number for each text.
+        InputError: The cross-encoder cannot be loaded, or no number was given for each text.
     """
-    given: Any = reranker(query, texts)
+    score = partial(_scores, reranker) if isinstance(reranker, str) else reranker
+    given: Any = score(query, texts)
     try:
         scores = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

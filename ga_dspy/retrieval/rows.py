@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from ga_dspy.errors import InputError, listed, require
 from ga_dspy.passage import sound
@@ -17,15 +18,8 @@ from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
-class _Flaws(dict[str, list[str]]):
-    """Where each kind of flaw was met."""
-
-    def add(self, flaw: str, place: str) -> None:
-        self.setdefault(flaw, []).append(place)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(f"{flaw}: {listed(places)}" for flaw, places in self.items())
+_Flaws: TypeAlias = defaultdict[str, list[str]]
+"""Where each kind of flaw was met."""
 
 
 def read_table(name: str, data: bytes) -> Document:
@@ -43,7 +37,7 @@ def read_table(name: str, data: bytes) -> Document:
         InputError: The file does not parse.
     """
     ending = name[name.rindex(".") :].lower()
-    flaws = _Flaws()
+    flaws = _Flaws(list)
     notes, whole = tuple[str, ...](), True
     if ending == ".parquet":
         records = _parquet(data)
@@ -61,14 +55,15 @@ def read_table(name: str, data: bytes) -> Document:
     rows = []
     for place, record in records:
         if not isinstance(record, Mapping):
-            flaws.add("no object", place)
+            flaws["no object"].append(place)
             continue
         for row in _texts(record, flaws, place):
             if row.text:
                 rows.append(row)
             else:
-                flaws.add("no text", place)
-    return Document([], {}, (*notes, *flaws.notes), whole and not flaws, rows)
+                flaws["no text"].append(place)
+    found = (f"{flaw}: {listed(places)}" for flaw, places in flaws.items())
+    return Document([], {}, (*notes, *found), whole and not flaws, rows)
 
 
 _TEXTUAL = frozenset((*TEXT_KEYS, "context", "paragraphs"))
@@ -91,9 +86,9 @@ def _texts(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row
             case [title, [*sentences] | str(sentences)]:
                 yield Row(_clean(title), join_sentences(sentences), is_paragraph=True)
             case _:
-                flaws.add("no paragraph", place)
+                flaws["no paragraph"].append(place)
     if not entries:
-        flaws.add("no paragraphs", place)
+        flaws["no paragraphs"].append(place)
 
 
 def join_sentences(sentences: Sequence[Any] | str) -> str:
@@ -131,7 +126,7 @@ def _json(text: str) -> _Records:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data") and text.lstrip().startswith("{"):
-            return _lines(text, _Flaws())  # one object a line, under the ending .json
+            return _lines(text, _Flaws(list))  # one object a line, under the ending .json
         raise _unreadable(str(error)) from error
     if isinstance(content, Mapping):
         content = content.get("data", [content])
@@ -146,7 +141,7 @@ def _lines(text: str, flaws: _Flaws) -> _Records:
             try:
                 yield f"line {number}", json.loads(line)
             except (ValueError, RecursionError):
-                flaws.add("no JSON", f"line {number}")
+                flaws["no JSON"].append(f"line {number}")
 
 
 def _csv(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
@@ -167,7 +162,7 @@ def _dicts(lines: list[tuple[int, list[str]]], flaws: _Flaws) -> _Records:
               for name in header]  # fmt: skip
     for number, row in lines[1:]:
         if len(row) > len(header):
-            flaws.add("more cells than columns", f"line {number}")
+            flaws["more cells than columns"].append(f"line {number}")
         yield f"line {number}", dict(zip(header, row, strict=False))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import GaDspyError, InputError, InUse, require
+from ga_dspy.errors import InputError, InUse, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import batched
 from ga_dspy.retrieval.postings import key_of
@@ -116,7 +116,7 @@ def read_manifest(folder: Path) -> Manifest:
 # --- Passages
 
 _BATCH = 8192
-_COLUMNS = ("id", "title", "text", "metadata")
+COLUMNS = ("id", "title", "text", "metadata")
 PASSAGES = "passages.arrow"
 
 
@@ -125,17 +125,17 @@ class PassageTable:
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._columns = {name: table.column(name) for name in _COLUMNS}
+        self._columns = {name: table.column(name) for name in COLUMNS}
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
         """Put passages into a table, in their order: in memory, or in a file that is mapped."""
         pyarrow = require("pyarrow", "search")
         sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
-        schema = pyarrow.schema([(name, pyarrow.large_string()) for name in _COLUMNS])
+        schema = pyarrow.schema([(name, pyarrow.large_string()) for name in COLUMNS])
         with pyarrow.ipc.new_file(sink, schema) as writer:
             for batch in batched(passages, _BATCH):
-                columns = {name: [getattr(p, name) for p in batch] for name in _COLUMNS[:3]}
+                columns = {name: [getattr(p, name) for p in batch] for name in COLUMNS[:3]}
                 columns["metadata"] = [metadata_json(passage) for passage in batch]
                 writer.write_batch(pyarrow.record_batch(columns, schema))
         if path:
@@ -153,7 +153,7 @@ class PassageTable:
         return int(self._table.num_rows)
 
     def __getitem__(self, place: int) -> Passage:
-        return _passage({name: column[place].as_py() for name, column in self._columns.items()})
+        return passage_of({name: column[place].as_py() for name, column in self._columns.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PassageTable, (self._table,)
@@ -164,7 +164,7 @@ class PassageTable:
     def between(self, first: int, end: int) -> Iterator[Passage]:
         """The passages from one place to another (exclusive)."""
         for batch in self._table.slice(first, end - first).to_batches(max_chunksize=_BATCH):
-            yield from map(_passage, batch.to_pylist())
+            yield from map(passage_of, batch.to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
         """The places whose text matches a regular expression of RE2, in any case."""
@@ -191,8 +191,9 @@ def metadata_json(passage: Passage) -> str:
     return json.dumps(metadata, ensure_ascii=False, sort_keys=True) if metadata else ""
 
 
-def _passage(row: Mapping[str, str]) -> Passage:
-    return Passage.model_validate({**row, "metadata": json.loads(row.get("metadata") or "{}")})
+def passage_of(row: Mapping[str, str]) -> Passage:
+    """The passage of a stored row, whose metadata are JSON."""
+    return Passage.model_validate({**row, "metadata": _decoded(row["metadata"])})
 
 
 def distinct(
@@ -271,10 +272,6 @@ def check_kind(kind: str) -> Kind:
 _LOCK = ".lock"
 
 
-class IndexChanged(GaDspyError):
-    """The stored index is no longer the one that was opened: open it again."""
-
-
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Be the only writer of a folder; the lock dies with the process.
@@ -337,10 +334,10 @@ def finished(folder: Path, wanted: Manifest) -> bool:
 
 
 def check_unchanged(folder: Path, opened: Manifest) -> None:
-    """Raise `IndexChanged` where another writer has changed the index since it was opened."""
+    """Raise `InUse` where another writer has changed the index since it was opened."""
     found = read_manifest(folder)
     if (found.generation, found.source) != (opened.generation, opened.source):
-        raise IndexChanged(
+        raise InUse(
             f"{folder} is at change {found.generation}, it was opened at change "
             f"{opened.generation}",
             expected="no other writer in between",
