@@ -90,7 +90,7 @@ def test_a_setting_of_the_program_counts(command: Command, index: Path, tmp_path
         (("--set", "style=poem"), "'span', 'sentence' or 'report'"),
         (("--set", "hops=2"), "one of abstain"),
         (("--set", "k"), "name=value"),
-        (("--adapter", "yaml"), "one of plain, chat, json, xml, baml"),
+        (("--adapter", "yaml"), "'yaml' is not one of"),
         (("--lm-set", "hot"), "--lm-set hot"),
     ],
 )
