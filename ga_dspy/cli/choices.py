@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import update_wrapper
@@ -83,6 +83,19 @@ Wanted = Annotated[
         "--where", help="Only passages with such metadata: lang=en, date>=2020; repeatable."
     ),
 ]
+Patience = Annotated[
+    str, typer.Option(help="How long an endpoint that is down is waited for: 90, 10m, 2h.")
+]
+Retries = Annotated[
+    int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")]
+AdapterName = Literal["plain", "chat", "json", "xml", "baml"]
+Adapter = Annotated[AdapterName | None, typer.Option(help="How prompts are put.")]
+LmSettings = Annotated[
+    list[str] | None,
+    typer.Option(help="A setting of the LM: max_tokens=2000, temperature=0.7; repeatable."),
+]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
@@ -90,7 +103,6 @@ Ray = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
 
 
-AdapterName = Literal["plain", "chat", "json", "xml", "baml"]
 ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "plain": ga_dspy.PlainAdapter,
     "chat": dspy.ChatAdapter,
@@ -113,8 +125,8 @@ def with_patience(
     """
 
     def run(
-        patience: str, retries: int, no_cache: bool, adapter: AdapterName | None,
-        lm_set: list[str] | None, ray: str | None = None, **arguments: Any,
+        patience: Patience = outage, retries: Retries = 10, no_cache: NoCache = False,
+        adapter: Adapter = None, lm_set: LmSettings = None, ray: Ray = None, **arguments: Any,
     ) -> None:  # fmt: skip
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
@@ -129,44 +141,25 @@ def with_patience(
         finally:
             log.removeHandler(handler)
 
-    defaults = (outage, 10, False, None, None, *([None] if spreads else []))
-    each = zip(_CALLS.values(), defaults, strict=False)  # without --ray where nothing spreads
-    return _extended(run, command, dict(zip(_CALLS, each, strict=False)))
+    return _extended(run, command, without=() if spreads else ("ray",))
 
 
 def _extended(
-    run: Callable[..., None],
-    command: Callable[..., None],
-    options: Mapping[str, tuple[Any, Any]],
-    skip: int = 0,
+    run: Callable[..., None], command: Callable[..., None], *, without: Collection[str]
 ) -> Callable[..., None]:
-    """A function in a command's place, with further options: annotations and defaults by name."""
+    """A function in a command's place: takes what the command does, and options of its own.
+
+    Args:
+        run: The function; its last parameter is what is handed on.
+        command: The command.
+        without: Parameters of either that are no options.
+    """
     given = signature(command, eval_str=True)
-    more = (
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in options.items()
-    )
-    vars(update_wrapper(run, command))["__signature__"] = given.replace(
-        parameters=[*[*given.parameters.values()][skip:], *more]
-    )
+    *own, _ = signature(run, eval_str=True).parameters.values()
+    more = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+    options = [each for each in (*given.parameters.values(), *more) if each.name not in without]
+    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=options)
     return run
-
-
-_CALLS: dict[str, Any] = {
-    "patience": Annotated[
-        str, typer.Option(help="How long an endpoint that is down is waited for: 90, 10m, 2h.")
-    ],
-    "retries": Annotated[
-        int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
-    ],
-    "no_cache": Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")],
-    "adapter": Annotated[AdapterName | None, typer.Option(help="How prompts are put.")],
-    "lm_set": Annotated[
-        list[str] | None,
-        typer.Option(help="A setting of the LM: max_tokens=2000, temperature=0.7; repeatable."),
-    ],
-    "ray": Ray,
-}
 
 
 def _seconds(text: str) -> float:
@@ -192,9 +185,9 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     def run(
-        index: Path, program: str, artifact: str | None, lm: str | None, api_base: str | None,
-        timeout: float, graph: Path | None, label: list[str] | None, where: list[str] | None,
-        settings: list[str] | None, **arguments: Any,
+        index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
+        lm: Model = None, api_base: ApiBase = None, timeout: Timeout = 120.0, graph: Graph = None,
+        label: Labels = None, where: Wanted = None, settings: Settings = None, **arguments: Any,
     ) -> None:  # fmt: skip
         model, conditions = choose_lm(lm, api_base, timeout), choose_where(where)
         chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
@@ -204,21 +197,7 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
             made = choose_program(program, artifact, corpus, **chosen)
             command(Asking(made, model, corpus), **arguments)
 
-    return _extended(run, command, _PROGRAM, skip=1)
-
-
-_PROGRAM: dict[str, tuple[Any, Any]] = {
-    "index": (IndexDir, Parameter.empty),
-    "program": (Program, "graph-anchor"),
-    "artifact": (Artifact, None),
-    "lm": (Model, None),
-    "api_base": (ApiBase, None),
-    "timeout": (Timeout, 120.0),
-    "graph": (Graph, None),
-    "label": (Labels, None),
-    "where": (Wanted, None),
-    "settings": (Settings, None),
-}
+    return _extended(run, command, without=("asking",))
 
 
 def choose_where(wanted: Sequence[str] | None) -> dict[str, Any]:
