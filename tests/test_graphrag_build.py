@@ -75,7 +75,7 @@ ROADS = [road("1", "Aberdeen to Bath"), road("2", "Bath to Crewe"), road("3", "C
 
 def contents(graph: CorpusGraph) -> tuple[Any, ...]:
     tables = graph.tables
-    names = ("nodes", "edges", "names", "passages", "merges", "left_out")
+    names = ("nodes", "edges", "names", "passages", "merges")
     return tuple(getattr(tables, name).to_pylist() for name in names)
 
 

@@ -7,6 +7,7 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -25,12 +26,11 @@ from ga_dspy.graphrag import (
     Summaries,
     build_graph,
     estimate_build,
-    open_graph,
     update_graph,
 )
 from ga_dspy.graphrag.build import Estimate
 from ga_dspy.graphrag.communities import Summary
-from ga_dspy.graphrag.store import SUMMARIES, read_manifest
+from ga_dspy.graphrag.store import SUMMARIES, GraphManifest, read_manifest
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST
 
@@ -91,40 +91,10 @@ def build(
     single_valued and single_dated replace the lists that count without them.
     "was born in" is "born in" throughout.
     """
-    console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
-    checked, labelled = read_rules(rules), read_labels(labels) or {}
-    private = set(read_manifest(out).labels) if (out / MANIFEST).is_file() else set()
-    _say_unknown(console, labelled, passages)
-    cost = estimate_build(passages, out, lm=model)
-    _agree(console, cost, model, summaries=summaries, yes=yes)
-    began = time.perf_counter()
-    with _reading(console) as progress:
-        stored = build_graph(
-            passages, out, lm=model, rules=checked, labels=labelled, threads=threads,
-            progress=progress,
-        )  # fmt: skip
-        written = _summarise(stored, model, threads, progress) if summaries else {}
-    manifest = stored.manifest
-    console.print(
-        facts(
-            [
-                ("entities", f"{manifest.entities:,}"),
-                ("relations", f"{manifest.relations:,}"),
-                ("communities", f"{manifest.communities:,}"),
-                ("summaries", _summarised(written) if summaries else ""),
-                ("labels", ", ".join(manifest.labels)),
-                ("kept out", counted(manifest.left_out)),
-                ("unsupported", counted(manifest.dropped)),
-                ("failed", f"{len(manifest.failed):,} of {manifest.passages:,} passages"),
-                ("seconds", f"{time.perf_counter() - began:.1f}"),
-                ("graph", str(stored.path)),
-            ]
-        )
-    )
-    _say_left(console, stored, written)
-    open_now = sorted(private - set(manifest.labels))
-    some(console, "label that hides nothing any more", open_now, style="yellow")
-    say_embedded(console, model)
+    model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
+    make = partial(build_graph, rules=read_rules(rules), labels=read_labels(labels))
+    before = read_manifest(out) if (out / MANIFEST).is_file() else None
+    _carry_out(make, passages, out, model, before, threads=threads, summaries=summaries, yes=yes)
 
 
 def update(
@@ -146,33 +116,61 @@ def update(
     Examples:
         ga-dspy graph update --index my-index --graph my-graph
     """
-    console, model, passages = plain(), choose_lm(lm, api_base, timeout), Index.open(index)
-    # Read before anything changes: the old contents are deleted with the update.
-    stored = open_graph(graph)
-    before, keys = stored.manifest, {community.key for community in stored.communities}
-    labelled = read_labels(labels)
-    _say_unknown(console, labelled or {}, passages)
-    cost = estimate_build(passages, graph, lm=model)
-    _agree(console, cost, model, summaries=summaries, yes=yes)
-    began = time.perf_counter()
+    model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
+    make, before = partial(update_graph, labels=read_labels(labels)), read_manifest(graph)
+    _carry_out(make, passages, graph, model, before, threads=threads, summaries=summaries, yes=yes)
+
+
+def _carry_out(
+    make: partial[StoredGraph],
+    index: Index,
+    folder: Path,
+    lm: dspy.LM,
+    before: GraphManifest | None,
+    *,
+    threads: int,
+    summaries: bool,
+    yes: bool,
+) -> None:
+    """Say what it will cost, read and store, say what there is now and what went wrong."""
+    console = plain()
+    unknown = sorted((make.keywords["labels"] or {}).keys() - {passage.id for passage in index})
+    some(console, "labelled, but not in the index", unknown, style="yellow")
+    cost = estimate_build(index, folder, lm=lm)
+    _agree(console, cost, lm, summaries=summaries, yes=yes)
+    began, written = time.perf_counter(), dict[str, Summary | str]()
     with _reading(console) as progress:
-        stored = update_graph(
-            passages, graph, lm=model, labels=labelled, threads=threads, progress=progress
-        )
-        written = _summarise(stored, model, threads, progress) if summaries else {}
-    counts = ("passages", "entities", "relations", "communities")
-    now = stored.manifest
-    kept = sum(community.key in keys for community in stored.communities)
-    rows = [
-        ("read", number(cost.calls, "passage")),
-        *((what, f"{getattr(before, what):,}, now {getattr(now, what):,}") for what in counts),
-        ("unchanged", f"{kept:,} communities"),
-        ("summaries", _summarised(written) if summaries else ""),
+        stored = make(index, folder, lm=lm, threads=threads, progress=progress)
+        if summaries:
+            written = Summaries(stored.path / SUMMARIES).of(
+                stored.graph, stored.communities, lm=lm, threads=threads, progress=progress
+            )
+    now, of_all = stored.manifest, f"of {len(stored.communities):,} communities"
+    failed = {key: error for key, error in written.items() if isinstance(error, str)}
+    rows = [("read", number(cost.calls, "passage"))]
+    for what in ("passages", "entities", "relations", "communities"):
+        then = f", before {getattr(before, what):,}" if before else ""
+        rows.append((what, f"{getattr(now, what):,}{then}"))
+    rows += [
+        ("summaries", f"{len(written) - len(failed):,} {of_all}" if summaries else ""),
+        ("labels", ", ".join(now.labels)),
+        ("kept out", counted(now.left_out)),
+        ("unsupported", counted(now.dropped)),
+        ("failed", f"{len(now.failed):,} of {now.passages:,} passages"),
         ("seconds", f"{time.perf_counter() - began:.1f}"),
+        ("graph", str(stored.path)),
     ]
     console.print(facts(rows))
-    _say_left(console, stored, written)
-    say_embedded(console, model)
+    some(console, "failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
+    if now.failed:
+        console.print("run the same command again to ask for the failed ones once more")
+    place = {community.key: n for n, community in enumerate(stored.communities)}
+    lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
+    some(console, "not summarised", lines, style="red")
+    some(console, "override not used", now.unused_overrides, style="yellow")
+    open_now = sorted({*(before.labels if before else ())} - {*now.labels})
+    some(console, "label that hides nothing any more", open_now, style="yellow")
+    say_embedded(console, lm)
 
 
 def _agree(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, yes: bool) -> None:
@@ -212,38 +210,6 @@ def _reading(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     except KeyboardInterrupt:
         console.print("stopped; what was read is kept")
         raise
-
-
-def _summarise(
-    stored: StoredGraph, lm: dspy.LM, threads: int, progress: Callable[[str, int, int], None]
-) -> Mapping[str, Summary | str]:
-    return Summaries(stored.path / SUMMARIES).of(
-        stored.graph, stored.communities, lm=lm, threads=threads, progress=progress
-    )
-
-
-def _summarised(written: Mapping[str, Summary | str]) -> str:
-    good = sum(isinstance(summary, Summary) for summary in written.values())
-    return f"{good:,} of {len(written):,} communities"
-
-
-def _say_unknown(console: Console, labels: Mapping[str, object], index: Index) -> None:
-    """Name the labelled passages that the index does not hold: perhaps ids are misspelled."""
-    unknown = sorted(labels.keys() - {passage.id for passage in index})
-    some(console, "labelled, but not in the index", unknown, style="yellow")
-
-
-def _say_left(console: Console, stored: StoredGraph, written: Mapping[str, Summary | str]) -> None:
-    """Name what could not be read, summarised or used."""
-    manifest = stored.manifest
-    some(console, "failed", [f"{f.passage}: {f.error}" for f in manifest.failed], style="red")
-    if manifest.failed:
-        console.print("run the same command again to ask for the failed ones once more")
-    place = {community.key: n for n, community in enumerate(stored.communities)}
-    failed = {key: error for key, error in written.items() if isinstance(error, str)}
-    lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
-    some(console, "not summarised", lines, style="red")
-    some(console, "override not used", manifest.unused_overrides, style="yellow")
 
 
 def counted(causes: Mapping[str, int]) -> str:

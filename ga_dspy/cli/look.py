@@ -15,8 +15,7 @@ from ga_dspy.cli.console import Console, columns, facts, plain, rest
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MOST_HOPS
-from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, View, open_graph
-from ga_dspy.graphrag.communities import members
+from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, open_graph
 from ga_dspy.graphrag.facts import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
@@ -34,10 +33,10 @@ _TOP = 10
 
 
 class Opened(NamedTuple):
-    """A stored graph, and what a caller may see of it."""
+    """A stored graph, and the graph of what a caller may see of it."""
 
     stored: StoredGraph
-    view: View
+    known: CorpusGraph
 
 
 def opened(folder: Path, labels: Iterable[str] | None) -> Opened:
@@ -48,7 +47,7 @@ def opened(folder: Path, labels: Iterable[str] | None) -> Opened:
     if unknown:
         note = f"nothing in {folder} needs the label {', '.join(unknown)}"
         Console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
-    return Opened(stored, stored.graph.visible(Access(labels=held)))
+    return Opened(stored, stored.graph.visible(Access(labels=held)).graph)
 
 
 def stats(graph: Folder, label: Labels = None) -> None:
@@ -57,8 +56,8 @@ def stats(graph: Folder, label: Labels = None) -> None:
     Examples:
         ga-dspy graph stats my-graph
     """
-    stored, view = opened(graph, label)
-    known, edges = view.graph, view.graph.tables.edges
+    stored, known = opened(graph, label)
+    edges = known.tables.edges
     sizes = known.network.connected_components().sizes()
     wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
     values, contradicted = sum(known.plain_values), sum(map(bool, edges["contradicts"].to_pylist()))
@@ -95,28 +94,28 @@ def paths(
     Examples:
         ga-dspy graph paths my-graph "Isambard Brunel" "River Avon"
     """
-    view = opened(graph, label).view
-    if set(find_named(view.graph, one)) & set(find_named(view.graph, other)):
+    known = opened(graph, label).known
+    if set(find_named(known, one)) & set(find_named(known, other)):
         raise InputError(
             f"{one!r} and {other!r} are the same entity",
             expected="two entities",
             remedy="name another",
         )
     console = plain()
-    found = paths_between(view.graph, one, other, k)
+    found = paths_between(known, one, other, k)
     if not found:
         console.print(f"no way of at most {MOST_HOPS} relations connects the two")
         return
-    console.print(_chains(view, found))
+    console.print(_chains(known, found))
 
 
-def _chains(view: View, found: Sequence[GraphPath]) -> Table:
+def _chains(graph: CorpusGraph, found: Sequence[GraphPath]) -> Table:
     """Paths, each over its cost and the passages that state it."""
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for number, path in enumerate(found, 1):
-        stated = dict.fromkeys(p for edge in path.edges for p in view.graph.passages_of_edge(edge))
+        stated = dict.fromkeys(p for edge in path.edges for p in graph.passages_of_edge(edge))
         passages = f"; passages {', '.join(stated)}" if stated else ""
         table.add_row(
             f"{number}.",
@@ -133,7 +132,7 @@ def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
     Examples:
         ga-dspy graph merges my-graph
     """
-    found = list(opened(graph, label).view.graph.merges)
+    found = list(opened(graph, label).known.merges)
     console = plain()
     if not found:
         console.print("no spelling was merged into another name")
@@ -157,16 +156,15 @@ def show(
     Examples:
         ga-dspy graph show my-graph "Isambard Brunel"
     """
-    stored = opened(graph, label)
-    console = plain()
-    for number, node in enumerate(find_named(stored.view.graph, entity)):
+    known, console = opened(graph, label).known, plain()
+    for number, node in enumerate(find_named(known, entity)):
         if number:
             console.print()
-        _print_entity(console, stored, node, most)
+        _print_entity(console, known, node, most)
 
 
-def _print_entity(console: Console, opened: Opened, node: int, most: int) -> None:
-    graph, entity = opened.view.graph, opened.view.graph.node(node)
+def _print_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> None:
+    entity = graph.node(node)
     kind = f"  {entity.type}" if entity.type else ""
     console.print(Text.assemble((entity.name, "bold cyan"), (kind, "dim")))
     merged = {m.spelling: f"{m.spelling} ({m.rule})" for m in graph.merges if m.node == node}
@@ -176,7 +174,6 @@ def _print_entity(console: Console, opened: Opened, node: int, most: int) -> Non
             [
                 ("also", "; ".join(names)),
                 ("attributes", "; ".join(entity.attributes)),
-                ("communities", _communities(opened, entity.name)),
                 ("passages", ", ".join(graph.passages_of(node))),
             ]
         )
@@ -207,13 +204,6 @@ def _worded(graph: CorpusGraph, edge: int, *, away: bool) -> Text:
     for against in flags.contradicts:
         text.append(f"\n  against: {fact_text(graph.edge(against))}", style="red")
     return text
-
-
-def _communities(graph: Opened, name: str) -> str:
-    """The numbers of the communities that hold an entity, coarsest first."""
-    places = members(graph.stored.communities)
-    found = (p for node in graph.stored.graph.public.find(name) for p in places.get(node, ()))
-    return ", ".join(map(str, dict.fromkeys(found)))
 
 
 _NAMED = 5
@@ -271,8 +261,8 @@ def export(
     """
     if out.is_dir():
         raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
-    known, console = opened(graph, label).view.graph, plain()
-    nodes, edges = range(len(known)), range(len(known.relations))
+    known, console = opened(graph, label).known, plain()
+    nodes, edges = range(len(known)), range(len(known.heads))
     write_whole(out, to_graphml(known.subgraph(nodes, edges)))
     console.print(f"wrote {out}", markup=False, soft_wrap=True)
     console.print(f"{len(nodes):,} entities, {len(edges):,} relations")

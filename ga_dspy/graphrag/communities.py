@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import require
 from ga_dspy.graph import linearise, normalise
-from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
+from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import FinishedSteps, chosen_lm, digest_of, no_lm, outcome_of
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Meter, StepFailed, ask, drive
@@ -129,14 +129,6 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
     return Community(key, level, parent, ranked, tuple(edges))
 
 
-def members(communities: Iterable[Community]) -> dict[int, tuple[int, ...]]:
-    """The communities, by place, that each node is in, coarsest first."""
-    places: dict[int, tuple[int, ...]] = {}
-    for place, community in enumerate(communities):
-        places |= {node: (*places.get(node, ()), place) for node in community.nodes}
-    return places
-
-
 def community_text(graph: CorpusGraph, community: Community) -> str:
     """The lines that a summary is written from: the most linked entities and their relations.
 
@@ -220,9 +212,7 @@ class Summariser(dspy.Module):
             with suppress(StepFailed):
                 again = ask("summarise", self.summarise, inputs, meter)
                 reply = yield from name_outage("summarise", again)
-        return dspy.Prediction(
-            summary=_ground_summary(reply, graph), calls=meter.calls, tokens=meter.tokens
-        )
+        return dspy.Prediction(summary=_ground_summary(reply, graph))
 
 
 def strangers(text: str, graph: str) -> tuple[str, ...]:
@@ -422,16 +412,3 @@ def summaries_text(topics: Iterable[Topic], budget: int, count: TokenCounter) ->
     blocks = fit_passages(passages, budget, count).text.split("\n\n")
     lines = (block.partition("] ")[2].replace("\n", ": ", 1) for block in blocks)
     return "\n".join(filter(None, lines)) or EMPTY
-
-
-def passages_of_topic(topic: Topic, graph: CorpusGraph, view: View) -> tuple[str, ...]:
-    """The passages behind a topic that the caller may read, those that state most of it first.
-
-    Args:
-        topic: A topic of the graph.
-        graph: The whole graph, whose public part the topic is of.
-        view: What the caller sees of it.
-    """
-    edges = topic.community.edges
-    stated = Counter(id for edge in edges for id in graph.public.passages_of_edge(edge))
-    return tuple(id for id, _ in stated.most_common() if view.readable(id))

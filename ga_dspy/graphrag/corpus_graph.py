@@ -8,8 +8,8 @@ their own (`visible`), with its own numbers.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,10 +44,9 @@ class CorpusGraph:
     Make one in memory with `of`; `ga_dspy.graphrag.open_graph` opens a stored one.
 
     Attributes:
-        entities: The entities, by node; a sequence that reads one when it is asked for.
-        relations: The relations, by edge, their ends under the names of their nodes.
         labels_in_use: The labels that hide something of it.
         unused_overrides: The overrides that did not fit, in words, where it was just made.
+        left_out: Relations that a rule kept out, by cause, where it was just made.
 
     >>> said = {"p1": GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))}
     >>> graph = CorpusGraph.of(said)
@@ -65,9 +64,8 @@ class CorpusGraph:
     ) -> None:
         self.tables = tables
         self.labels_in_use = labels_in_use
-        self.entities: Sequence[Entity] = LazyRows(tables.nodes.num_rows, self.node)
-        self.relations: Sequence[Relation] = LazyRows(tables.edges.num_rows, self.edge)
         self.unused_overrides: tuple[str, ...] = ()
+        self.left_out: Counter[str] = Counter()
         self._load = sources
         self._load_public = public
         self._graphs: dict[Labels, CorpusGraph] = {}
@@ -94,7 +92,7 @@ class CorpusGraph:
         resolved = resolve(sources)
         tables = Tables.of(resolved, sources.withheld)
         graph = cls(tables, lambda: sources, labels_in_use=sources.labels_in_use)
-        graph.unused_overrides = resolved.unused
+        graph.unused_overrides, graph.left_out = resolved.unused, Counter(resolved.left_out)
         return graph
 
     @property
@@ -103,17 +101,27 @@ class CorpusGraph:
         return self._load()
 
     def __len__(self) -> int:
-        return len(self.entities)
+        return int(self.tables.nodes.num_rows)
 
     def __repr__(self) -> str:
         return (
-            f"CorpusGraph({len(self):,} entities, {len(self.relations):,} relations, "
+            f"CorpusGraph({len(self):,} entities, {len(self.heads):,} relations, "
             f"{len(self.passages):,} passages)"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CorpusGraph:
         """Return itself: copies of a program share the graph."""
         return self
+
+    @cached_property
+    def entities(self) -> tuple[Entity, ...]:
+        """All entities, by node; `node` reads one."""
+        return tuple(map(self.node, range(len(self))))
+
+    @cached_property
+    def relations(self) -> tuple[Relation, ...]:
+        """All relations, by edge, their ends under the names of their nodes; `edge` reads one."""
+        return tuple(map(self.edge, range(len(self.heads))))
 
     def node(self, i: int) -> Entity:
         """The entity of a node, with all evidence."""
@@ -305,7 +313,6 @@ SCHEMAS: Final = {
     "names": "key:string nodes:int32* shown:int32",
     "passages": "id:string labels:string*",
     "merges": "node:int32 spelling:string name:string rule:string passages:string*",
-    "left_out": "head:string relation:string tail:string cause:string",
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
     "records": "json:large_string",
 }
@@ -352,7 +359,7 @@ def write_table(folder: Path, name: str, table: Any) -> None:
 
 
 class Tables(NamedTuple):
-    """Six Arrow tables; `SCHEMAS` lists what is in each.
+    """Five Arrow tables; `SCHEMAS` lists what is in each.
 
     Attributes:
         nodes: A row an entity; `value` is whether it is a plain value such as a date. The three
@@ -361,7 +368,6 @@ class Tables(NamedTuple):
         names: A row a spelling, normalised: the nodes that go by it, and the one shown so.
         passages: A row a passage: its id and the labels needed to read it.
         merges: A row a spelling that stands for another name of a node.
-        left_out: A row a relation that a rule kept out.
     """
 
     nodes: Any
@@ -369,7 +375,6 @@ class Tables(NamedTuple):
     names: Any
     passages: Any
     merges: Any
-    left_out: Any
 
     @classmethod
     def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
@@ -395,14 +400,12 @@ class Tables(NamedTuple):
             )
         ]
         passages = ({"id": id, "labels": sorted(withheld.get(id, ()))} for id in ids)
-        left_out = ({**vars(out.relation), "cause": out.cause} for out in resolved.left_out)
         return cls(
             nodes=arrow_table("nodes", nodes),
             edges=arrow_table("edges", edges),
             names=arrow_table("names", _names(resolved.entities)),
             passages=arrow_table("passages", passages),
             merges=arrow_table("merges", (merge._asdict() for merge in resolved.merges)),
-            left_out=arrow_table("left_out", left_out),
         )
 
     @classmethod
@@ -427,18 +430,3 @@ def _names(entities: Iterable[Entity]) -> Iterator[dict[str, Any]]:
                 nodes[key][node] = None
     for key in sorted(nodes):
         yield {"key": key, "nodes": list(nodes[key]), "shown": shown.get(key, -1)}
-
-
-class LazyRows(Sequence[Any]):
-    """A sequence that reads a row when it is asked for."""
-
-    def __init__(self, count: int, read: Callable[[int], Any]) -> None:
-        self._count, self._read = count, read
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return tuple(map(self._read, range(self._count)[row]))
-        return self._read(range(self._count)[row])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import dspy
@@ -15,13 +17,12 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import KnowledgeGraph, evidence_chain, prune
 from ga_dspy.graphrag.communities import (
     Topic,
-    passages_of_topic,
     rank_topics,
     summaries_text,
     topics_at,
     topics_with,
 )
-from ga_dspy.graphrag.records import Access, caller, untraced
+from ga_dspy.graphrag.records import Access, caller
 from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Search, StepFailed
@@ -41,7 +42,6 @@ from ga_dspy.programs.program import (
     setting,
 )
 from ga_dspy.programs.reading import fit_passages
-from ga_dspy.retrieval import Where
 from ga_dspy.signatures import (
     AnswerFromPoints,
     AnswerQuestion,
@@ -174,25 +174,9 @@ class GraphRAG(MultiHopProgram):
             )
         return source
 
-    def forward(
-        self,
-        question: str,
-        config: Mapping[str, Any] | None = None,
-        where: Where | None = None,
-    ) -> dspy.Prediction:
-        """Answer a question; its callers' labels decide what is seen, `where` is refused."""
-        with untraced(caller()):
-            return super().forward(question, config, where)
-
-    async def aforward(
-        self,
-        question: str,
-        config: Mapping[str, Any] | None = None,
-        where: Where | None = None,
-    ) -> dspy.Prediction:
-        """Answer a question from a coroutine."""
-        with untraced(caller()):
-            return await super().aforward(question, config, where)
+    def _rights(self) -> AbstractContextManager[Any]:
+        """Keep what only some may see out of the trace that demonstrations are made of."""
+        return dspy.context(trace=None) if caller().labels else nullcontext()
 
     def start(self, question: str) -> Inquiry:
         """What is known of a question before anything was read: who asks."""
@@ -357,14 +341,7 @@ class GraphRAG(MultiHopProgram):
         read, room = 0, max(self._room(inquiry, "collect"), LEAST_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
-            coming = (
-                self._fixed("collect")
-                + self._fixed("answer")
-                + self.count(text)
-                + self.graph_tokens
-            )
-            left = (self.token_budget or 0) - inquiry.meter.tokens
-            dear = self.token_budget is not None and coming > left
+            dear = self._room(inquiry, "collect") < self.count(text)
             if calls and (calls >= self.batches or dear):
                 break
             inputs = {"question": inquiry.question, "documents": text}
@@ -528,11 +505,12 @@ def passages_behind(
 
     Each topic has its best passage before any has a second.
     """
-    view = index.graph.visible(access)
-    ranked: list[list[Passage]] = []
+    public, ranked = index.graph.public, list[list[Passage]]()
     for topic in topics:
-        ids = passages_of_topic(topic, index.graph, view)[:_CONSIDERED]
-        read = [passage for id in ids if (passage := index.passage(id, access))]
+        edges = topic.community.edges
+        stated = Counter(id for edge in edges for id in public.passages_of_edge(edge))
+        known = (index.passage(id, access) for id, _ in stated.most_common())
+        read = list(islice(filter(None, known), _CONSIDERED))
         ranked.append(sorted(read, key=lambda p: -_shared(answer, p.content)))
     turns = (passage for turn in zip_longest(*ranked) for passage in turn if passage)
     return tuple({passage.id: passage for passage in turns}.values())[:most]

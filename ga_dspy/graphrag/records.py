@@ -7,13 +7,12 @@ from them, so an update or another rule gives the graph that a build from scratc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
-import dspy
 from pydantic import Field, model_validator
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
@@ -284,8 +283,3 @@ def called_by(access: Access) -> Iterator[None]:
         yield
     finally:
         _CALLER.reset(before)
-
-
-def untraced(access: Access) -> AbstractContextManager[Any]:
-    """Keep what only some may see out of the trace that optimizers make demonstrations of."""
-    return dspy.context(trace=None) if access.labels else nullcontext()

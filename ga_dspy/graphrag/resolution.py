@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from ga_dspy.graph import Entity, GraphUpdate, Relation, normalise
 from ga_dspy.graph.identity import (
@@ -31,13 +31,6 @@ from ga_dspy.graph.identity import (
 from ga_dspy.graph.knowledge_graph import view
 from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
 from ga_dspy.text import MONTHS
-
-
-class LeftOut(NamedTuple):
-    """A relation that a rule kept out of the graph."""
-
-    relation: Relation
-    cause: Literal["low confidence", "relation not allowed", "too little evidence"]
 
 
 class Merge(NamedTuple):
@@ -66,7 +59,7 @@ class Resolved(NamedTuple):
         ends: The nodes of head and tail of each edge.
         flags: What is noted of each edge.
         merges: Spellings that stand for another name of an entity.
-        left_out: Relations that a rule kept out.
+        left_out: Why each relation that is not there was kept out.
         unused: The overrides that did not fit, in words.
     """
 
@@ -75,7 +68,7 @@ class Resolved(NamedTuple):
     ends: tuple[tuple[int, int], ...]
     flags: tuple[Flags, ...]
     merges: tuple[Merge, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[str, ...]
     unused: tuple[str, ...]
 
 
@@ -101,7 +94,7 @@ def resolve(sources: Sources) -> Resolved:
     for relation in shown.relations:
         is_critical = relation_key(relation.relation) in critical_keys
         if is_critical and len(passages_of(relation)) < 2:
-            left_out.append(LeftOut(relation, "too little evidence"))
+            left_out.append("too little evidence")
         else:
             relations.append(relation)
             critical.append(is_critical)
@@ -124,8 +117,8 @@ def resolve(sources: Sources) -> Resolved:
 # --- What the rules let in.
 
 
-def _admit(sources: Sources) -> tuple[GraphUpdate, list[LeftOut]]:
-    """All records that the rules let in, each once."""
+def _admit(sources: Sources) -> tuple[GraphUpdate, list[str]]:
+    """All records that the rules let in, each once, and why the others were kept out."""
     rules = sources.rules
     entities = dict.fromkeys(
         _without_parted_aliases(entity, rules.overrides)
@@ -137,9 +130,9 @@ def _admit(sources: Sources) -> tuple[GraphUpdate, list[LeftOut]]:
     for relation in dict.fromkeys(r for batch in sources.batches for r in batch.update.relations):
         stated = relation.confidence
         if stated is not None and stated < rules.min_confidence:
-            left_out.append(LeftOut(relation, "low confidence"))
+            left_out.append("low confidence")
         elif allowed is not None and relation_key(relation.relation) not in allowed:
-            left_out.append(LeftOut(relation, "relation not allowed"))
+            left_out.append("relation not allowed")
         else:
             relations.append(relation)
     return GraphUpdate(entities=tuple(entities), relations=tuple(relations)), left_out
@@ -277,38 +270,23 @@ def _merges(
         found: What joined names, by key.
         overrides: The overrides used.
     """
-    near: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    near: dict[str, dict[str, str]] = defaultdict(dict)
     for match in found:
-        near[match.one].append((match.other, match.rule))
-        near[match.other].append((match.one, match.rule))
+        near[match.one].setdefault(match.other, match.rule)
+        near[match.other].setdefault(match.one, match.rule)
     joined = {_key(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
     for node, (entity, part) in enumerate(zip(entities, parts, strict=True)):
         others: dict[str, set[str]] = defaultdict(set)
         for one in part:
             if normalise(one.name) != normalise(entity.name):
                 others[one.name] |= one.passages
-        if not others:
-            continue
-        rules = _rules(identity(entity.name), {one.key for one in part}, near)
+        own, keys = identity(entity.name), {one.key for one in part}
         for spelling, passages in sorted(others.items()):
             key = _key(spelling)
+            rules = (rule for other, rule in near[key].items() if other in keys)
             by_hand = "override" if key in joined else "surname"
-            rule = rules.get(key) or by_hand
+            rule = "same name" if key == own else near[key].get(own) or next(rules, by_hand)
             yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
-
-
-def _rules(
-    start: str, keys: set[str], near: Mapping[str, Sequence[tuple[str, str]]]
-) -> dict[str, str]:
-    """The rule that brought in each key of an entity, going out from the key of its name."""
-    reached = {start: "same name"}
-    queue = [start]
-    for key in queue:
-        for other, rule in near.get(key, ()):
-            if other in keys and other not in reached:
-                reached[other] = rule
-                queue.append(other)
-    return reached
 
 
 # --- Which relations contradict each other; both are kept.
@@ -333,11 +311,6 @@ def is_plain_value(name: str) -> bool:
     return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
 
 
-def years_in(time: str | None) -> list[int]:
-    """The years that a relation's time states."""
-    return [int(year) for year in _YEAR.findall(time or "")]
-
-
 def _contradictions(
     entities: Sequence[Entity],
     relations: Sequence[Relation],
@@ -356,7 +329,7 @@ def _contradictions(
         tails = ends[one][1], ends[other][1]
         denied = tails[0] == tails[1]
         apart = tails not in linked and not agree(*(entities[tail] for tail in tails))
-        years = [set(years_in(relations[edge].time)) for edge in (one, other)]
+        years = [set(_YEAR.findall(relations[edge].time or "")) for edge in (one, other)]
         at_other_times = all(years) and years[0].isdisjoint(years[1])
         if (denied or apart) and not at_other_times:
             against[one].add(other)

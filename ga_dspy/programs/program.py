@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import Field, dataclass, field, fields
 from types import NoneType
 from typing import Any, Literal, dataclass_transform
@@ -442,7 +443,7 @@ class MultiHopProgram(Configured):
             where: Conditions on the metadata of the passages that may be read, as of
                 `Index.search`.
         """
-        with only_where(where):
+        with only_where(where), self._rights():
             return drive(self._told(question), config=config)
 
     async def aforward(
@@ -459,8 +460,12 @@ class MultiHopProgram(Configured):
         )
         if forward < aforward:
             return await in_thread(self.forward, question, config)
-        with only_where(where):
+        with only_where(where), self._rights():
             return await adrive(self._told(question), config=config)
+
+    def _rights(self) -> AbstractContextManager[Any]:
+        """What holds while a question is answered for whoever asks it."""
+        return nullcontext()
 
     def _told(self, question: str) -> Conversation[dspy.Prediction]:
         """The algorithm from the start, and its end told to whoever watches."""
