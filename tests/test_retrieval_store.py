@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -10,7 +11,7 @@ import string
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,35 @@ def test_an_opened_index_searches_like_the_one_in_memory(kind: str, tmp_path: Pa
     for query in ("river3 near Peak 1", "Town 7", "what lies on river2?"):
         assert opened.search(query, 6) == memory.search(query, 6)
     assert (opened.kind, len(opened), list(opened)) == (kind, 40, TOWNS)
+
+
+def forge(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    """Change a file, and the manifest so that it fits."""
+    (path,) = folder.rglob(name)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    path.write_bytes(change(path.read_bytes()))
+    data = path.read_bytes()
+    record = manifest["files"][str(path.relative_to(folder))]
+    record.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("words.starts.i8", lambda data: data[:-16]),
+        ("words.rows.i4", lambda data: data[:-4]),
+        ("words.counts.u2", lambda data: data + b"\0\0"),
+        ("words.rows.i4", lambda data: b"\xff\xff\xff\x7f" * (len(data) // 4)),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused_whatever_the_manifest_says(
+    name: str, change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    build(tmp_path / "index", kind="sparse")
+    forge(tmp_path / "index", name, change)
+    with pytest.raises(DamagedFile, match="build it again"):
+        Index.open(tmp_path / "index")("Town 7 on river2")
 
 
 def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) -> None:

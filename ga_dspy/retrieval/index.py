@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy import notebook
-from ga_dspy.errors import InputError
+from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import encoders, rank, segments, store
 from ga_dspy.retrieval.encoders import SHARD, Encoder, Progress, as_encoder, batched, silent
@@ -327,6 +327,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: The query is blank, `k` is below 1, the anchors are one text, a condition
                 is none, or the passages are searched in Milvus, which takes no conditions yet.
+            DamagedFile: The tables point to what is not there.
         """
         check_query(query, k, anchors)
         manifest, _, engine, ranking = self._state
@@ -336,8 +337,15 @@ class Index(PassageRetriever):
                 return []
             ranking = self._ranking(engine, manifest.kind)
         most = max(k, AMONG) if self.reranker else k
-        found = ranking.rank(query, most, anchors)
-        passages = engine.passages([row for row, _ in found])
+        try:
+            found = ranking.rank(query, most, anchors)
+            passages = engine.passages([row for row, _ in found])
+        except IndexError as error:
+            raise DamagedFile(
+                f"{self.path or 'the index'}: a table points to what is not there ({error})",
+                expected="contents as they were written",
+                remedy="restore the folder from a copy, or build it again",
+            ) from error
         if self.reranker and passages:
             best = order(self.reranker, query, [passage.content for passage in passages])
             return [Hit(passages[place], score) for place, score in best[:k]]

@@ -135,9 +135,17 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, name: str) -> Table:
-        """The table of a name among the arrays of a segment."""
+        """The table of a name among the arrays of a segment.
+
+        Raises:
+            ValueError: The arrays do not fit each other.
+        """
         keys, starts = arrays[f"{name}.keys.u8"], arrays[f"{name}.starts.i8"]
-        return cls(keys, starts, arrays[f"{name}.rows.i4"], arrays.get(f"{name}.counts.u2"))
+        rows, counts = arrays[f"{name}.rows.i4"], arrays.get(f"{name}.counts.u2")
+        fits = len(starts) == len(keys) + 1 and starts[-1] == len(rows)
+        if not fits or (counts is not None and len(counts) != len(rows)):
+            raise ValueError(f"the table {name} has columns of other lengths than it was made with")
+        return cls(keys, starts, rows, counts)
 
     def ranges(self, keys: NDArray[np.uint64]) -> tuple[Rows, Rows]:
         """Where the list of each key begins and ends; empty where the key is absent."""
