@@ -13,6 +13,7 @@ from ga_dspy.eval.datasets import DATASETS as DATASETS
 from ga_dspy.eval.datasets import DatasetName as DatasetName
 from ga_dspy.eval.datasets import detect as detect
 from ga_dspy.eval.datasets import load as load
+from ga_dspy.eval.datasets import load_hub as load_hub
 from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch

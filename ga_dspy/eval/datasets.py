@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, listed
+from ga_dspy.errors import InputError, listed, require
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
@@ -52,11 +52,50 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         InputError: the file is not one of this dataset, or a row that was looked at has no
             question or no answer.
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
-    name = detect_rows(rows, path, name)
+    return _questions(detect_rows(rows, path, name), rows, str(path), limit)
+
+
+_HUB: Final[dict[str, tuple[str, str | None, str]]] = {
+    "hotpotqa": ("hotpotqa/hotpot_qa", "distractor", "validation"),
+    "musique": ("bdsaglam/musique", "answerable", "validation"),
+    "2wikimultihopqa": ("framolfese/2WikiMultihopQA", None, "validation"),
+    "bamboogle": ("chiayewken/bamboogle", None, "test"),
+}
+
+
+def load_hub(
+    dataset: str, split: str | None = None, config: str | None = None, limit: int | None = None
+) -> list[dspy.Example]:
+    """The questions of a split on the Hugging Face hub, with the fields `load` gives.
+
+    Args:
+        dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
+        split: The hub's split; by default validation (Bamboogle: test).
+        config: The hub's configuration; by default HotpotQA's distractor and MuSiQue's
+            answerable. HotpotQA also has fullwiki, MuSiQue also full.
+        limit: Only the first so many questions.
+
+    Raises:
+        InputError: a row has no question or no answer, or the dataset is qa.
+        MissingExtra: the `datasets` package is not installed.
+    """
+    name = dataset_name(dataset)
+    if name not in _HUB:
+        raise InputError(f"dataset {name}", expected=f"one of {', '.join(_HUB)}",
+                         remedy="pass a file of your own questions to load()")  # fmt: skip
+    repository, usual, first = _HUB[name]
+    hub = require("datasets", "optimize")
+    rows = hub.load_dataset(repository, config or usual, split=split or first)
+    return _questions(name, map(from_hub_row, rows), repository, limit)
+
+
+def _questions(
+    dataset: DatasetName, rows: Iterable[object], source: str, limit: int | None
+) -> list[dspy.Example]:
+    if limit is not None and limit < 1:
+        raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
     examples: list[dspy.Example] = []
     unusable: list[str] = []
     repeats: Counter[str] = Counter()
@@ -65,7 +104,7 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
         if reason := _why_unusable(row):
             unusable.append(f"row {position} ({reason})")
             continue
-        fields = _fields(name, row, position)
+        fields = _fields(dataset, row, position)
         first_id = fields["id"]
         while fields["id"] in ids:
             repeats[first_id] += 1
@@ -77,7 +116,7 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
             break
     if unusable:
         raise InputError(
-            f"{path}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
+            f"{source}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
             f"{listed(unusable, 10)}",
             expected="a question and an answer in every row",
             remedy="mend these rows; of files without answers, pass the train or dev file instead",
