@@ -26,6 +26,7 @@ from ga_dspy.graphrag import (
     Access,
     CorpusGraph,
     Extractor,
+    GraphIndex,
     Rules,
     build_graph,
     estimate_build,
@@ -124,6 +125,17 @@ def test_other_rules_and_labels_make_another_graph_without_asking(tmp_path: Path
     strict = build_graph(index_of(ROADS), tmp_path, lm=reader(asked), rules=rules)
     assert len(asked) == 3 and strict.manifest.relations == 0
     assert strict.manifest.left_out == {"too little evidence": 3}
+
+
+def test_a_graph_that_was_searched_is_built_again_in_its_folder(tmp_path: Path) -> None:
+    Index.build(ROADS, tmp_path / "index", kind="dense", encoder="hash-64")
+    build_graph(Index.open(tmp_path / "index"), tmp_path / "graph", lm=reader([]))
+    searched = GraphIndex.open(tmp_path / "index", tmp_path / "graph")
+    searched.warm()
+    assert list((tmp_path / "graph").rglob("*.npy"))
+    rules = Rules(critical=frozenset({"leads to"}))
+    again = build_graph(searched.index, tmp_path / "graph", lm=reader([]), rules=rules)
+    assert again.manifest.relations == 0
 
 
 def test_an_update_reads_new_and_changed_passages_alone(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from ga_dspy.graphrag.store import (
     CALLS,
     JOURNAL,
     SUMMARIES,
+    VECTORS,
     FailedPassage,
     GraphManifest,
     StoredGraph,
@@ -95,7 +96,7 @@ def build_graph(
         InUse: Another process builds there.
     """
     folder = Path(out)
-    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, "contents-")
+    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, VECTORS, "contents-")
     with writing(folder):
         for path in sorted(folder.iterdir()):
             if not path.name.startswith(ours):

@@ -201,18 +201,6 @@ class CorpusGraph:
         places = dict.fromkeys(table["passage"][row].as_py())
         return tuple(self.passages[place] for place in places)
 
-    def edges_in(self, passage: str) -> tuple[int, ...]:
-        """The relations that a passage states; none where the graph does not know it."""
-        return self._edges_in.get(passage, ())
-
-    @cached_property
-    def _edges_in(self) -> dict[str, tuple[int, ...]]:
-        stated: dict[str, dict[int, None]] = defaultdict(dict)
-        for edge, places in enumerate(self.tables.edges["passage"].to_pylist()):
-            for place in places:
-                stated[self.passages[place]][edge] = None
-        return {id: tuple(edges) for id, edges in stated.items()}
-
     @property
     def merges(self) -> Iterator[Merge]:
         """The spellings that stand for another name of an entity, and why."""

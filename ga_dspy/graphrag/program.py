@@ -211,10 +211,8 @@ class GraphRAG(MultiHopProgram):
 
     def _used(self, found: Found) -> KnowledgeGraph:
         """The facts and paths that are shown, as a graph; relations of a subject stand together."""
-        if not self.facts and not self.paths:
-            return KnowledgeGraph()
         facts = [fact.edge for fact in found.facts] if self.facts else []
-        walked = [edge for path in found.paths for edge in path.edges] if self.paths else []
+        walked = [edge for path in found.paths for edge in path.edges]
         linked = [link.node for link in found.linked if link.how != "vector"] if self.facts else []
         heads, by_subject = found.view.graph.heads, dict[int, list[int]]()
         for edge in dict.fromkeys([*facts, *walked]):
@@ -262,7 +260,7 @@ class GraphRAG(MultiHopProgram):
         """The graph in the compact form, pruned to what its budget leaves beside the paths."""
         labels = inquiry.reading.labels
         # A path of one relation stands among the facts already.
-        chains = chains_text(found, labels, least=2 if self.facts else 1) if self.paths else ""
+        chains = chains_text(found, labels, least=2 if self.facts else 1)
         left = max(self.graph_tokens - self.count(chains), 0) if chains else self.graph_tokens
         listed = inquiry.graph if self.facts else KnowledgeGraph()
         pruned = prune(listed, inquiry.question, left, self.count, labels=labels)
@@ -272,11 +270,11 @@ class GraphRAG(MultiHopProgram):
         inquiry = _inquiry(state)
         if inquiry.found is None or inquiry.links:
             return ()
-        chain = evidence_chain(inquiry.graph, inquiry.question, end.answer)
-        if not chain:
-            # What was linked by another spelling, or by meaning, is not named in the question.
-            linked = " ; ".join(link.name for link in inquiry.found.linked)
-            chain = evidence_chain(inquiry.graph, f"{inquiry.question} ; {linked}", end.answer)
+        # What was linked by another spelling, or by meaning, is not named in the question.
+        linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
+        chain = evidence_chain(inquiry.graph, inquiry.question, end.answer) or evidence_chain(
+            inquiry.graph, linked, end.answer
+        )
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
         for id in (e.passage for relation in chain for e in relation.evidence):
@@ -341,7 +339,7 @@ class GraphRAG(MultiHopProgram):
         read, room = 0, max(self._room(inquiry, "collect"), LEAST_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
-            dear = self._room(inquiry, "collect") < self.count(text)
+            dear = self._room(inquiry, "collect") < min(room, self.count(text))
             if calls and (calls >= self.batches or dear):
                 break
             inputs = {"question": inquiry.question, "documents": text}
@@ -523,13 +521,10 @@ def stated_in(
     public, view = index.graph.public, index.graph.visible(access)
     names = {public.name(node) for topic in topics for node in topic.community.nodes}
     members = {node for name in names for node in view.graph.find(name)}
-    edges = dict.fromkeys(
-        edge
-        for passage in passages
-        for edge in view.graph.edges_in(passage.id)
-        if {int(view.graph.heads[edge]), int(view.graph.tails[edge])} <= members
-    )
-    return view.graph.subgraph((), edges)
+    read, graph = {passage.id for passage in passages}, view.graph
+    inside = graph.network.es.select(_within=members).indices
+    edges = (edge for edge in inside if not read.isdisjoint(graph.passages_of_edge(edge)))
+    return graph.subgraph((), edges)
 
 
 def _shared(one: str, other: str) -> int:

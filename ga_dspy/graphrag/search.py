@@ -18,7 +18,7 @@ from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.facts import Query, RankedFact, rank
 from ga_dspy.graphrag.linking import Lexicon, Link, Linker, Profiles, surest
 from ga_dspy.graphrag.records import Access, caller
-from ga_dspy.graphrag.store import SUMMARIES, open_graph
+from ga_dspy.graphrag.store import SUMMARIES, VECTORS, open_graph
 from ga_dspy.graphrag.walk import (
     GRAPH_SHARE,
     GraphPath,
@@ -39,7 +39,6 @@ class Found:
     """What was found for one question; numbers of nodes and edges are those of `view.graph`.
 
     Attributes:
-        question: The question.
         linked: The entities that the question is about, surest first.
         nodes: The entities in the neighbourhood of the linked ones, those first.
         edges: The relations among them.
@@ -50,7 +49,6 @@ class Found:
         view: The caller's view of the graph.
     """
 
-    question: str
     linked: tuple[Link, ...]
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
@@ -65,9 +63,6 @@ class Found:
         """Whether the graph has nothing that the question names: a gap worth logging."""
         return all(link.how == "vector" for link in self.linked)
 
-
-VECTORS: Final = "vectors"
-"""The folder, in that of a stored graph, for what can be made again from it."""
 
 DEPTH: Final = 50
 """How many passages the index and PageRank each put forward."""
@@ -143,7 +138,7 @@ class GraphIndex(PassageRetriever):
         if summaries:
             kept = Summaries(stored.path / SUMMARIES)
             topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
-        return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS)
+        return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS / "profiles")
 
     def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
@@ -199,7 +194,6 @@ class GraphIndex(PassageRetriever):
         passages = self._passages(question, links, view, k)
         clock.append(time.perf_counter())
         return Found(
-            question=question,
             linked=links,
             nodes=tuple(near.hops),
             edges=tuple(near.edges.tolist()),

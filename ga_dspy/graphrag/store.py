@@ -26,6 +26,8 @@ from ga_dspy.storage import MANIFEST, Generation, open_current
 JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
 CALLS: Final = "calls.sqlite"
+VECTORS: Final = "vectors"
+"""The folder for what searches make of a graph, and can make again."""
 _SETTINGS: Final = "settings.json"
 
 
