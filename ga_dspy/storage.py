@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -111,21 +110,16 @@ class Journal:
             )
             self._db.text_factory = _text
             try:
-                self._begin_tables(tables, layout, shared=shared, durable=durable)
+                self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
+                begun = self._check(tables, layout)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                if not begun:
+                    self._all_or_none([(sql, ()) for sql in tables.values()])
+                    self._db.execute(f"PRAGMA user_version = {layout}")
             except BaseException:
                 self._db.close()
                 raise
-
-    def _begin_tables(
-        self, tables: dict[str, str], layout: int, *, shared: bool, durable: bool
-    ) -> None:
-        self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
-        begun = self._check(tables, layout)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        if not begun:
-            self._all_or_none([(sql, ()) for sql in tables.values()])
-            self._db.execute(f"PRAGMA user_version = {layout}")
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -203,16 +197,10 @@ class Journal:
             self._all_or_none(statements)
 
     def _all_or_none(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._db:  # which commits, or takes back what was done
+            self._db.execute("BEGIN IMMEDIATE")
             for sql, values in statements:
                 self._db.execute(sql, values)
-            self._db.execute("COMMIT")
-        except BaseException:
-            # SQLite has rolled back by itself where the disk was full.
-            with suppress(sqlite3.Error):
-                self._db.execute("ROLLBACK")
-            raise
 
     def close(self) -> None:
         """Give the file back."""
@@ -222,12 +210,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -445,17 +428,13 @@ def parallel(
         for item in items:
             yield contextvars.copy_context().run(work, item)
         return
-    todo: queue.SimpleQueue[tuple[contextvars.Context, Item]] = queue.SimpleQueue()
+    todo = iter([(contextvars.copy_context(), item) for item in items])
     done: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
     stop = threading.Event()
-    for item in items:
-        todo.put((contextvars.copy_context(), item))
 
     def run() -> None:
-        while not stop.is_set():
-            try:
-                context, item = todo.get_nowait()
-            except queue.Empty:
+        for context, item in todo:  # a list's iterator gives each item to one thread
+            if stop.is_set():
                 return
             try:
                 done.put((context.run(work, item), None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, choose_where
 from ga_dspy.cli.console import Console, building, columns, facts, number
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
-from ga_dspy.retrieval import Changes, FileRead, Index, load_encoder
+from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS
 from ga_dspy.retrieval.sources import Sources, seen_from
 
@@ -119,11 +119,7 @@ def sync(
                 remedy="check the files, or pass --yes",
             )
         typer.confirm(f"{going} of {len(opened)} passages go. Go on?", abort=True)
-    with building(console) as progress:
-        changes = opened.sync(found.passages, progress=progress)
-    sources.save(index, found.files)
-    _show_changes(console, sources.files, found.files, changes)
-    console.print(f"{index}: {opened.description}", markup=False)
+    _change(console, index, opened, sources, found, opened.sync)
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
@@ -138,10 +134,7 @@ def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
     sources = sources.model_copy(update={"paths": tuple(paths)})
     with building(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
-        changes = opened.upsert(found.passages, progress=progress)
-    sources.save(index, found.files)
-    _show_changes(console, sources.files, found.files, changes)
-    console.print(f"{index}: {opened.description}", markup=False)
+    _change(console, index, opened, sources, found, opened.upsert)
 
 
 def delete(
@@ -243,9 +236,15 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
         console.print(f"  … and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)")
 
 
-def _show_changes(
-    console: Console, before: Sequence[FileRead], after: Sequence[FileRead], changes: Changes
-) -> None:
+def _change(
+    console: Console, index: Path, opened: Index, sources: Sources, found: Documents,
+    change: Callable[..., Changes],
+) -> None:  # fmt: skip
+    """Change an index to what was read of its files, and say what that did."""
+    with building(console) as progress:
+        changes = change(found.passages, progress=progress)
+    sources.save(index, found.files)
+    before, after = sources.files, found.files
     seen = {file.name: file.sha256 for file in before}
     show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
     old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
@@ -260,3 +259,4 @@ def _show_changes(
     for what, ids in changes._asdict().items():
         table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
     console.print(table)
+    console.print(f"{index}: {opened.description}", markup=False)

@@ -9,7 +9,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import islice
@@ -387,20 +386,6 @@ def _intact(path: Path, sha256: str, remedy: str) -> Path:
     return path
 
 
-@contextmanager
-def no_progress_bar() -> Iterator[None]:
-    """Loading a model prints nothing into a caller's terminal."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def load_model(kind: str, source: str, extra: str) -> Any:
     """Load a "SentenceTransformer" or a "CrossEncoder" by name or from a folder.
 
@@ -409,9 +394,11 @@ def load_model(kind: str, source: str, extra: str) -> Any:
         MissingExtra: sentence-transformers is not installed.
     """
     library = require("sentence_transformers", extra)
+    logging = require("transformers.utils.logging", extra)
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # loading prints nothing into a caller's terminal
     try:
-        with no_progress_bar():
-            return getattr(library, kind)(source, local_files_only=Path(source).is_dir())
+        return getattr(library, kind)(source, local_files_only=Path(source).is_dir())
     except Exception as error:  # the library's own are many, and none is named
         raise InputError(
             f"{kind} {source!r} cannot be loaded ({type(error).__name__}: {str(error)[:300]})",
@@ -419,6 +406,9 @@ def load_model(kind: str, source: str, extra: str) -> Any:
             remedy="check the name and the network; encoder 'auto' needs no download, one behind "
             "an API is named with its provider, such as 'openai/text-embedding-3-small'",
         ) from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _parameters_hash(model: Any) -> str:

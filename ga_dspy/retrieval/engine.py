@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
@@ -548,32 +547,27 @@ class LocalEngine:
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The rows nearest to a unit vector, best first; approximate in a large store."""
-        faiss = require("faiss", "search")
         first = self.near.size if self.near else 0
-        found = [np.zeros(0, dtype=np.int64)]
-        if self.near is not None:
-            found.append(self._live(partial(self.near.search, vector), count, first))
+        found = [self._proposed(self.near, vector, count)] if self.near else []
         for segment in self.segments:
             start = max(first, segment.base)
-            late = segment.vectors[start - segment.base :] if segment.end > start else ()
-            if len(late):
-
-                def compared(asked: int, late: Any = late, start: int = start) -> Rows:
-                    inner = faiss.METRIC_INNER_PRODUCT
-                    _, rows = faiss.knn(vector[None, :], late, min(asked, len(late)), metric=inner)
-                    close: Rows = rows[0][rows[0] >= 0] + start
-                    return close
-
-                found.append(self._live(compared, count, len(late)))
-        rows = np.concatenate(found)
+            if segment.end > start:
+                scores = segment.vectors[start - segment.base :] @ vector
+                if self._alive is not None:
+                    scores[~self._alive[start : segment.end]] = -np.inf
+                found.append(self._living(start + top(scores, count)))
+        rows = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
         return rows[top(self.cosines(vector, rows), count)]
 
-    def _live(self, search: Callable[[int], Rows], count: int, size: int) -> Rows:
+    def _proposed(self, near: Nearest, vector: NDArray[np.float32], count: int) -> Rows:
         """The nearest rows that were not deleted: more are asked for until there are enough."""
         asked = count
         while True:
-            close = search(asked)
-            live: Rows = close if self._alive is None else close[self._alive[close]]
-            if len(live) >= count or asked >= size or len(close) < min(asked, size):
+            close = near.search(vector, asked)
+            live = self._living(close)
+            if len(live) >= count or asked >= near.size or len(close) < asked:
                 return live[:count]
             asked *= 2
+
+    def _living(self, rows: Rows) -> Rows:
+        return rows if self._alive is None else rows[self._alive[rows]]

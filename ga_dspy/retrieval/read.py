@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_document
-from ga_dspy.retrieval.encoders import Progress
+from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.protocol import Row, content_hash
 from ga_dspy.retrieval.rows import ENDINGS, read_table
 from ga_dspy.storage import refused_by_disk
@@ -123,7 +123,7 @@ def _joined(group: Sequence[Section]) -> Section:
     return joined._replace(metadata=Metadata({**joined.metadata, **named}))
 
 
-def _pieces(section: Section, cutting: Cutting) -> list[str]:
+def _pieces(section: Section, cutting: Cutting) -> list[Section]:
     (most, overlap), count = cutting, estimate_tokens
     room = max(most - count(section.title), most // 2)
     head, body = f"{section.header}\n", section.text
@@ -131,7 +131,7 @@ def _pieces(section: Section, cutting: Cutting) -> list[str]:
     if is_cut:  # the names of the columns stand above each piece of a table
         body, room = body.removeprefix(head), room - count(head)
     pieces = chunk_text(body, Cutting(room, min(overlap, room // 2)))
-    return [head + piece for piece in pieces] if is_cut else pieces
+    return [section._replace(text=head + piece if is_cut else piece) for piece in pieces]
 
 
 # --- Which files
@@ -270,7 +270,7 @@ def read_files(
     chunk_tokens: int | None = None,
     overlap: int = 0,
     strict: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     known: Known | None = None,
 ) -> Documents:
     """Read passages from files and folders, and say what became of each file.
@@ -300,12 +300,11 @@ def read_files(
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
     for number, file in enumerate(files):
-        if progress:
-            progress("reading", number, len(files))
+        progress("reading", number, len(files))
         units.append(unit := _read(file, known))
-        if strict and unit.status in ("in part", "unread"):
+        if strict and unit.read.status in ("in part", "unread"):
             raise InputError(
-                f"{file.name} was not read whole ({'; '.join(unit.notes)})",
+                f"{file.name} was not read whole ({'; '.join(unit.read.notes)})",
                 expected="files that can be read whole",
                 remedy="mend it, name it in a .gitignore, or read without strict",
             )
@@ -316,9 +315,7 @@ class _Unit(NamedTuple):
     """What was read of a file: rows or a document, or passages that are known."""
 
     file: _Found
-    status: Status
-    notes: tuple[str, ...] = ()
-    sha256: str = ""
+    read: FileRead
     document: Document = Document([])
     passages: Sequence[Passage] = ()
 
@@ -331,7 +328,7 @@ class _Unit(NamedTuple):
 def _read(file: _Found, known: Known | None) -> _Unit:
     """Read a file; what it cannot be read for is its note, or raised where it was named itself."""
     if file.left_out:
-        return _Unit(file, "left out", (file.left_out,))
+        return _Unit(file, FileRead(name=file.name, status="left out", notes=(file.left_out,)))
     sha256 = ""
     try:
         if not file.path.is_file():
@@ -343,17 +340,19 @@ def _read(file: _Found, known: Known | None) -> _Unit:
         sha256 = hashlib.sha256(data).hexdigest()
         is_data = ending in ENDINGS
         if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
-            read, passages = before
-            return _Unit(file, read.status, read.notes, sha256, passages=passages)
+            return _Unit(file, before[0], passages=before[1])
         document = (read_table if is_data else read_document)(file.name, data)
     except Exception as error:  # whatever a library makes of a damaged file, the file is named
         if file.is_given:
             raise _named(file.path, error) from error
-        return _Unit(file, "unread", (_why(error),), sha256)
+        read = FileRead(name=file.name, status="unread", notes=(_why(error),), sha256=sha256)
+        return _Unit(file, read)
     is_empty = not document.rows and not document.sections
     status: Status = "unread" if is_empty else "read" if document.whole else "in part"
     notes = document.notes or ("no text",) if is_empty else document.notes
-    return _Unit(file, status, notes, sha256, document)
+    return _Unit(
+        file, FileRead(name=file.name, status=status, notes=notes, sha256=sha256), document
+    )
 
 
 def _why(error: Exception) -> str:
@@ -371,15 +370,14 @@ def _named(path: Path, error: Exception) -> Exception:
     )  # fmt: skip
 
 
-def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress | None) -> Documents:
+def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress) -> Documents:
     """Cut what was read into passages, name them, and drop what stands in two files."""
     pooled = _titles(row for unit in units if unit.is_pooled for row in unit.document.rows)
     owners: dict[tuple[str, str], str] = {}
     passages: list[Passage] = []
     files = []
     for number, unit in enumerate(units):
-        if progress:
-            progress("chunking", number, len(units))
+        progress("chunking", number, len(units))
         name, found = unit.file.name, list(unit.passages)
         titles = pooled if unit.is_pooled else _titles(unit.document.rows)
         prefix = "" if unit.is_pooled else f"{name}#"
@@ -390,20 +388,23 @@ def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress | None) ->
         found += _of_document(unit.document, name, cutting)
         kept = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
         passages += kept
-        files.append(
-            FileRead(name=name, status=unit.status, notes=unit.notes, sha256=unit.sha256,
-                     ids=tuple(p.id for p in kept), repeated=len(found) - len(kept))
-        )  # fmt: skip
+        held = {"ids": tuple(p.id for p in kept), "repeated": len(found) - len(kept)}
+        files.append(unit.read.model_copy(update=held))
     return Documents(passages, tuple(files))
 
 
 def _of_document(document: Document, name: str, cutting: Cutting) -> Iterator[Passage]:
-    sections = gather(document.sections, cutting)
-    pieces = [(section, piece) for section in sections for piece in _pieces(section, cutting)]
-    for number, (section, piece) in enumerate(pieces, start=1):
+    found = []
+    for section in gather(document.sections, cutting):
         about = Metadata({"source": name, **section.metadata, **document.metadata})
-        id = name if len(pieces) == 1 else f"{name}#{number}"
-        yield Passage(id=id, title=section.title, text=piece, metadata=about)
+        found += _pieces(section._replace(metadata=about), cutting)
+    return _numbered(name, found)
+
+
+def _numbered(id: str, pieces: Sequence[Section]) -> Iterator[Passage]:
+    for number, piece in enumerate(pieces, start=1):
+        numbered = id if len(pieces) == 1 else f"{id}#{number}"
+        yield Passage(id=numbered, title=piece.title, text=piece.text, metadata=piece.metadata)
 
 
 def _titles(rows: Iterable[Row]) -> dict[str, set[str]]:
@@ -420,15 +421,13 @@ def _of_row(
     id = row.id or row.title or digest
     if row.title and not row.id and len(texts[row.title]) > 1:
         id = f"{row.title} [{digest[:8]}]"
-    id = prefix + id
-    if row.is_paragraph:
-        pieces = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
-    else:
-        pieces = _pieces(Section((row.title,), row.text), cutting)
-    about = row.metadata if row.is_paragraph else Metadata({"source": name, **row.metadata})
-    for number, piece in enumerate(pieces, start=1):
-        numbered = id if len(pieces) == 1 else f"{id}#{number}"
-        yield Passage(id=numbered, title=row.title, text=piece, metadata=about)
+    section = Section((row.title,), row.text, Metadata({"source": name, **row.metadata}))
+    if not row.is_paragraph:
+        return _numbered(prefix + id, _pieces(section, cutting))
+    texts_of = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
+    return _numbered(
+        prefix + id, [section._replace(text=text, metadata=row.metadata) for text in texts_of]
+    )
 
 
 # --- The door in Python

@@ -76,23 +76,23 @@ def _written(where: Where | None) -> tuple[str, ...]:
     """Conditions as JSON, checked."""
     if not where:
         return ()
-    plain = str | int | float | bool
-    for key, wanted in where.items() if isinstance(where, Mapping) else [("where", where)]:
-        pairs = wanted.items() if isinstance(wanted, Mapping) else [("", wanted)]
-        for sign, value in pairs:
-            listed = isinstance(value, list | tuple | set | frozenset)
-            each = value if listed else [value]
-            if (
-                not isinstance(where, Mapping)
-                or sign not in ("", "!=", "within", *_ORDERED)
-                or (listed and sign not in ("", "within"))
-                or (sign == "within" and not listed)
-                or not all(isinstance(one, plain) for one in each)
-            ):
-                raise InputError(
-                    f"the condition on {key!r} is {wanted!r:.80}",
-                    expected="a value, a list of values, or comparisons such as "
-                    '{">=": "2020"}: >, >=, <, <=, !=, within (a list)',
-                    remedy='pass where={"lang": "en", "date": {">=": "2020"}}',
-                )
+    for key, wanted in where.items() if isinstance(where, Mapping) else [("where", [where])]:
+        if not _is_condition(wanted):
+            raise InputError(
+                f"the condition on {key!r} is {wanted!r:.80}",
+                expected="a value, a list of values, or comparisons such as "
+                '{">=": "2020"}: >, >=, <, <=, !=, within (a list)',
+                remedy='pass where={"lang": "en", "date": {">=": "2020"}}',
+            )
     return (json.dumps(where, sort_keys=True, default=sorted),)
+
+
+def _is_condition(wanted: Any) -> bool:
+    for sign, value in wanted.items() if isinstance(wanted, Mapping) else [("", wanted)]:
+        many = isinstance(value, list | tuple | set | frozenset)
+        each = value if many else [value]
+        if sign not in (("", "within") if many else ("", "!=", *_ORDERED)):
+            return False
+        if not all(isinstance(one, str | int | float | bool) for one in each):
+            return False
+    return True
