@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -45,7 +46,11 @@ def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
     engine, changes = _engine_for(lm, {**lm.kwargs, **settings}), dict[str, Any](num_retries=0)
     if engine is not None:
         own = dict.fromkeys(CLIENT_KEYS & lm.kwargs.keys())
-        changes |= {"engine": engine, "async_engine": _ForTasks(engine), **own}
+        changes |= {
+            "engine": engine,
+            "async_engine": SimpleNamespace(complete=engine.acomplete),
+            **own,
+        }
     copy = lm.copy(**changes)
     copy.history, copy.callbacks = lm.history, lm.callbacks
     if engine is not None:
@@ -133,16 +138,6 @@ class Connections:
             return None
         listed = replace(response, model=model)
         return estimate_cost(listed, provider=self.provider, requested_model=model)[0]
-
-
-class _ForTasks:
-    """The same engine for coroutines."""
-
-    def __init__(self, engine: Connections) -> None:
-        self._engine = engine
-
-    async def complete(self, request: Request) -> Response:
-        return await self._engine.acomplete(request)
 
 
 @lru_cache(maxsize=256)

@@ -40,17 +40,6 @@ Reply = str | Mapping[str, Any] | CutOff | Exception
 Script = Sequence[Reply] | Callable[[str], Reply]
 
 
-class ScriptEnded(GaDspyError):
-    """The LM was called more often than the script has replies."""
-
-    def __init__(self, calls: int) -> None:
-        super().__init__(
-            f"call {calls + 1} of a script with {calls} replies",
-            expected="no further call",
-            remedy="add a reply, or pass a function of the prompt",
-        )
-
-
 class ScriptedEngine:
     """Replies in order, or by a function of the prompt.
 
@@ -99,7 +88,11 @@ class ScriptedEngine:
             return self.script(prompt)
         calls = len(self.prompts)
         if calls > len(self.script):
-            raise ScriptEnded(len(self.script))
+            raise GaDspyError(
+                f"call {calls} of a script with {len(self.script)} replies",
+                expected="no further call",
+                remedy="add a reply, or pass a function of the prompt",
+            )
         return self.script[calls - 1]
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import importlib
 import json
+import re
+import shutil
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,19 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from ga_dspy import __version__
-from ga_dspy.artifact.files import (
-    MANIFEST,
-    PROGRAM,
-    check_free,
-    check_size,
-    located,
-    parsed,
-    read_file,
-    write,
-)
 from ga_dspy.artifact.state import (
     FORMAT,
     Cost,
@@ -39,14 +33,159 @@ from ga_dspy.artifact.state import (
     entries,
     mismatches,
     name_of,
+    parsed,
     read_manifest,
     read_states,
     rendered,
 )
-from ga_dspy.errors import ArtifactError
+from ga_dspy.errors import ArtifactError, need_package
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.secrets import secrets_in, secrets_of
+from ga_dspy.storage import write_whole
+
+# --- The folder
+
+MANIFEST = "manifest.json"
+PROGRAM = "program.json"
+FILES = (MANIFEST, PROGRAM)
+
+LARGEST = 32 * 2**20
+"""The most bytes that a file of an artifact has: no more is read, or written."""
+
+
+def _taken(path: Path, found: str) -> ArtifactError:
+    return ArtifactError(
+        f"{path} is {found}",
+        expected="a free path or an artifact to replace",
+        remedy="choose another path, or move away what is there",
+    )
+
+
+def read_file(folder: Path, name: str) -> bytes:
+    """Read a file of an artifact.
+
+    Raises:
+        ArtifactError: It is not there, or larger than any artifact.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise ArtifactError(
+            f"there is no {path if folder.is_dir() else folder}",
+            expected=f"a folder with {' and '.join(FILES)}",
+            remedy="check the path, or copy the artifact again",
+        )
+    with path.open("rb") as file:
+        return check_size(file.read(LARGEST + 1), str(path))
+
+
+def check_size(data: bytes, where: str) -> bytes:
+    """Check that a file of an artifact is not too large.
+
+    Raises:
+        ArtifactError: It is.
+    """
+    if len(data) > LARGEST:
+        raise ArtifactError(
+            f"{where} has more than {LARGEST // 2**20} MB",
+            expected="instructions and demos",
+            remedy="take out demos, or shorten them",
+        )
+    return data
+
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Check that an artifact may be written to a path.
+
+    Raises:
+        ArtifactError: There is one and it may not be replaced, or there is something else.
+    """
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise _taken(path, "a link" if path.is_symlink() else "a file")
+    names = sorted(entry.name for entry in path.iterdir())
+    if foreign := [name for name in names if name not in FILES]:
+        raise _taken(path, f"a folder with other content ({', '.join(foreign[:5])})")
+    if names and not overwrite:
+        raise ArtifactError(
+            f"there is an artifact at {path}",
+            expected="a path that is free",
+            remedy="pass overwrite=True to replace it, or choose another path",
+        )
+
+
+def write(path: Path, files: Mapping[str, bytes], *, overwrite: bool) -> None:
+    """Write an artifact beside its place, then move it there in one step.
+
+    A crash at any point leaves what was there before, or nothing, or the whole new artifact;
+    replacing one has a moment between two renames in which it is at neither place, and the old
+    one is then beside it under a hidden name.
+
+    Raises:
+        ArtifactError: See `check_free`.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
+    try:
+        fresh.mkdir()
+        for name, content in files.items():
+            write_whole(fresh / name, content)
+        # Looked at anew: another process may have written here meanwhile.
+        check_free(path, overwrite=overwrite)
+        _move(fresh, path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _move(fresh: Path, path: Path) -> None:
+    if not path.exists():
+        fresh.rename(path)
+        return
+    old = fresh.with_suffix(".old")
+    path.rename(old)
+    try:
+        fresh.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
+    shutil.rmtree(old)
+
+
+# --- Addresses
+
+_REGISTRY = "ga_dspy.optimize.registry"
+"""What fetches an artifact from MLflow; imported for its addresses alone."""
+
+# Two characters or more: a single one is a Windows drive.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def located(source: Path | str) -> Path:
+    """The local folder of a source.
+
+    Args:
+        source: A path, or a URI such as "models:/name@champion" or "runs:/id/artifact".
+
+    Raises:
+        ArtifactError: Nothing resolves such a URI.
+        MissingExtra: mlflow is not installed.
+    """
+    match = _URI.match(source) if isinstance(source, str) else None
+    if match is None:
+        return Path(source)
+    if match[1].lower() not in ("models", "runs"):
+        raise ArtifactError(
+            f"{source} has the scheme {match[1].lower()!r}",
+            expected="a folder, or one of models, runs",
+            remedy="fetch the folder first",
+        )
+    need_package("mlflow", "optimize")
+    return Path(importlib.import_module(_REGISTRY).resolve(source))
+
+
+# --- Loading
 
 
 class ArtifactInfo(NamedTuple):
@@ -226,22 +365,21 @@ def save(
     state = _encoded(as_json(states), PROGRAM)
     if isinstance(recipe, str):
         recipe = Recipe(name=recipe)
-    manifest = _manifest(
-        {
-            "format": FORMAT,
-            "program": name,
-            "settings": program.settings(),
-            "predictors": entries(program),
-            "versions": {"ga_dspy": __version__, "dspy": version("dspy")},
-            "sha256": hashlib.sha256(state).hexdigest(),
-            "created": created or datetime.now(UTC),
-            "lms": {role: _model_name(lm) for role, lm in (lms or {}).items()},
-            "recipe": recipe,
-            "data": data or {},
-            "scores": scores,
-            "cost": cost,
-        }
-    )
+    about = {
+        "format": FORMAT,
+        "program": name,
+        "settings": program.settings(),
+        "predictors": entries(program),
+        "versions": {"ga_dspy": __version__, "dspy": version("dspy")},
+        "sha256": hashlib.sha256(state).hexdigest(),
+        "created": created or datetime.now(UTC),
+        "lms": {role: _model_name(lm) for role, lm in (lms or {}).items()},
+        "recipe": recipe,
+        "data": data or {},
+        "scores": scores,
+        "cost": cost,
+    }
+    manifest = parsed(Manifest, _encoded(about, MANIFEST), "what was passed to save")
     own = (predictor.lm for predictor in program.predictors())
     known = secrets_of([*own, *(lms or {}).values()], addresses=True)
     for found in _leaks(manifest, states, known):
@@ -263,7 +401,7 @@ def _dumped(program: MultiHopProgram) -> dict[str, PredictorState]:
             )
     try:
         return dump(program)
-    except (PydanticSerializationError, ValueError) as error:
+    except ValueError as error:
         raise _cannot_save(
             f"a demo ({error})", "drop that demo, or make its values text"
         ) from error
@@ -271,18 +409,12 @@ def _dumped(program: MultiHopProgram) -> dict[str, PredictorState]:
 
 def _encoded(content: dict[str, Any], where: str) -> bytes:
     try:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2)
-        return check_size(f"{text}\n".encode(), where)
-    except ValueError as error:  # NaN, or a lone surrogate, which UTF-8 cannot hold
-        raise _cannot_save(f"a value for {where} ({error})", "drop the demo it is in") from error
-
-
-def _manifest(content: dict[str, Any]) -> Manifest:
-    try:
         plain = to_jsonable_python(content)
-    except PydanticSerializationError as error:
-        raise _cannot_save(f"a value for {MANIFEST} ({error})", "pass JSON values") from error
-    return parsed(Manifest, _encoded(plain, MANIFEST), "what was passed to save")
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=2)
+        return check_size(f"{text}\n".encode(), where)
+    except ValueError as error:  # of another type, NaN, or a lone surrogate, which has no bytes
+        remedy = "pass JSON values, or drop the demo it is in"
+        raise _cannot_save(f"a value for {where} ({error})", remedy) from error
 
 
 def _model_name(lm: str | dspy.BaseLM) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
@@ -28,11 +29,76 @@ from pydantic import (
 from pydantic_core import to_jsonable_python
 
 from ga_dspy import __version__, programs
-from ga_dspy.artifact.files import Record, parsed
-from ga_dspy.errors import ArtifactError, InputError
+from ga_dspy.errors import ArtifactError, InputError, listed
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
+
+# --- Strict JSON
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class Record(BaseModel):
+    """A frozen value of an artifact; unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
+    """Read JSON into a value of a type.
+
+    Raises:
+        ArtifactError: It is not JSON, has keys that the type does not have, or another shape; or a
+            key stands twice, or a number is not finite.
+    """
+    try:
+        value = shape.model_validate_json(data)
+    except ValidationError as error:
+        raise _wrong(error, where) from error
+    try:
+        json.loads(data, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+    except ValueError as error:
+        raise ArtifactError(
+            f"{where} has {error}",
+            expected="every key once and finite numbers, so that all readers read the same",
+            remedy="mend it, or save the program anew",
+        ) from error
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"the key {key!r} twice")
+        seen.add(key)
+
+
+def _finite(number: str) -> None:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"the number {number[:20]}")
+
+
+def _wrong(error: ValidationError, where: str) -> ArtifactError:
+    faults = error.errors(include_url=False, include_input=False)
+    paths = [".".join(map(str, fault["loc"])) or "the whole" for fault in faults]
+    found = [(path, fault["type"], fault["msg"]) for path, fault in zip(paths, faults, strict=True)]
+    unknown = [path for path, kind, _ in found if kind == "extra_forbidden"]
+    if found[0][1] == "json_invalid":
+        what, expected = f"is not valid JSON ({found[0][2]})", "the file as it was saved"
+    elif unknown:
+        what, expected = f"has unknown keys {listed(unknown)}", "those of this version's format"
+    else:
+        wrong = listed((f"{path}: {told}" for path, _, told in found), between="; ")
+        what = f"does not have the expected shape: {wrong}"
+        expected = "the keys and types of ga_dspy.artifact's records"
+    return ArtifactError(
+        f"{where} {what}",
+        expected=expected,
+        remedy="copy the artifact again, save it anew, or install the version that wrote it",
+    )
+
 
 # --- manifest.json
 
@@ -90,11 +156,6 @@ class Score(Record):
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"the interval ends at {self.high}, before its start {self.low}")
         return self
-
-    def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.value:.1f}"
-        return f"{self.value:.1f} (95 %: {self.low:.1f} to {self.high:.1f})"
 
 
 class Scores(Record):

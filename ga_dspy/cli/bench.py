@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import typer
 
@@ -16,15 +16,13 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import load
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.bench import DEPTHS, bench
+from ga_dspy.retrieval.rank import Kind
 
 
 def retrieval(
     dataset: Annotated[str, typer.Option(help="hotpotqa, musique or 2wikimultihopqa.")],
     data: Annotated[Path, typer.Option(help="Questions, in the dataset's official format.")],
     index: IndexDir,
-    kinds: Annotated[
-        str, typer.Option(help="Comma-separated: sparse, dense, hybrid, linked.")
-    ] = "sparse,dense,hybrid,linked",
     limit: Limit = None,
 ) -> None:
     """How many gold passages are in the top 2, 5, 10, 20, by kind of retrieval.
@@ -41,7 +39,7 @@ def retrieval(
         f"{data.name}: {len(questions)} questions, {len(opened):,} passages "
         "(mean gold recall / all gold in the top k, %)"
     )
-    for kind in kinds.split(","):
+    for kind in get_args(Kind):
         rows = bench(opened.as_kind(kind), questions)
         table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in rows))
     console.print(table)

@@ -15,7 +15,7 @@ from warnings import catch_warnings, filterwarnings
 
 from pydantic import TypeAdapter
 
-from ga_dspy.artifact.files import FILES
+from ga_dspy.artifact.artifact import FILES
 from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.optimize.demos import Prompt

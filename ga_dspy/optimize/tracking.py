@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ga_dspy.artifact.files import FILES
+from ga_dspy.artifact.artifact import FILES
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.eval import Report
 from ga_dspy.optimize.demos import Prompt

@@ -16,10 +16,7 @@ from ga_dspy.graph import (
     Draft,
     DraftEntity,
     DraftRelation,
-    Entity,
-    Evidence,
     GraphUpdate,
-    Relation,
     draft_from,
     linearise,
 )
@@ -86,19 +83,16 @@ class GraphProposal(dspy.Type):
 
 def _lines(draft: Draft) -> str:
     """A draft as a graph's lines, the labels it cites in the place of evidence."""
+    cited = dict[str, int]()
 
     def evidenced(item: DraftEntity | DraftRelation) -> dict[str, Any]:
-        cited = tuple(Evidence(passage=str(label), start=0, end=0) for label in item.passages)
-        return {**item.model_dump(exclude={"passages"}), "evidence": cited}
+        cited.update({str(label): label for label in item.passages})
+        evidence = [{"passage": str(label), "start": 0, "end": 0} for label in item.passages]
+        return {**item.model_dump(exclude={"passages"}), "evidence": evidence}
 
-    entities = tuple(Entity(**evidenced(entity)) for entity in draft.entities)
-    relations = tuple(Relation(**evidenced(relation)) for relation in draft.relations)
-    cited = (
-        label for items in (draft.entities, draft.relations) for i in items for label in i.passages
-    )
-    return linearise(
-        GraphUpdate(entities=entities, relations=relations), labels={str(n): n for n in cited}
-    )
+    entities, relations = (list(map(evidenced, part)) for part in (draft.entities, draft.relations))
+    update = GraphUpdate.model_validate({"entities": entities, "relations": relations})
+    return linearise(update, labels=cited)
 
 
 # --- What the instructions are composed of: paragraphs with named places
