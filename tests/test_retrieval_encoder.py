@@ -171,17 +171,6 @@ def test_default_vectors_with_another_hash_are_not_used(monkeypatch: pytest.Monk
         load_encoder().encode(["text"])
 
 
-def test_a_query_asked_again_is_not_encoded_again() -> None:
-    encoder, model = fake("any/model")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(encoder.encode_query, ["question"] * 3))
-    encoder.encode_query("question")
-    assert 1 <= len(model.asked) <= 4
-    asked = len(model.asked)
-    encoder.encode_query("question")
-    assert len(model.asked) == asked
-
-
 def test_the_hash_encoder_is_the_same_everywhere_and_checks_its_name() -> None:
     encoder = load_encoder("hash-64")
     assert encoder.encode_query("Nile Oslo").nonzero()[0].tolist() == [34, 63]

@@ -157,14 +157,13 @@ def among(names: NDArray[np.uint64]) -> Known:
 # --- All of it, for a part of a corpus
 
 
-def analyse(
-    passages: Iterable[Passage], first: int, out: Columns, *, words: bool, names: bool, links: bool
-) -> Arrays:
-    """Write what passages hold; the first of them has the row `first`.
+def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: str) -> Arrays:
+    """Write what an index of a kind needs of passages; the first of them has the row `first`.
 
-    The words of texts, where `links` are wanted, are what `mentioned` takes, once all names are
+    The words of texts, where links are wanted, are what `mentioned` takes, once all names are
     known.
     """
+    words, names, links = kind != "dense", kind in ("hybrid", "linked"), kind == "linked"
     ids: list[int] = []
     terms: list[list[int]] = []
     held: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}

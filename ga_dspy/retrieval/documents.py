@@ -56,16 +56,12 @@ class Document(NamedTuple):
 # --- Bytes as text
 
 
-class Decoded(NamedTuple):
-    """A text, its line breaks made one, and how it was read where that is no matter of course."""
-
-    text: str
-    notes: tuple[str, ...] = ()
-    whole: bool = True
-
-
-def decode(data: bytes) -> Decoded:
+def decode(data: bytes) -> tuple[str, tuple[str, ...], bool]:
     """Bytes as text: as UTF-8, by byte order mark, as the text declares, or else by a guess.
+
+    Returns:
+        The text, its line breaks made one; how it was read where that is no matter of course; and
+        whether all of it was.
 
     Raises:
         InputError: They are no text.
@@ -75,12 +71,12 @@ def decode(data: bytes) -> Decoded:
     # A few bad bytes among many good letters: damaged UTF-8, not another encoding.
     if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in broken) - lost:
         notes = (f"not wholly UTF-8, characters lost: {lost}",) if lost else ()
-        return Decoded(_one_break(broken), notes, not lost)
+        return _one_break(broken), notes, not lost
     if said := _DECLARED.search(data[:2048]):
         # As browsers do: what is called Latin-1 is Windows' set, which has its characters and more.
         name = re.sub(r"(?i)^(iso[-_]?8859-1|latin[-_]?1|us-ascii)$", "cp1252", said[1].decode())
         with suppress(LookupError, UnicodeDecodeError):
-            return Decoded(_one_break(data.decode(name)), (f"read as {name}",))
+            return _one_break(data.decode(name)), (f"read as {name}",), True
     library = require("charset_normalizer", "search")
     guesses = library.from_bytes(data, cp_isolation=list(_ENCODINGS))
     best = guesses.best()
@@ -90,7 +86,7 @@ def decode(data: bytes) -> Decoded:
         best = next((guess for guess in guesses if guess.encoding == "cp1252"), best)
     how = "" if best.bom else ", a guess"
     notes = () if best.encoding == "utf_8" else (f"read as {best.encoding}{how}",)
-    return Decoded(_one_break(str(best)), notes)
+    return _one_break(str(best)), notes, True
 
 
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*[=:]\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -263,7 +259,7 @@ def _epub(data: bytes) -> Document:
         sections = []
         for href in spine:
             path = (PurePosixPath(package).parent / href).as_posix()
-            sections += _page(decode(archive.read(path)).text).sections
+            sections += _page(decode(archive.read(path))[0]).sections
     return Document(sections, _core(xml))
 
 

@@ -9,7 +9,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -168,8 +168,6 @@ _PROVIDERS = frozenset(
 )
 """What LiteLLM calls those that serve embeddings; none is also a publisher of models we know."""
 
-_QUERY_CACHE = 1024
-
 
 class SentenceEncoder:
     """A sentence-transformers model, loaded when first needed; safe to use from several threads.
@@ -183,7 +181,6 @@ class SentenceEncoder:
         self._source = source
         self._lock = threading.Lock()
         self._loaded: Any = None
-        self._cached_query = lru_cache(maxsize=_QUERY_CACHE)(self._encode_query)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -211,18 +208,14 @@ class SentenceEncoder:
             return self._encoded(texts, self._prompts()[1])
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query, shape (dimension,); recent queries are remembered."""
-        return self._cached_query(text)
+        """Encode a query, shape (dimension,)."""
+        with self._lock:
+            vector: NDArray[np.float32] = self._encoded([text], self._prompts()[0])[0]
+        return vector
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SentenceEncoder:
         """Return itself: copies share the weights."""
         return self
-
-    def _encode_query(self, text: str) -> NDArray[np.float32]:
-        with self._lock:
-            vector: NDArray[np.float32] = self._encoded([text], self._prompts()[0])[0]
-        vector.flags.writeable = False
-        return vector
 
     def _prompts(self) -> tuple[str, str]:
         """What stands before a query and before a passage: as the model says, or its family."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
@@ -186,11 +186,11 @@ class MilvusEngine:
         """The rows that go by each key; those of too many passages name none."""
         wanted = set(keys)
         found: dict[int, set[int]] = {}
-        signed = sorted(map(_signed, wanted))
+        signed = _signed(wanted)
         for at in range(0, len(signed), BATCH):
             among = f"array_contains_any(aliases, {signed[at : at + BATCH]})"
             for record in self._rows(among, ["aliases"]):
-                for key in map(_unsigned, record["aliases"]):
+                for key in np.array(record["aliases"], np.int64).view(np.uint64).tolist():
                     if key in wanted:
                         found.setdefault(key, set()).add(record["row"])
         return {key: rows for key, rows in found.items() if len(rows) <= MOST_TARGETS}
@@ -255,12 +255,9 @@ def _holds(key: int) -> str:
     return f"TEXT_MATCH(terms, '{_term(key)}')"
 
 
-def _signed(key: int) -> int:
-    return key - (1 << 64) if key >= 1 << 63 else key
-
-
-def _unsigned(key: int) -> int:
-    return key & ((1 << 64) - 1)
+def _signed(keys: Iterable[int]) -> list[int]:
+    """Keys as Milvus keeps them, ascending."""
+    return sorted(np.fromiter(keys, dtype=np.uint64).view(np.int64).tolist())
 
 
 @contextmanager
@@ -405,7 +402,7 @@ def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iter
                 "row": int(part[place]), "id": passage.id, "title": passage.title,
                 "text": passage.text, "metadata": metadata_json(passage),
                 "terms": _terms(keys),
-                "aliases": list(map(_signed, alias_keys(passage.title, passage.text))),
+                "aliases": _signed(alias_keys(passage.title, passage.text)),
                 "links": links.target[mine].tolist(), "weights": links.weight[mine].tolist(),
                 "total": float(links.total[place]) if len(links.total) else 0.0,
                 **({} if vectors is None else {"vector": vectors[place].tolist()}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
@@ -56,8 +55,7 @@ class Scored(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
-class Relevance:
+class Relevance(NamedTuple):
     """The hybrid scores of the candidates of one query; its arrays have one value for each.
 
     Attributes:
@@ -145,7 +143,7 @@ class HybridRanking:
         named = self.engine.named(query)
         relevance = self.widen(empty, _union(found, near, named, none if more is None else more))
         relevance.scores[relevance.at(named)] += TITLE_BONUS
-        return self.complete(replace(relevance, named=named), relevance.rows)
+        return self.complete(relevance._replace(named=named), relevance.rows)
 
     def widen(self, relevance: Relevance, rows: Rows) -> Relevance:
         """Make candidates of more rows, scored by words alone."""
@@ -156,8 +154,7 @@ class HybridRanking:
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
         every = np.concatenate([relevance.rows, rows])
         order = np.argsort(every)
-        return replace(
-            relevance,
+        return relevance._replace(
             rows=every[order],
             scores=np.concatenate([relevance.scores, scores])[order],
             complete=np.concatenate([relevance.complete, np.zeros(len(rows), bool)])[order],

@@ -41,16 +41,6 @@ class Cutting(NamedTuple):
     chunk_tokens: int = CHUNK_TOKENS
     overlap: int = 0
 
-    def checked(self) -> Cutting:
-        """Itself, or `InputError` where the numbers make no pieces."""
-        if self.chunk_tokens >= 20 and 0 <= self.overlap <= self.chunk_tokens // 2:
-            return self
-        raise InputError(
-            f"chunk_tokens is {self.chunk_tokens}, overlap {self.overlap}",
-            expected="chunk_tokens from 20, an overlap of at most half of it",
-            remedy=f"pass chunk_tokens={CHUNK_TOKENS}, overlap=0",
-        )
-
 
 _DEFAULT = Cutting()
 
@@ -296,7 +286,13 @@ def read_files(
             read, `strict` and some file cannot be read whole, or a number is out of range.
         MissingExtra: What reads a file that was named itself is not installed.
     """
-    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap).checked()
+    cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap)
+    if cutting.chunk_tokens < 20 or not 0 <= overlap <= cutting.chunk_tokens // 2:
+        raise InputError(
+            f"chunk_tokens is {cutting.chunk_tokens}, overlap {overlap}",
+            expected="chunk_tokens from 20, an overlap of at most half of it",
+            remedy=f"pass chunk_tokens={CHUNK_TOKENS}, overlap=0",
+        )
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
     for number, file in enumerate(files):

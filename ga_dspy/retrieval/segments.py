@@ -45,12 +45,6 @@ _APART: Final = 4
 """A segment is at least so many times as heavy as the next; lighter ones are merged."""
 
 
-def parts_of(kind: Kind) -> dict[str, bool]:
-    """What a kind ranks with."""
-    both = kind in ("hybrid", "linked")
-    return {"words": kind != "dense", "names": both, "links": kind == "linked"}
-
-
 def _widest(engine: LocalEngine) -> Kind:
     """The kind that ranks with all that an engine holds."""
     kinds: dict[str, Kind] = {"mentions": "linked", "aliases": "hybrid", "words": "sparse"}
@@ -65,7 +59,7 @@ def open_chunk(chunk: Chunk) -> Arrays:
 def chunks_of(table: PassageTable, kind: Kind, first: int = 0) -> list[Chunk]:
     """Analyse passages here and now; the first has the row `first`."""
     return [
-        analyse(table.between(at, at + CHUNK), first + at, Columns(), **parts_of(kind))
+        analyse(table.between(at, at + CHUNK), first + at, Columns(), kind)
         for at in range(0, max(len(table), 1), CHUNK)
     ]
 
@@ -127,7 +121,7 @@ def _work(path: str, out: str, kind: Kind, number: str, count: str) -> None:
         if os.getppid() != parent:
             return  # the build was killed
         passages = table.between(first, first + CHUNK)
-        analyse(passages, first, Columns(Path(out) / f"{first:010d}"), **parts_of(kind))
+        analyse(passages, first, Columns(Path(out) / f"{first:010d}"), kind)
 
 
 def _joined(
@@ -323,10 +317,17 @@ EXACT: Final = 1 << 16
 """Up to so many vectors, and so many added since, each query is compared with all."""
 
 
+_MOST_PROBES: Final = 64
+"""Of the lists of an index, a search looks into an eighth, and at most so many."""
+
+
 class FaissNearest:
     """A FAISS index over the first `size` rows, read from its file as far as searches need it."""
 
     def __init__(self, index: Any, path: Path | None = None) -> None:
+        inverted = require("faiss", "search").try_extract_index_ivf(index)
+        if inverted is not None:  # FAISS itself looks into one list
+            inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
         self.index = index
         self.path = path
         self.size = int(index.ntotal)
@@ -346,13 +347,13 @@ class FaissNearest:
         index.train(np.concatenate([block[::step] for block in blocks]))
         for block in blocks:
             index.add(np.ascontiguousarray(block))
-        return cls(_thorough(index))
+        return cls(index)
 
     @classmethod
     def open(cls, path: Path) -> FaissNearest:
         """Open a saved index; inverted lists stay on disk until used."""
         faiss = require("faiss", "search")
-        return cls(_thorough(faiss.read_index(str(path), faiss.IO_FLAG_MMAP)), path)
+        return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
 
     def save(self, path: Path) -> None:
         """Write the index, or link the file where it was opened."""
@@ -365,17 +366,6 @@ class FaissNearest:
         """The nearest rows, best first; fewer where FAISS finds fewer."""
         _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
         return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
-
-
-_MOST_PROBES: Final = 64
-
-
-def _thorough(index: Any) -> Any:
-    """Make an inverted-file index look into an eighth of its lists, at most 64; FAISS: into one."""
-    inverted = require("faiss", "search").try_extract_index_ivf(index)
-    if inverted is not None:
-        inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
-    return index
 
 
 def with_nearest(engine: LocalEngine) -> LocalEngine:

@@ -99,17 +99,12 @@ def read_manifest(folder: Path) -> Manifest:
         UnknownFormat: It was written by another version, or is no manifest.
     """
     if not (folder / MANIFEST).is_file():
+        found, remedy = f"no {MANIFEST}", "check the path, or build the index there"
         if (folder / WORK).is_dir():
-            raise InputError(
-                f"{folder} holds a build that was not finished",
-                expected=MANIFEST,
-                remedy="run the same build again: what is already encoded is kept",
-            )
-        raise InputError(
-            f"{folder} holds no {MANIFEST}",
-            expected="a folder written by Index.build or `ga-dspy index build`",
-            remedy="check the path, or build the index there",
-        )
+            found = "a build that was not finished"
+            remedy = "run the same build again: what is already encoded is kept"
+        expected = "a folder written by Index.build or `ga-dspy index build`"
+        raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
     return Manifest.read(folder, "an index")
 
 
@@ -309,11 +304,8 @@ def not_empty(folder: Path, found: str) -> InputError:
 def check_ours(folder: Path) -> None:
     """Raise `InputError` where a folder without an index holds files that are none of ours."""
     ours = (_LOCK, WORK, f".{MANIFEST}.partial", f"{MANIFEST}.new")
-    foreign = sorted(
-        path.name
-        for path in folder.iterdir()
-        if path.name not in ours and not path.name.startswith("contents-")
-    )
+    names = (path.name for path in folder.iterdir() if not path.name.startswith("contents-"))
+    foreign = sorted(name for name in names if name not in ours)
     if foreign and not (folder / MANIFEST).is_file():
         raise not_empty(folder, f"{foreign[0]!r}")
 
