@@ -90,9 +90,9 @@ _RELATION, _NAMES, _ON_PATH, _ANSWER, _HOP = 2.0, 0.8, 0.8, 0.5, -0.1
 """How much it says for a fact that its relation and its ends share words with the question, that
 it lies on a short path, that it could hold the answer, and against it that it is a hop away.
 
-By hand; of 160 development questions of HotpotQA, MuSiQue and 2WikiMultiHopQA whose answer a fact
-of the neighbourhood holds (graphs read by the embedded LM) it is among the first 12 for as many as
-with ten features more.
+Set by hand. Of 521 development questions of HotpotQA, MuSiQue and 2WikiMultiHopQA (graphs read by
+the embedded LM) 61 have their answer in one of the first 12 facts, as many as with ten features
+more; 51 by cosine alone, 57 without it.
 """
 
 _POOL: Final = 60
