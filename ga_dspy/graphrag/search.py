@@ -207,6 +207,7 @@ class GraphIndex(PassageRetriever):
     def warm(self, access: Access | None = None) -> None:
         """Make what a caller's questions need, the vectors of all entities included."""
         graph = self.graph.visible(access).graph
+        graph.derive(Lexicon)
         graph.derive(PassageWalk)
         if self.index.encoder is not None:
             self._profiles_of(graph, self.index.encoder)
