@@ -121,6 +121,7 @@ def plot_costs(runs: Runs, shown: Sequence[Run], title: str = "") -> Figure:
         figure.supxlabel(text, x=0.012, ha="left", fontsize=8, color=_MUTED)
         for method in dict.fromkeys(run.method for run in shown):
             _plot(axes, sorted((run for run in shown if run.method == method), key=mean_tokens))
+        axes.set_ylim(max(axes.get_ylim()[0], -3.0))  # no share is below nothing
         _write_labels(figure, axes, shown)
     return figure
 
