@@ -32,7 +32,7 @@ def index(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
     done = command("index", "build", corpus, "--out", out, "--kind", "sparse", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "112 passages" in done.stdout
+    assert "122 passages" in done.stdout
     return out
 
 

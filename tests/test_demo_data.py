@@ -9,12 +9,13 @@ from typing import TypedDict, get_args
 
 import pytest
 
+from ga_dspy import GraphAnchor, Index
 from ga_dspy.demo import DEMO_QUESTION, Split, corpus, questions
 from ga_dspy.errors import InputError
 
 PUBLIC_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
-SPLITS: tuple[Split, ...] = get_args(Split)
+SPLITS: tuple[Split, ...] = ("train", "dev")
 
 
 class Row(TypedDict):
@@ -43,14 +44,18 @@ def both_splits() -> list[Row]:
     return rows("train") + rows("dev")
 
 
+def every_row() -> list[Row]:
+    return [row for split in get_args(Split) for row in rows(split)]
+
+
 def of_kind(kind: str) -> list[Row]:
-    return [row for row in both_splits() if row["type"] == kind]
+    return [row for row in every_row() if row["type"] == kind]
 
 
 def test_the_corpus_has_passages_with_unique_ids_and_titles() -> None:
     passages = corpus()
 
-    assert len(passages) == 112
+    assert len(passages) == 122
     assert len({passage.id for passage in passages}) == len(passages)
     assert len({passage.title for passage in passages}) == len(passages)
 
@@ -92,14 +97,14 @@ def test_only_yes_and_no_are_answers_in_both_splits() -> None:
 def test_a_context_is_ten_passages_of_the_corpus_word_for_word() -> None:
     stored = {passage.title: passage.text for passage in corpus()}
 
-    for row in both_splits():
+    for row in every_row():
         shown = {title: "".join(sentences) for title, sentences in row["context"]}
         assert len(row["context"]) == len(shown) == 10, row["_id"]
         assert shown.items() <= stored.items(), row["_id"]
 
 
 def test_a_context_passage_has_two_to_four_whole_sentences() -> None:
-    for row in both_splits():
+    for row in every_row():
         for title, (first, *others) in row["context"]:
             assert 1 <= len(others) <= 3, title
             assert first[0] != " ", title
@@ -108,9 +113,9 @@ def test_a_context_passage_has_two_to_four_whole_sentences() -> None:
 
 
 def test_every_supporting_fact_is_a_sentence_of_the_context() -> None:
-    for row in both_splits():
+    for row in every_row():
         shown = dict(row["context"])
-        assert len(gold_titles(row)) in (2, 3), row["_id"]
+        assert len(gold_titles(row)) in (2, 3, 4), row["_id"]
         assert len(set(map(tuple, row["supporting_facts"]))) == len(row["supporting_facts"])
         for title, index in row["supporting_facts"]:
             assert 0 <= index < len(shown[title]), row["_id"]
@@ -137,6 +142,22 @@ def test_a_comparison_is_answered_by_yes_no_or_one_of_its_two_titles() -> None:
         assert row["answer"].lower() in {"yes", "no"} | titles, row["_id"]
 
 
+def test_a_question_of_hops_needs_three_or_four_passages_along_a_chain_of_its_own() -> None:
+    hops, others = rows("hops"), {frozenset(gold_titles(row)) for row in both_splits()}
+
+    assert len(hops) == len({frozenset(gold_titles(row)) for row in hops} - others) == 10
+    assert {len(gold_titles(row)) for row in hops} == {3, 4}
+
+
+def test_a_search_for_a_question_of_hops_does_not_find_the_passage_with_its_answer() -> None:
+    index = Index.from_passages(corpus())
+
+    for row in rows("hops"):
+        found = {passage.title for passage in index(row["question"], GraphAnchor(index).k)}
+        assert gold_titles(row)[0] in found, row["_id"]
+        assert gold_titles(row)[-1] not in found, row["_id"]
+
+
 def test_the_demo_question_is_a_train_question_over_two_passages() -> None:
     row = next(row for row in rows("train") if row["question"] == DEMO_QUESTION)
 
@@ -158,6 +179,6 @@ def test_no_question_is_taken_from_a_public_data_set() -> None:
     )
 
     assert public
-    for row in both_splits():
+    for row in every_row():
         assert row["question"].lower() not in public
         assert json.dumps(row["question"].lower())[1:-1] not in public

@@ -1,8 +1,9 @@
 """A small corpus with multi-hop questions, for demonstrations, tests and first experiments.
 
-112 short passages on rivers, bridges, space flights, books, music and science, and 60 questions
+122 short passages on rivers, bridges, space flights, books, music and science, and 60 questions
 that need two or three of them: 30 to train on and 30 to measure on, over the same corpus but
 along other chains of passages. About 70 % of the questions are bridges, the rest comparisons.
+Ten more, "hops", need three or four passages, the last of which no search for the question finds.
 The question files have HotpotQA's official format, so that anything that reads HotpotQA reads
 them; each question comes with ten passages, the gold ones among them.
 
@@ -22,7 +23,7 @@ from ga_dspy.passage import Passage
 
 __all__ = ["DEMO_QUESTION", "Split", "corpus", "questions"]
 
-Split = Literal["train", "dev"]
+Split = Literal["train", "dev", "hops"]
 
 DEMO_QUESTION = (
     "In which city was the scientist born after whom the lander that touched down on Titan "
@@ -45,13 +46,15 @@ def questions(split: Split) -> Path:
     """Return the path of a question file in HotpotQA's official format.
 
     Raises:
-        InputError: `split` is neither "train" nor "dev".
+        InputError: `split` is neither "train", "dev" nor "hops".
 
     >>> questions("dev").name
     'questions_dev.json'
     """
     if split not in get_args(Split):
         raise InputError(
-            f"split is {split!r}", expected="'train' or 'dev'", remedy="pass questions('dev')"
+            f"split is {split!r}",
+            expected="'train', 'dev' or 'hops'",
+            remedy="pass questions('dev')",
         )
     return Path(str(files(__name__).joinpath(f"questions_{split}.json")))
