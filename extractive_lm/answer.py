@@ -7,7 +7,8 @@ earlier answer, and settled in favour of the span that agrees with its likely ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from extractive_lm.comparison import choose, decide, options
 from extractive_lm.features import describe
@@ -24,7 +25,12 @@ _SHAPES = ("digit", "capital", "lower", "length-1", "length-2", "length-3", "len
 
 
 def rank(
-    question: str, docs: Sequence[Doc], *, hint: str = "", demos: Sequence[Demo] = ()
+    question: str,
+    docs: Sequence[Doc],
+    *,
+    hint: str = "",
+    demos: Sequence[Demo] = (),
+    shifts: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Answer]:
     """The likeliest answers (at most 50 spans), best first; the same arguments, the same list.
 
@@ -33,6 +39,7 @@ def rank(
         docs: The passages.
         hint: An answer that an earlier step gave; it raises the candidates it names.
         demos: Questions with answers; similar ones raise candidates of the same shape.
+        shifts: What to add to the score of a candidate, by its normalised text.
 
     Raises:
         ExtractiveError: where LightGBM or the stemmer is not installed.
@@ -46,7 +53,10 @@ def rank(
     rows = best_rows(found.norm, scores)
     prior, wanted = demo_prior(asked, demos), normalize(hint)
     scored = {
-        norm: scores[row] + demo_shift(prior, found.text(row)) + _hint_shift(wanted, norm)
+        norm: scores[row]
+        + demo_shift(prior, found.text(row))
+        + _hint_shift(wanted, norm)
+        + shifts.get(norm, 0.0)
         for norm, row in rows.items()
     }
     spans: list[Answer] = []

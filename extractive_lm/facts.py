@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from extractive_lm.prompt import Doc, Fact, KnownGraph
@@ -310,9 +311,16 @@ class Clause:
                     self.head, self.verb = before, ()
                 return gap[i + 1 :]
         apposed = before is not None and gap[:1] == (",",) and not ARTICLES.isdisjoint(gap[1:2])
+        apposed = apposed and not self._is_kin(gap[1:])
         if before is not None and apposed and (gap[-1] in PREPOSITIONS or any(map(is_verb, gap))):
             self.head, self.verb = before, ("is",)
         return gap
+
+    def _is_kin(self, words: tuple[str, ...]) -> bool:
+        """Whether "born in X, a son of" goes on about who was born there."""
+        last = self.last.relation.split()[-1] if self.last else ""
+        is_person = noun_type("".join(words[1:2])) == "person" and words[2:3] == ("of",)
+        return is_person and self.about.is_person and last in PREPOSITIONS
 
     def _relate(self, mention: Mention, gap: tuple[str, ...]) -> None:
         if gap[:1] == ("-",):
@@ -335,6 +343,8 @@ class Clause:
         if any(is_predicate(words, i) for i in range(len(words))):
             self.verb = words
             self._note(self.head, relation_phrase(words), mention)
+        elif gap[:1] == (",",) and self._is_kin(words):
+            self._note(self.head, relation_phrase(("is", *words)), mention)
         elif words and words[-1] in PREPOSITIONS | DETERMINERS and len(words) <= 6:
             self._relate_further(mention, [w for w in words if w not in ("and", "or")])
 
@@ -389,6 +399,7 @@ class Clause:
 _PER_PASSAGE = 5
 _UNLINKED = 3
 _LEAST = 1.6
+_CHAINED = 3.0
 _UNSAFE = ("->", "--", "→", "**", "`", "[", "]", ";", "|", "\\", "<", ">", "«", "»", "\n")
 _LONGEST_NAME = 90
 
@@ -440,6 +451,7 @@ def additions(
     *,
     candidate: str = "",
     faults: frozenset[str] = frozenset(),
+    walked: Collection[tuple[str, ...]] = (),
 ) -> Additions:
     """What the passages add to the graph.
 
@@ -452,9 +464,11 @@ def additions(
         graph: What is known.
         candidate: An answer that was seen: relations that reach it are wanted.
         faults: Names and relations that were rejected before, to be left out.
+        walked: Chains of normalised names: their relations are wanted too.
     """
     known = {(f.head.lower(), f.tail.lower()) for f in graph.facts}
-    fresh = [s for s in _scored(question, docs, graph, normalize(candidate))
+    chained = {frozenset(pair) for path in walked for pair in pairwise(path)}
+    fresh = [s for s in _scored(question, docs, graph, normalize(candidate), chained)
              if _writable(s.triple, s.label, docs, faults)
              and (s.triple.head.lower(), s.triple.tail.lower()) not in known]  # fmt: skip
     # Where nobody asks, everything is worth keeping, in whichever passage.
@@ -471,7 +485,11 @@ def additions(
 
 
 def _scored(
-    question: Question, docs: Sequence[Doc], graph: KnownGraph, candidate: str
+    question: Question,
+    docs: Sequence[Doc],
+    graph: KnownGraph,
+    candidate: str,
+    chained: Collection[frozenset[str]],
 ) -> list[_Scored]:
     """Every relation that the passages state, with its worth."""
     readings = [statements(doc.title, doc.text) for doc in docs]
@@ -488,6 +506,8 @@ def _scored(
             worth = base + _worth(triple, question, subjects, known, candidate)
             kind = types.get(triple.tail, "")
             worth += 0.7 * any(content_stem(word) in question.focus for word in kind.split())
+            ends = frozenset((normalize(triple.head), normalize(triple.tail)))
+            worth += _CHAINED if ends in chained else 0.0
             found.append(_Scored(worth, place, triple, doc.label))
     return found
 

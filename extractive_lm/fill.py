@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from extractive_lm.answer import better_notes, rank
+from extractive_lm.chain import Walk, leading, shifts, walks
 from extractive_lm.facts import Additions, additions, statements
 from extractive_lm.features import share, weigh
 from extractive_lm.judge import (
@@ -79,6 +80,14 @@ class Filling:
         return graph_as_passages(given.graph) or read_notes(given.notes)
 
     @cached_property
+    def walked(self) -> Mapping[str, Walk]:
+        """Walks along the question, where the prompt has a graph to walk on."""
+        given = self.inputs
+        if "graph" not in self.prompt.inputs or self.question.wants in ("yesno", "choice"):
+            return {}
+        return walks(given.question, (*given.docs, *graph_as_passages(given.graph)))
+
+    @cached_property
     def ranked(self) -> list[Answer]:
         """The ranker's answers, best first.
 
@@ -87,7 +96,9 @@ class Filling:
         away than they brought in.
         """
         hint = "" if self.inputs.docs else self.inputs.best
-        return rank(self.inputs.question, self.docs, hint=hint, demos=self.demos)
+        return rank(
+            self.inputs.question, self.docs, hint=hint, demos=self.demos, shifts=shifts(self.walked)
+        )
 
     @property
     def best(self) -> Answer:
@@ -103,6 +114,7 @@ class Filling:
             self.inputs.graph,
             candidate=self.best.text,
             faults=self.inputs.faults,
+            walked=[walk.path for walk in leading(self.walked)],
         )
 
     @cached_property
@@ -117,7 +129,7 @@ class Filling:
         facts: tuple[Fact, ...] = self.inputs.graph.facts
         if self.takes_turns or any(f.name == "additions" for f in self.prompt.output_fields):
             facts = (*facts, *self.additions.facts)
-        return judge(self.question, self.evidence, facts, self.ranked)
+        return judge(self.question, self.evidence, facts, self.ranked, self.walked)
 
     @cached_property
     def turn(self) -> Turn:

@@ -7,14 +7,16 @@ where the best answer is unsure and a linked name has no passage of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
+from extractive_lm.chain import Walk, leading
 from extractive_lm.facts import Statements, Triple, statements
 from extractive_lm.prompt import Answer, Doc, Fact, Inputs
 from extractive_lm.question import Question
-from extractive_lm.spans import Mention, mentions
-from extractive_lm.text import Parsed, content_stem, normalize, parse
+from extractive_lm.spans import Mention, bare_title, mentions
+from extractive_lm.text import Parsed, content_stem, keywords, normalize, parse
 from extractive_lm.words import NATIONALITIES
 
 _ENOUGH = (0.5, 0.2, 0.1)
@@ -35,6 +37,7 @@ def judge(
     inputs: Inputs,
     facts: Sequence[Fact],
     ranked: Sequence[Answer],
+    walked: Mapping[str, Walk],
 ) -> Judgement:
     """Judge one step.
 
@@ -43,14 +46,16 @@ def judge(
         inputs: What the prompt says.
         facts: The graph's relations with those just added.
         ranked: The ranker's answers, best first.
+        walked: Walks along the question by where they end.
     """
     best = ranked[0] if ranked else Answer()
     if inputs.best and inputs.confidence > best.score:
         best = Answer(inputs.best, inputs.confidence)
     unsure = best.score < enough(inputs)
-    queries = (
-        (name, query_for(name, question, home, inputs.tried))
-        for name, home in names_to_search(question, inputs, ranked, unsure)
+    ahead = _ahead(question, inputs, walked)
+    names = names_to_search(question, inputs, ranked, unsure)
+    queries = chain(
+        ahead, ((name, query_for(name, question, home, inputs.tried)) for name, home in names)
     )
     name, query = next(((name, query) for name, query in queries if query), ("", ""))
     reasoning = _reasoning(question, facts, best, name)
@@ -98,6 +103,7 @@ def _marks(labels: Iterable[int]) -> str:
 _LIKELY = 8
 _BEFORE, _AFTER = 6, 5
 _MOST_WORDS = 12
+_FITS, _BEGUN, _WHOLE = 0.5, 0.3, 0.6
 
 
 def names_to_search(
@@ -118,6 +124,22 @@ def names_to_search(
             yield name, None
     if unsure and not question.choices:
         yield from _leads(question, inputs, ranked)[:3]
+
+
+def _ahead(
+    question: Question, inputs: Inputs, walked: Mapping[str, Walk]
+) -> Iterator[tuple[str, str]]:
+    """The ends of the best walks that are short of what is asked for, and queries for the rest."""
+    best = leading(walked)
+    if not best or best[0].share < _BEGUN or (best[0].fit >= _FITS and best[0].share >= _WHOLE):
+        return
+    read = {normalize(bare_title(doc.title)) for doc in inputs.docs}
+    read |= {normalize(fact.head) for fact in inputs.graph.facts}
+    for walk in best:
+        end, is_far = walk.path[-1], len(walk.path) > 2
+        if is_far and end not in read and not end[0].isdigit():
+            held = {*walk.taken, *(word for name in walk.path for word in keywords(name))}
+            yield walk.name, _query(walk.name, question, held, inputs.tried)
 
 
 def _leads(question: Question, inputs: Inputs, ranked: Sequence[Answer]) -> list[tuple[str, Doc]]:
@@ -183,7 +205,10 @@ def _relevance(question: Question, name: str, stated: Statements, triple: Triple
 def query_for(name: str, question: Question, home: Doc | None, tried: Sequence[str]) -> str:
     """A query for a name with what its passage leaves open of the question; "" if it was tried."""
     held = set(parse(f"{home.title} {home.text}").stems) if home else set()
-    held |= set(parse(name).stems)
+    return _query(name, question, held | set(parse(name).stems), tried)
+
+
+def _query(name: str, question: Question, held: Collection[str], tried: Sequence[str]) -> str:
     pairs = zip(question.parsed.tokens, question.parsed.stems, strict=True)
     words = dict.fromkeys(token.text for token, word in pairs if word and word not in held)
     query = " ".join([name, *list(words)[:_MOST_WORDS]])

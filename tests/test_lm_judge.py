@@ -28,7 +28,7 @@ def judged(
 ) -> Judgement:
     facts = (Fact("Mira Oldfield", "born in", "Tarvin Bay", (1,)),)
     inputs = Inputs(question, docs, **said)
-    return judge(analyse(question), inputs, facts, ranked)
+    return judge(analyse(question), inputs, facts, ranked, {})
 
 
 def test_a_sure_answer_is_sufficient() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from ga_dspy import GraphAnchor
+import dspy
+import pytest
+
+from ga_dspy import GraphAnchor, Index, extractive_lm
+from ga_dspy.cli.ask import HOPS
+from ga_dspy.demo import corpus, questions
+from ga_dspy.eval.scores import f1
 
 ROOT = Path(__file__).parents[1]
 SECURITY = ROOT / "SECURITY.md"
@@ -26,3 +33,16 @@ def test_every_promise_on_security_names_a_test_that_there_is() -> None:
     assert len(named) > 20
     for file, test in named:
         assert f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+
+
+def test_the_first_screen_says_how_many_questions_of_hops_the_embedded_lm_answers() -> None:
+    pytest.importorskip("lightgbm")
+    program, right, whole = GraphAnchor(Index.from_passages(corpus())), 0, 0
+    with dspy.context(lm=extractive_lm()):
+        for row in json.loads(questions("hops").read_text()):
+            found = program(question=row["question"])
+            right += f1(found.answer, row["answer"]) == 1
+            whole += f1(found.answer, row["answer"]) == 1 and found.supported == "chained"
+    said = f"the embedded LM answers {right}; {whole} with a whole chain"
+    assert said in HOPS
+    assert said in " ".join((ROOT / "README.md").read_text().split())

@@ -60,7 +60,7 @@ def demo(
     asking = Asking(choose_program("graph-anchor", None, index), lm, index)
     with dspy.context(lm=lm):
         _answer(console, asking, DEMO_QUESTION, _static_cost(asking))
-
+    console.print(HOPS, style="dim")
     console.print()
     console.print(Rule("3. Smoke test: two programs on the shipped dev questions", align="left"))
     console.print(_SMOKE, style="dim")
@@ -86,6 +86,10 @@ def demo(
     console.print(own, style="bold", markup=False)
 
 
+HOPS = (
+    "No search for this question finds the passage with its answer. Of ten such questions "
+    "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 2 with a whole chain."
+)
 _SMOKE = (
     "Here a small extractive LM answers, which copies spans and hardly plans: it shows that all of "
     "this runs, not what either program is worth with an LLM. Look at the steps, the graph and the "

@@ -26,10 +26,10 @@ __all__ = ["DEMO_QUESTION", "Split", "corpus", "questions"]
 Split = Literal["train", "dev", "hops"]
 
 DEMO_QUESTION = (
-    "In which city was the scientist born after whom the lander that touched down on Titan "
-    "in 2005 is named?"
+    "Which river flows through the city where the grandfather of the author of Treasure Island "
+    "was born?"
 )
-"""A bridge over Cassini–Huygens and its namesake, of the train questions: shown, not scored."""
+"""A chain over four passages, the first of "hops": shown, not scored."""
 
 
 def corpus() -> list[Passage]:
