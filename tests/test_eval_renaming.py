@@ -14,12 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga_dspy.errors import DamagedFile, InputError
-from ga_dspy.eval import DatasetName, load, normalise
+from ga_dspy.eval import DatasetName, load, normalise, renaming
 from ga_dspy.eval.datasets import detect, read_rows
 from ga_dspy.eval.protocol import file_digest
-from ga_dspy.eval.renaming import Renamed, provenance, record_path, rename_file, rename_rows
-from ga_dspy.eval.renaming import rename as rename_module
-from ga_dspy.eval.renaming.plan import Plan, rename_row
+from ga_dspy.eval.renaming import (
+    Plan,
+    Question,
+    Renamed,
+    provenance,
+    record_path,
+    rename_file,
+    rename_row,
+    rename_rows,
+)
 
 Row = dict[str, Any]
 
@@ -150,8 +157,8 @@ def test_structure_words_stay_and_the_distinctive_part_is_the_places_new_name() 
 
 def test_a_demonym_keeps_the_stem_of_its_country() -> None:
     result = rename_rows([FAMILY], "hotpotqa", 3)
-    stem = new_of(result, "Austria").rstrip("aeiou")
-    assert new_of(result, "Austrian").startswith(stem)
+    stem = new_of(result, "austria").rstrip("aeiou")
+    assert new_of(result, "austrian").startswith(stem)
 
 
 def test_common_words_that_make_up_a_name_change_only_as_that_name() -> None:
@@ -300,26 +307,26 @@ def test_the_report_counts_names_shares_and_leaks() -> None:
 
 
 def test_an_old_name_in_a_copy_counts_as_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rename_module, "rename_row", lambda row, plan: row)
+    monkeypatch.setattr(renaming, "rename_row", lambda row, question, plan: row)
     assert rename_rows([FAMILY, MUSIC_ROOM], "hotpotqa", 3).report.leaks == 1
 
 
 def test_a_surname_left_by_itself_in_a_copy_counts_as_a_leak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def with_surname(row: Row, plan: Plan) -> Row:
-        copied = rename_row(row, plan)
+    def with_surname(row: Row, question: Question, plan: Plan) -> Row:
+        copied = rename_row(row, question, plan)
         return {**copied, "question": f"{copied['question']} Ask Hasek."}
 
-    monkeypatch.setattr(rename_module, "rename_row", with_surname)
+    monkeypatch.setattr(renaming, "rename_row", with_surname)
     assert rename_rows([FAMILY], "hotpotqa", 3).report.leaks == 1
 
 
 def test_a_copy_in_which_an_answer_got_lost_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoilt(row: Row, plan: object) -> Row:
+    def spoilt(row: Row, question: Question, plan: Plan) -> Row:
         return {**row, "answer": "Nowhere"}
 
-    monkeypatch.setattr(rename_module, "rename_row", spoilt)
+    monkeypatch.setattr(renaming, "rename_row", spoilt)
     with pytest.raises(InputError, match=r"answers of 1 questions .*q1.* use another seed"):
         rename_rows([FAMILY], "hotpotqa", 3)
 
@@ -378,7 +385,7 @@ def test_a_misspelt_or_lower_case_name_follows_its_owner(question: str, owner: s
     assert normalise(new) in normalise(text)
 
 
-@pytest.mark.parametrize("initials", ["O. Hasek", "O Hasek", "O.J. Hasek", "o. hasek"])
+@pytest.mark.parametrize("initials", ["O. Hasek", "O.J. Hasek", "o. hasek"])
 def test_initials_begin_as_the_new_given_name_does(initials: str) -> None:
     text, copied = asked(f"is {initials} a painter")
     given, surname = copied["context"][1][0].split()
@@ -452,13 +459,13 @@ def test_a_part_of_a_title_is_renamed_wherever_its_row_uses_it_as_a_name() -> No
 def test_a_bridge_that_cannot_be_followed_any_more_is_counted_and_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def without_bridge(row: Row, plan: Plan) -> Row:
-        copied = rename_row(row, plan)
+    def without_bridge(row: Row, question: Question, plan: Plan) -> Row:
+        copied = rename_row(row, question, plan)
         return {**copied, "question": "Which town was the father born in?"}
 
     whole = rename_rows([FAMILY], "hotpotqa", 3).report
     assert (whole.followed_in_source, whole.followed_in_copy, whole.lost) == (1.0, 1.0, ())
-    monkeypatch.setattr(rename_module, "rename_row", without_bridge)
+    monkeypatch.setattr(renaming, "rename_row", without_bridge)
     spoilt = rename_rows([FAMILY], "hotpotqa", 3).report
     assert (spoilt.followed_in_source, spoilt.followed_in_copy, spoilt.lost) == (1.0, 0.0, ("q1",))
 
@@ -466,10 +473,10 @@ def test_a_bridge_that_cannot_be_followed_any_more_is_counted_and_listed(
 def test_a_misspelt_name_that_was_left_is_a_bridge_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {**HARBOUR, "question": "Who drew Advernture's End?"}
 
-    def left(row: Row, plan: Plan) -> Row:
-        return {**rename_row(row, plan), "question": row["question"]}
+    def left(row: Row, question: Question, plan: Plan) -> Row:
+        return {**rename_row(row, question, plan), "question": row["question"]}
 
-    monkeypatch.setattr(rename_module, "rename_row", left)
+    monkeypatch.setattr(renaming, "rename_row", left)
     assert rename_rows([row], "hotpotqa", 3).report.lost == ("q1",)
 
 

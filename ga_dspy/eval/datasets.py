@@ -104,7 +104,7 @@ def _questions(
         if reason := _why_unusable(row):
             unusable.append(f"row {position} ({reason})")
             continue
-        fields = _fields(dataset, row, position)
+        fields = question_fields(dataset, row, position)
         first_id = fields["id"]
         while fields["id"] in ids:
             repeats[first_id] += 1
@@ -139,8 +139,8 @@ def _why_unusable(row: object) -> str:
     return "" if accepted_answers(row) else "no answer"
 
 
-def _fields(dataset: DatasetName, row: Any, position: int) -> dict[str, Any]:
-    """The fields of a question, but for `answer`."""
+def question_fields(dataset: DatasetName, row: Any, position: int) -> dict[str, Any]:
+    """The fields of a question as `load` gives them, but for `answer`; `position` counts from 1."""
     given_id = _text(row.get("_id")) or _text(row.get("id"))
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
