@@ -20,8 +20,6 @@ from ga_dspy.artifact.artifact import show as show
 from ga_dspy.artifact.artifact import verify as verify
 from ga_dspy.artifact.state import PROGRAMS as PROGRAMS
 from ga_dspy.artifact.state import Cost as Cost
-from ga_dspy.artifact.state import Manifest as Manifest
-from ga_dspy.artifact.state import PredictorState as PredictorState
 from ga_dspy.artifact.state import Recipe as Recipe
 from ga_dspy.artifact.state import Score as Score
 from ga_dspy.artifact.state import Scores as Scores

@@ -231,13 +231,9 @@ class Manifest(Record):
     cost: Cost | None = None
 
 
-class _WrittenBy(BaseModel):
-    ga_dspy: str = "the version that wrote it"
-
-
 class _Header(BaseModel):
     format: int = Field(strict=True, ge=1)
-    versions: _WrittenBy = _WrittenBy()
+    versions: dict[str, Any] = Field(default_factory=dict)
 
 
 def read_manifest(data: bytes, where: str) -> Manifest:
@@ -253,7 +249,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
             f"{where} is in format {header.format}, the installed ga-dspy {__version__} reads up "
             f"to format {FORMAT}",
             expected="no newer one",
-            remedy=f"run: pip install 'ga-dspy>={header.versions.ga_dspy}'",
+            remedy=f"run: pip install 'ga-dspy>={header.versions.get('ga_dspy', 'the version that wrote it')}'",
         )
     return parsed(Manifest, data, where)
 

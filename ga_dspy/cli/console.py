@@ -84,31 +84,25 @@ def show_answer(console: Console, prediction: dspy.Prediction, before: str = "")
 
 
 def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim", no_wrap=True)
-    rows.add_column(overflow="fold")
-    rows.add_row("query", Text(step.query))
-    if step.reformulated:
-        rows.add_row("reformulated", Text(step.reformulated))
     read = [f"[{numbers[i]}] {titles[i]}" for i in step.passage_ids]
-    rows.add_row("passages", Text("  ".join(read) or "nothing new"))
-    if step.entities or step.relations:
-        gained = f"+{len(step.entities)} entities, +{len(step.relations)} relations"
-        rows.add_row("graph", Text(gained, style="green"))
-        lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
-        lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
-        rows.add_row("", _listed(lines))
-    if step.dropped:
-        rows.add_row("dropped", _listed([str(dropped) for dropped in step.dropped]))
-    if step.judgement:
-        style = "bold green" if step.judgement == "sufficient" else "bold yellow"
-        rows.add_row("judgement", Text(step.judgement, style=style))
-        rows.add_row("", Text(step.reasoning, style="italic"))
-    if step.rule:
-        rows.add_row("rule", Text(step.rule))
-    if step.failure:
-        rows.add_row("failure", Text(step.failure, style="red"))
-    return Group(Text(f"Step {step.number}", style="bold cyan"), Padding(rows, (0, 0, 0, 2)))
+    gained = f"+{len(step.entities)} entities, +{len(step.relations)} relations"
+    lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
+    lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
+    judged = "bold green" if step.judgement == "sufficient" else "bold yellow"
+    rows = (
+        ("query", step.query),
+        ("reformulated", step.reformulated),
+        ("passages", "  ".join(read) or "nothing new"),
+        ("graph", Text(gained if step.entities or step.relations else "", style="green")),
+        ("", _listed(lines)),
+        ("dropped", _listed([str(dropped) for dropped in step.dropped])),
+        ("judgement", Text(step.judgement, style=judged)),
+        ("", Text(step.reasoning, style="italic")),
+        ("rule", step.rule),
+        ("failure", Text(step.failure, style="red")),
+    )
+    title = Text(f"Step {step.number}", style="bold cyan")
+    return Group(title, Padding(facts(rows), (0, 0, 0, 2)))
 
 
 def _listed(lines: list[str]) -> Text:

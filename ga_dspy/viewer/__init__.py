@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ga_dspy.viewer.page import Assets as Assets
-from ga_dspy.viewer.page import assets as assets
 from ga_dspy.viewer.page import live_page as live_page
 from ga_dspy.viewer.page import page as page
 from ga_dspy.viewer.page import run_page as run_page

@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
@@ -18,8 +18,6 @@ from ga_dspy.eval.report import FailureKind, failure_kind, is_right
 from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Evidence, parse
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
-
-_HERE = Path(__file__).parent
 
 # Cytoscape adds a style of its own unless it finds an element with this id; the policy would
 # refuse it.
@@ -42,25 +40,9 @@ _PAGE = """<!doctype html>
 """
 
 
-class Assets(NamedTuple):
-    """What a page of one's own needs, as text.
-
-    Attributes:
-        css: The style, light and dark.
-        js: `GaView`, which draws; its first lines say how it is called.
-        cytoscape: The library that draws graphs; it comes before `js`.
-    """
-
-    css: str
-    js: str
-    cytoscape: str
-
-
 @cache
-def assets() -> Assets:
-    """The style and the scripts of the viewer."""
-    names = ("viewer.css", "viewer.js", "cytoscape.min.js")
-    return Assets(*((_HERE / name).read_text("utf-8") for name in names))
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def page(question: str, prediction: Mapping[str, Any]) -> str:
@@ -100,7 +82,7 @@ def run_page(run: Report, beside: Report | None = None) -> str:
         "p": p_value,
         "rows": rows,
     }
-    return _document(" beside ".join(names), data, (_HERE / "runs.js").read_text("utf-8"))
+    return _document(" beside ".join(names), data, _asset("runs.js"))
 
 
 _KINDS: dict[FailureKind, str] = {
@@ -203,8 +185,8 @@ def live_page(script: str) -> str:
 
 def _document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'none'") -> str:
     """HTML that holds the scripts, and the data as text that ends no script."""
-    css, js, cytoscape = assets()
-    scripts = (cytoscape, js, *more)
+    css = _asset("viewer.css")
+    scripts = (_asset("cytoscape.min.js"), _asset("viewer.js"), *more)
     allowed = " ".join(map(_hash, scripts))
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.format(
