@@ -432,6 +432,7 @@ def test_markup_of_a_passage_reaches_a_front_end_as_text() -> None:
         found = chat.chat.completions.create(model="x", messages=said("What did Anna Berg build?"))
         shown = found.choices[0].message.content or ""
     assert "attacker.example" in str(found.evidence)  # type: ignore[attr-defined]
+    assert all(line[:3] in ("1. ", "2. ") for line in shown.splitlines()[2:])
     assert "](" not in shown and "]:" not in shown and "![" not in shown and "<img" not in shown
 
 

@@ -38,7 +38,7 @@ from ga_dspy.artifact.state import (
     read_states,
     rendered,
 )
-from ga_dspy.errors import ArtifactError, need_package
+from ga_dspy.errors import ArtifactError, listed, need_package
 from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.secrets import secrets_in, secrets_of
@@ -52,14 +52,6 @@ FILES = (MANIFEST, PROGRAM)
 
 LARGEST = 32 * 2**20
 """The most bytes that a file of an artifact has: no more is read, or written."""
-
-
-def _taken(path: Path, found: str) -> ArtifactError:
-    return ArtifactError(
-        f"{path} is {found}",
-        expected="a free path or an artifact to replace",
-        remedy="choose another path, or move away what is there",
-    )
 
 
 def read_file(folder: Path, name: str) -> bytes:
@@ -102,11 +94,16 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     """
     if not path.exists() and not path.is_symlink():
         return
-    if path.is_symlink() or not path.is_dir():
-        raise _taken(path, "a link" if path.is_symlink() else "a file")
-    names = sorted(entry.name for entry in path.iterdir())
-    if foreign := [name for name in names if name not in FILES]:
-        raise _taken(path, f"a folder with other content ({', '.join(foreign[:5])})")
+    is_folder = path.is_dir() and not path.is_symlink()
+    names = sorted(entry.name for entry in path.iterdir()) if is_folder else []
+    foreign = listed(name for name in names if name not in FILES)
+    if foreign or not is_folder:
+        other = "a link" if path.is_symlink() else "a file"
+        raise ArtifactError(
+            f"{path} is {f'a folder with other content ({foreign})' if foreign else other}",
+            expected="a free path or an artifact to replace",
+            remedy="choose another path, or move away what is there",
+        )
     if names and not overwrite:
         raise ArtifactError(
             f"there is an artifact at {path}",

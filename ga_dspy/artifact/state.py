@@ -245,11 +245,12 @@ def read_manifest(data: bytes, where: str) -> Manifest:
     # The version first: what a later one adds must not be reported as unknown keys.
     header = parsed(_Header, data, where)
     if header.format > FORMAT:
+        wrote = header.versions.get("ga_dspy", "the version that wrote it")
         raise ArtifactError(
             f"{where} is in format {header.format}, the installed ga-dspy {__version__} reads up "
             f"to format {FORMAT}",
             expected="no newer one",
-            remedy=f"run: pip install 'ga-dspy>={header.versions.get('ga_dspy', 'the version that wrote it')}'",
+            remedy=f"run: pip install 'ga-dspy>={wrote}'",
         )
     return parsed(Manifest, data, where)
 

@@ -146,7 +146,7 @@ def warn(console: Console, message: str) -> None:
     console.print(message, style="yellow", markup=False, soft_wrap=True)
 
 
-def progress_bar(console: Console) -> Progress:
+def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Progress:
     """A bar with how many are done and how long the rest will take; nothing in a pipe."""
     return Progress(
         TextColumn("{task.description}"),
@@ -157,6 +157,7 @@ def progress_bar(console: Console) -> Progress:
         transient=True,
         speed_estimate_period=120,
         disable=not console.is_terminal,
+        get_time=clock,
     )
 
 
@@ -169,20 +170,16 @@ def building(
     The time left counts what is done from the first call of a stage on, so not what was kept from
     an earlier run. In a pipe it is a line every half minute.
     """
-    with progress_bar(console) as bar:
-        task = bar.add_task("reading", total=None)
-        began, told = ("", 0, 0.0), clock()
+    with progress_bar(console, clock) as bar:
+        task, told = bar.add_task("", total=None), clock()
 
         def advance(stage: str, done: int, total: int) -> None:
-            nonlocal began, told
-            now = clock()
-            if stage != began[0]:
-                began = stage, done, now
+            nonlocal told
+            if stage != bar.tasks[0].description:
                 bar.reset(task, description=stage, completed=done, total=total)
             bar.update(task, completed=done, total=total)
-            if not console.is_terminal and now - told >= _EVERY:
-                told, fresh = now, done - began[1]
-                left = (now - began[2]) / fresh * (total - done) if fresh else 0
+            if not console.is_terminal and clock() - told >= _EVERY:
+                told, left = clock(), bar.tasks[0].time_remaining
                 more = f", about {left / 60:.0f} min left" if left else ""
                 console.print(f"{stage} {done:,} of {total:,}{more}", markup=False)
 

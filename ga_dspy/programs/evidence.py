@@ -41,7 +41,7 @@ class EvidenceLink(Sourced):
         """The link on one line."""
         triple = f"{self.head} -> {self.relation} -> {self.tail}: " if self.head else ""
         where = "; ".join(filter(None, (self.title or self.passage_id, self.source)))
-        return f'{triple}"{self.quote}" ({where})'
+        return " ".join(f'{triple}"{self.quote}" ({where})'.split())
 
     @classmethod
     def to(cls, passage: Passage, quote: str, **triple: str) -> Self:

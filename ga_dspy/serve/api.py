@@ -32,7 +32,7 @@ from ga_dspy.passage import Passage, sound
 from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink
 from ga_dspy.programs.conversation import Turn
-from ga_dspy.programs.program import LONGEST_QUESTION, as_json
+from ga_dspy.programs.program import LONGEST_QUESTION, as_json, observation
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.service import Asking, Busy, Limits, Service
 from ga_dspy.viewer import live_page
@@ -346,7 +346,7 @@ def _add_chat(app: FastAPI, service: Service) -> None:
         if asked.stream:
             return _streamed(_chunks(asked, asking))
         record = await _until_gone(request, asking)
-        message = {"role": "assistant", "content": text_of(record)}
+        message = {"role": "assistant", "content": text_of(asking.task.result())}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return JSONResponse({**_head(asked, asking), "choices": [choice], **_beside(record)})
 
@@ -377,25 +377,12 @@ def read_turns(messages: list[Said]) -> list[Turn]:
 _ACTIVE = re.compile(r"(?<=[!\]<])(?=[\[(:a-zA-Z/!?])")
 
 
-def text_of(record: dict[str, Any]) -> str:
+def text_of(prediction: dspy.Prediction) -> str:
     """An answer with its numbered sources, as Markdown without images, links and HTML.
 
     A front end would fetch an image that a passage names: what would become one is broken visibly.
-
-    >>> link = {"title": "Huygens", "head": "", "relation": "", "tail": "", "quote": "<b>Born</b>"}
-    >>> print(text_of({"answer": "Hague", "evidence": [link]}))
-    Hague
-    <BLANKLINE>
-    1. Huygens: “< b>Born< /b>”
     """
-    said = [record["answer"] or "I found no answer that the documents support.", ""]
-    for number, link in enumerate(record["evidence"], 1):
-        triple = " → ".join(filter(None, (link["head"], link["relation"], link["tail"])))
-        where = " — ".join(filter(None, (link["title"], triple)))
-        said.append(f"{number}. {where}: “{' '.join(link['quote'].split())}”")
-    if record["answer"] and not record["evidence"]:
-        said.append("No passage that was found supports this.")
-    return _ACTIVE.sub(" ", "\n".join(said).strip())
+    return _ACTIVE.sub(" ", observation(prediction))
 
 
 def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
@@ -422,6 +409,6 @@ async def _chunks(asked: Chat, asking: Asking) -> AsyncIterator[str]:
         if event.kind != "answer":
             yield chunk({"role": "assistant", "reasoning_content": f"{event.message}\n"})
             continue
-        yield chunk({"role": "assistant", "content": text_of(dict(event.data))})
+        yield chunk({"role": "assistant", "content": text_of(asking.task.result())})
         yield chunk({}, "stop", **_beside(dict(event.data)))
     yield "data: [DONE]\n\n"

@@ -149,11 +149,6 @@ class _Update(dspy.Signature):
     passages: str = dspy.InputField(desc="")
 
 
-_FEEDBACK: Any = dspy.InputField(desc="", default="")
-_ADDITIONS: Any = dspy.OutputField(desc="from the new passages")
-_NOTES_SO_FAR: Any = dspy.InputField(desc="")
-_NEW_NOTES: Any = dspy.OutputField(desc="the notes after this step")
-
 _EXTEND: Final = "Extend a knowledge graph with what new passages state towards an answer"
 _REWRITE: Final = "Rewrite running notes with what new passages state towards an answer"
 
@@ -162,12 +157,14 @@ def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Si
     """A step that extends the graph, or that has notes in its place and rewrites them."""
     indexing: Any = signature
     if index == "graph":
-        return indexing.append("feedback", _FEEDBACK, str).prepend(  # type: ignore[no-any-return]
-            "additions", _ADDITIONS, GraphProposal
-        )
+        indexing = indexing.append("feedback", dspy.InputField(desc="", default=""), str)
+        additions = "additions", dspy.OutputField(desc="from the new passages"), GraphProposal
+        return indexing.prepend(*additions)  # type: ignore[no-any-return]
     place = list(indexing.input_fields).index("graph")
-    indexing = indexing.delete("graph").insert(place, "notes_so_far", _NOTES_SO_FAR, str)
-    return indexing.prepend("notes", _NEW_NOTES, str)  # type: ignore[no-any-return]
+    notes = dspy.InputField(desc="")
+    indexing = indexing.delete("graph").insert(place, "notes_so_far", notes, str)
+    new = dspy.OutputField(desc="the notes after this step")
+    return indexing.prepend("notes", new, str)  # type: ignore[no-any-return]
 
 
 UpdateGraph = _asked(_indexing(_Update, "graph"), _LINES, task=_EXTEND)
