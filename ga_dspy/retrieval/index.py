@@ -39,11 +39,6 @@ _PARTS = {
     "hybrid": {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles"},
 }
 _PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
-_RANKINGS: dict[str, Any] = {
-    "dense": rank.DenseRanking,
-    "hybrid": rank.HybridRanking,
-    "linked": rank.LinkedRanking,
-}
 
 # --- What a build makes
 
@@ -559,8 +554,10 @@ class Index(PassageRetriever):
                 )
         if kind == "sparse":
             return rank.SparseRanking(engine)
-        ranking: Ranking = _RANKINGS[kind](engine, self._encode)
-        return ranking
+        if kind == "dense":
+            return rank.DenseRanking(engine, self._encode)
+        made = rank.HybridRanking if kind == "hybrid" else rank.LinkedRanking
+        return made(engine, self._encode)
 
     def _encode(self, query: str) -> NDArray[np.float32]:
         return cast("Encoder", self.encoder).encode_query(query)
