@@ -131,7 +131,9 @@ def _ahead(
 ) -> Iterator[tuple[str, str]]:
     """The ends of the best walks that are short of what is asked for, and queries for the rest."""
     best = leading(walked)
-    if not best or best[0].share < _BEGUN or (best[0].fit >= _FITS and best[0].share >= _WHOLE):
+    if not best or len(best[0].path) < 3 or best[0].share < _BEGUN:
+        return
+    if best[0].fit >= _FITS and best[0].share >= _WHOLE:
         return
     read = {normalize(bare_title(doc.title)) for doc in inputs.docs}
     read |= {normalize(fact.head) for fact in inputs.graph.facts}
