@@ -210,12 +210,12 @@ def test_two_runs_stand_side_by_side_with_the_questions_that_flipped(
         page.get_by_role("button", name=name).click()
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text(f"({id})")
-    page.get_by_role("button", name="judged too late 3").click()
+    page.get_by_role("button", name="judged too early 3").click()
     expect(rows).to_have_count(3)
     page.get_by_role("searchbox").fill("(2)")
     rows.click()
     expect(page.locator(".pane h2")).to_have_text(
-        ["first right", re.compile("second judged too late")]
+        ["first right", re.compile("second judged too early")]
     )
     expect(page.locator(".answer strong")).to_have_text(["Hague", "Rome"])
     expect(page.locator(".canvas canvas").first).to_be_visible()
