@@ -61,7 +61,7 @@ def _rewrite(value: Any, change: Callable[[str, bool], str], *, asks: bool = Fal
     if isinstance(value, str):
         return change(value, asks)
     if isinstance(value, Mapping):
-        return {key: _rewrite(part, change, asks=key == "question") for key, part in value.items()}
+        return {at: _rewrite(part, change, asks=at == "question") for at, part in value.items()}
     return [_rewrite(part, change) for part in value] if isinstance(value, list) else value
 
 
@@ -273,10 +273,12 @@ def is_name(text: str) -> bool:
 
 
 def _is_common_noun(title: str, question: Question, text: str) -> bool:
-    """Whether a title is no name: its paragraph or the question has it in lower case ("Violin")."""
+    """Whether a title is no name: it, its paragraph or the question has no capital ("Violin")."""
     words = " ".join(key(title))
     there = f"{text}\n{question.text}" if _capitals(question.text) > 1 else text
-    return not words or any(stands_in(form, _spelled(there)) for form in (words, f"{words}s"))
+    return not _capitals(title) or any(
+        stands_in(form, _spelled(there)) for form in (words, f"{words}s")
+    )
 
 
 def _is_name_in(question: Question, answer: str) -> bool:
@@ -335,12 +337,10 @@ def make_plan(names: Sequence[Name], lexicon: Lexicon, seed: int, kept: Collecti
     common, phrases = set[str](), defaultdict[str, list[Phrase]](list)
     shapes: dict[str, Shape] = {}
     for name in names:
-        line = tokens(name.text)
         words = key(name.text)
         targets = tuple(at for at in _targets(words, name) if words[at] not in kept)
-        if any(words[at] not in lexicon.proper or not line[at].capitalised for at in targets):
-            capitals = 1 if lexicon.proper.intersection(words) else min(2, _capitals(name.text))
-            phrases[words[0]].append(Phrase(words, targets, capitals))
+        capitals = 1 if lexicon.proper.intersection(words) else min(2, _capitals(name.text))
+        phrases[words[0]].append(Phrase(words, targets, capitals))
         common.update(words[at] for at in targets if words[at] not in w.STAYING)
         for at in targets:
             given: Shape = "given" if at == 0 and len(targets) > 1 else "surname"
