@@ -40,7 +40,7 @@ from ga_dspy.retrieval import Index
 
 def demo(
     keep: Annotated[
-        Path, typer.Option(help="Folder for the index and the runs of the demo.")
+        Path, typer.Option(help="Folder for what the demo makes, each time anew.")
     ] = Path(".demo"),
 ) -> None:
     """Index a shipped corpus, ask it a question, run a smoke test of eval and compile.
@@ -50,6 +50,8 @@ def demo(
     """
     console = Console()
     begun = time.perf_counter()
+    for made in ("index", "runs", "artifacts"):
+        shutil.rmtree(keep / made, ignore_errors=True)
     console.print(Rule("1. Index the shipped corpus", align="left"))
     with building(console) as progress:
         index = Index.build(corpus(), keep / "index", progress=progress)
@@ -64,7 +66,6 @@ def demo(
     console.print()
     console.print(Rule("3. Smoke test: two programs on the shipped dev questions", align="left"))
     console.print(_SMOKE, style="dim")
-    shutil.rmtree(keep / "runs", ignore_errors=True)
     reports = {
         name: runs.run_program(
             console, choose_program(name, None, index), name, "hotpotqa", questions("dev"),
@@ -75,7 +76,6 @@ def demo(
     console.print(runs.summary_table(reports))
     console.print()
     console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
-    shutil.rmtree(keep / "artifacts", ignore_errors=True)
     compile_program(
         "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
         test=questions("dev"), settings=["candidates=3"], yes=True,
