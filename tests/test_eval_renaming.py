@@ -660,7 +660,7 @@ def test_a_real_file_loses_no_answer_and_leaks_no_name(file: str, data: Path) ->
     rows = [row for row in read_rows(data / file) if isinstance(row, dict)][:60]
     report = rename_rows(rows, detect(data / file), 7).report
     assert report.leaks == 0
-    assert (report.followed_in_copy or 0) >= (report.followed_in_source or 1) - 0.04 > 0.5
+    assert (report.followed_in_copy or 0) >= (report.followed_in_source or 1) - 0.04 > 0.25
     assert "names" not in report.unchanged_answers
     assert report.derivable_in_copy >= report.derivable_in_source
 

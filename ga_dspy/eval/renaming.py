@@ -474,8 +474,9 @@ class RenameReport(BaseModel):
         derivable_in_source: Share of questions with an accepted answer that is yes or no or
             stands in the paragraphs to read, from 0 to 1.
         derivable_in_copy: The same in the copy.
-        followed_in_source: Share of questions of which a gold title has a word, no structure,
-            that the question or another gold paragraph mentions, from 0 to 1.
+        followed_in_source: Share of questions that have all their gold paragraphs, and of which
+            a gold title has a word, no structure, that the question or another gold paragraph
+            mentions, from 0 to 1.
         followed_in_copy: The same in the copy, with every mention that the source has.
         lost: Ids of the questions of which the copy has a mention less.
         unchanged_answers: Gold answers that stayed as they are, by reason.
