@@ -484,6 +484,23 @@ def _join(threads: Sequence[threading.Thread]) -> bool:
 _WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
+_TURN, _LONGEST_WAIT = threading.Lock(), 0.05
+
+
+def in_turn(work: Callable[[], Result]) -> Result:
+    """Do work of this process's own, such as grounding, while no other thread does.
+
+    Together they get no more done, but hand the interpreter's lock around. It is a courtesy: nobody
+    waits longer than a moment, whatever another does with its turn.
+    """
+    has_turn = _TURN.acquire(timeout=_LONGEST_WAIT)
+    try:
+        return work()
+    finally:
+        if has_turn:
+            _TURN.release()
+
+
 async def in_thread(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
     """`asyncio.to_thread` for work that waits: 256 at once, where that has a few threads."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()

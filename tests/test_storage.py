@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextvars
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
-from ga_dspy.storage import Journal, parallel, write_whole
+from ga_dspy.storage import Journal, in_turn, parallel, write_whole
 
 TABLES = {"note": "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, text TEXT NOT NULL)"}
 INSERT = "INSERT OR REPLACE INTO note VALUES (?, ?)"
@@ -129,3 +130,19 @@ def test_results_come_as_they_are_ready_and_closing_stops_the_rest() -> None:
 def test_no_thread_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="threads is 0"):
         list(parallel(str, [1], threads=0))
+
+
+def test_work_is_done_in_turn_unless_a_turn_takes_long() -> None:
+    at_once, most = 0, 0
+
+    def work() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.002)
+        at_once -= 1
+
+    assert len(list(parallel(lambda _: in_turn(work), range(16), 4))) == 16
+    assert most == 1
+    # Neither one's own turn nor another's that never ends is waited for.
+    assert in_turn(lambda: in_turn(lambda: "done")) == "done"

@@ -34,7 +34,7 @@ from ga_dspy.retrieval import Retriever
 from ga_dspy.secrets import withheld
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import safe
-from ga_dspy.storage import in_thread
+from ga_dspy.storage import in_thread, in_turn
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 # --- One algorithm, run by threads or by asyncio.
@@ -150,7 +150,7 @@ def drive(
     """
     resume: Any = partial(next, conversation)
     while True:
-        request, result = _advance(resume, config)
+        request, result = in_turn(partial(_advance, resume, config))
         if request is None:
             return result  # type: ignore[no-any-return]
         try:

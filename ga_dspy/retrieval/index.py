@@ -28,7 +28,7 @@ from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
 from ga_dspy.retrieval.rerank import AMONG, Reranker, order
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, conditions
-from ga_dspy.storage import on_disk, open_current
+from ga_dspy.storage import in_turn, on_disk, open_current
 
 SAME_VECTOR = 0.98
 """The least cosine of two vectors that a function gives for one text; APIs differ a little."""
@@ -333,7 +333,9 @@ class Index(PassageRetriever):
             ranking = self._ranking(engine, manifest.kind)
         most = max(k, AMONG) if self.reranker else k
         try:
-            found = ranking.rank(query, most, anchors)
+            rank = partial(ranking.rank, query, most, anchors)
+            stored = manifest.encoder  # one of the user's own may wait for a server
+            found = in_turn(rank) if stored is None or stored.loadable else rank()
             passages = engine.passages([row for row, _ in found])
         except IndexError as error:
             raise DamagedFile(
