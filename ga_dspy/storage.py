@@ -484,17 +484,23 @@ def _join(threads: Sequence[threading.Thread]) -> bool:
 _WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
-_TURN, _LONGEST_WAIT = threading.Lock(), 0.05
+_TURN, _LONGEST_TURN, _LOOK = threading.RLock(), 0.1, 0.25
+_turn_began = 0.0
 
 
 def in_turn(work: Callable[[], Result]) -> Result:
     """Do work of this process's own, such as grounding, while no other thread does.
 
-    Together they get no more done, but hand the interpreter's lock around. It is a courtesy: nobody
-    waits longer than a moment, whatever another does with its turn.
+    Together they get no more done, but hand the interpreter's lock around. It is a courtesy: a turn
+    that takes long, such as one that waits for a server, is not waited for.
     """
-    has_turn = _TURN.acquire(timeout=_LONGEST_WAIT)
+    global _turn_began
+    while not (has_turn := _TURN.acquire(timeout=_LOOK)):
+        if time.monotonic() - _turn_began > _LONGEST_TURN:
+            break
     try:
+        if has_turn:
+            _turn_began = time.monotonic()
         return work()
     finally:
         if has_turn:
