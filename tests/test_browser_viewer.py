@@ -241,7 +241,7 @@ def test_a_run_shows_what_was_dropped_and_why(
 def test_markup_of_others_stays_text(
     page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
 ) -> None:
-    text = json.dumps(prediction).replace("Titan", json.dumps(HOSTILE)[1:-1])
+    text = json.dumps(prediction).replace("Treasure Island", json.dumps(HOSTILE)[1:-1])
     hostile = {**json.loads(text), "answer": HOSTILE, "verdict": HOSTILE, "lm": HOSTILE}
     show(page, tmp_path, viewer.page(HOSTILE, hostile))
     expect(page.locator("h1")).to_have_text(HOSTILE)

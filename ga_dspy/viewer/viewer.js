@@ -401,8 +401,8 @@ const GaView = (() => {
       const many = this.graph.nodes.size > 60;
       const lone = cy.nodes().filter((node) => node.degree() === 0);
       const linked = cy.elements().difference(lone);
-      linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 40,
-        idealEdgeLength: (edge) => 40 + Math.min(WIDEST, 6 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 60000),
+      linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 20,
+        idealEdgeLength: (edge) => 20 + Math.min(WIDEST, 5 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 9000),
         nodeOverlap: 20, gravity: 1, numIter: many ? 500 : 1500}).run();
       const {w, h: high} = linked.boundingBox();
       const shape = cy.width() / cy.height();
