@@ -99,7 +99,7 @@ class Load:
 
     def ways(self, questions: int, at_once: int) -> Iterator[tuple[str, Callable[[], object]]]:
         """Each way of asking, with its name; bare first."""
-        program, numbers = GraphAnchor(self.index), range(questions)
+        program, numbers = GraphAnchor(self.index, feedback_rounds=0), range(questions)
         asked = partial(self.in_tasks, program, questions, at_once)
         yield "bare", partial(self.in_threads, self.bare, numbers, at_once)
         yield "threads", partial(self.in_threads, partial(self.ask, program), numbers, at_once)
@@ -177,7 +177,7 @@ class Held(NamedTuple):
 def held(load: Load, questions: int, threads: int) -> Iterator[Held]:
     """Ask questions in threads; the memory held after each tenth of them."""
     ask, unit = (
-        partial(load.ask, GraphAnchor(load.index)),
+        partial(load.ask, GraphAnchor(load.index, feedback_rounds=0)),
         2**20 if sys.platform == "darwin" else 2**10,
     )
     with (

@@ -34,14 +34,24 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return made(folder, "index", milvus=str(folder / "milvus.db"))
 
 
+def check_same(remote: Index, local: Index, question: str) -> None:
+    """Check that the best five are those found here, at scores as high.
+
+    Milvus keeps the lengths of texts in a byte: scores differ by a few percent, and those that are
+    nearly equal may change places.
+    """
+    here, there = local.search(question, 10), remote.search(question, 5)
+    assert there[0].passage == here[0].passage
+    scores = {hit.passage: hit.score for hit in here}
+    expected = pytest.approx([hit.score for hit in here[:5]], rel=0.04)
+    assert [scores[hit.passage] for hit in there] == expected
+    assert [hit.score for hit in there] == pytest.approx([hit.score for hit in here[:5]], rel=0.1)
+
+
 @pytest.mark.parametrize("kind", ["sparse", "dense", "hybrid", "linked"])
 def test_every_kind_of_search_finds_the_same(here: Index, there: Index, kind: str) -> None:
     for question in QUESTIONS:
-        local, remote = (index.as_kind(kind).search(question, 5) for index in (here, there))
-        assert [hit.passage for hit in remote] == [hit.passage for hit in local]
-        scores = [hit.score for hit in local]
-        # Milvus keeps the lengths of texts in a byte.
-        assert [hit.score for hit in remote] == pytest.approx(scores, rel=0.1)
+        check_same(there.as_kind(kind), here.as_kind(kind), question)
 
 
 def test_anchors_lead_to_the_same_passages(here: Index, there: Index) -> None:
@@ -78,11 +88,12 @@ def test_what_is_added_and_deleted_is_found_as_in_an_index_built_from_scratch(
     built = Index.from_passages([*kept, new], encoder="hash-64")
     assert index("Ines Marlow", 1) == [new]
     for question in ("Where was Ines Marlow born?", *QUESTIONS[:3]):
-        assert index(question) == built(question)
+        check_same(index, built, question)
     # So many deletions number the rows anew: all is published again, under another name.
     index.delete([passage.id for passage in kept[:40]])
     few = Index.from_passages([*kept[40:], new], encoder="hash-64")
-    assert index(QUESTIONS[1]) == few(QUESTIONS[1]) and len(index) == len(few)
+    check_same(index, few, QUESTIONS[1])
+    assert len(index) == len(few)
 
 
 def test_a_sparse_index_needs_no_vectors(tmp_path: Path, here: Index) -> None:

@@ -299,7 +299,7 @@ def choose_settings(
     Raises:
         InputError: None of the programs has such a setting, or it cannot have that value.
 
-    >>> choose_settings(["k=10", "abstain=None", "anchored=yes"], GraphAnchor)
+    >>> choose_settings(["k=10", "abstain=None", "anchored=yes"], ga_dspy.GraphAnchor)
     {'k': 10, 'abstain': None, 'anchored': True}
     """
     found: dict[str, Any] = {}
