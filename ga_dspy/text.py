@@ -11,7 +11,7 @@ their own, `ga_dspy.eval.normalise`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import dropwhile
 from typing import Final
@@ -222,25 +222,6 @@ def _is_usable(folded: str) -> bool:
     if count == 1:
         return len(folded) > 1 and folded not in _OPENING_WORDS
     return 1 < count <= LONGEST_NAME
-
-
-def known_names(text: str, known: Container[str]) -> Iterator[str]:
-    """The known names in a text, left to right: the longest match, capitalised.
-
-    A text without any capital letter, as people type queries, may match in lower case.
-
-    Args:
-        text: The text.
-        known: Names in the form of `fold_words`.
-    """
-    there = name_words(text)
-    folded = [word.folded for word in there]
-    relaxed = not any(word.proper and not word.folded[0].isdigit() for word in there)
-    starts = (i for i, word in enumerate(there) if relaxed or word.proper)
-    for start, end in longest_matches(
-        starts, len(there), lambda start, end: " ".join(folded[start:end]) in known
-    ):
-        yield " ".join(folded[start:end])
 
 
 def proper_names(text: str) -> frozenset[str]:

@@ -199,6 +199,14 @@ def test_a_report_lists_failures_what_is_missing_and_how_the_paper_differs(
     assert "but 37.94 and 32.60 in Table 4." in text
 
 
+def test_a_report_for_others_quotes_no_question(runs: Runs, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    quoting = write_report(runs, out).read_text("utf-8")
+    kept = write_report(runs, out, questions=False).read_text("utf-8")
+    assert quoting.startswith(kept) and "## Questions where methods" not in kept
+    assert not (out / "tables" / "differences.csv").exists()
+
+
 def test_the_files_of_a_report_are_the_same_bytes_every_time(runs: Runs, tmp_path: Path) -> None:
     def files(name: str) -> dict[str, bytes]:
         out = tmp_path / name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import TypedDict, get_args
@@ -13,7 +15,8 @@ from ga_dspy import GraphAnchor, Index
 from ga_dspy.demo import DEMO_QUESTION, Split, corpus, questions
 from ga_dspy.errors import InputError
 
-PUBLIC_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+ROOT = Path(__file__).resolve().parents[1]
+PUBLIC_DATA = ROOT.parent / "shared" / "data"
 
 SPLITS: tuple[Split, ...] = ("train", "dev")
 
@@ -182,3 +185,20 @@ def test_no_question_is_taken_from_a_public_data_set() -> None:
     for row in every_row():
         assert row["question"].lower() not in public
         assert json.dumps(row["question"].lower())[1:-1] not in public
+
+
+@pytest.mark.data
+def test_no_file_of_the_project_quotes_a_question_of_a_public_data_set() -> None:
+    if not PUBLIC_DATA.is_dir():
+        pytest.skip(f"the public data sets are not at {PUBLIC_DATA}")
+    public = "\n".join(path.read_text("utf-8") for path in PUBLIC_DATA.rglob("*.json*"))
+    quoted = re.findall(r'"[Qq]uestion": ("(?:[^"\\]|\\.)*")', public)
+    asked = {json.loads(text).strip() for text in quoted if ">>" not in text}
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+
+    assert len(asked) > 1000 and listed.stdout
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            text = (ROOT / name).read_bytes().decode("utf-8", "replace")
+            plain = re.sub(r'\\(?=["_*])|"(?=")', "", text)
+            assert not [question for question in asked if question in plain], name

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import numpy as np
 import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +35,7 @@ from ga_dspy.graphrag import (
     update_graph,
 )
 from ga_dspy.graphrag.communities import find_communities
-from ga_dspy.graphrag.corpus_graph import Tables
+from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.graphrag.resolution import Flags, Resolved
 from ga_dspy.graphrag.store import GraphManifest, GraphOutdated, store
@@ -380,6 +381,18 @@ def test_damage_is_found_on_opening(tmp_path: Path, harm: str) -> None:
     edges.unlink() if harm == "delete" else edges.write_bytes(edges.read_bytes()[:-8])
     with pytest.raises(DamagedFile, match=r"edges\.arrow"):
         open_graph(tmp_path)
+
+
+def test_a_table_that_points_beyond_its_file_is_refused_not_read(tmp_path: Path) -> None:
+    stored = build_graph(index_of(ROADS), tmp_path, lm=reader([]))
+    folder = tmp_path / stored.manifest.contents / "whole"
+    names = read_table(folder, "names")
+    ends = np.array([0, *[2**30] * (len(names) - 1), 8], np.int32)
+    buffers = [None, pyarrow.py_buffer(ends.tobytes()), pyarrow.py_buffer(b"Aberdeen")]
+    forged = pyarrow.Array.from_buffers(pyarrow.string(), len(names), buffers)
+    write_table(folder, "names", names.set_column(0, "key", forged))
+    with pytest.raises(DamagedFile, match=r"names\.arrow cannot be read"):
+        read_table(folder, "names")
 
 
 def test_a_changed_byte_is_found_by_verify(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.analysis import among, mentioned_in, name_key
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
 from ga_dspy.retrieval.rank import Surroundings
-from ga_dspy.text import aliases, known_names, proper_names
+from ga_dspy.text import aliases, longest_matches, name_words, proper_names
 
 
 def passage(title: str, text: str) -> Passage:
@@ -72,6 +73,18 @@ def test_a_name_of_very_many_passages_names_none_of_them() -> None:
     many = [passage(f"Smith ({i})", "") for i in range(MOST_TARGETS + 1)]
     assert engine(*many).named("Smith").tolist() == []
     assert len(engine(*many[1:]).named("Smith")) == MOST_TARGETS
+
+
+def known_names(text: str, known: set[str]) -> Iterator[str]:
+    """The known names in one text, read word by word."""
+    there = name_words(text)
+    folded = [word.folded for word in there]
+    relaxed = not any(word.proper and not word.folded[0].isdigit() for word in there)
+    starts = (i for i, word in enumerate(there) if relaxed or word.proper)
+    for start, end in longest_matches(
+        starts, len(there), lambda start, end: " ".join(folded[start:end]) in known
+    ):
+        yield " ".join(folded[start:end])
 
 
 @given(

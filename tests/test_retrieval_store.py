@@ -18,6 +18,8 @@ from typing import Any
 
 import cloudpickle
 import dspy
+import numpy as np
+import pyarrow
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, UnknownFormat
@@ -63,9 +65,26 @@ def forge(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def pointing_beyond(data: bytes) -> bytes:
+    """A table in which all texts but the last end far behind what the file holds."""
+    table = pyarrow.ipc.open_file(data).read_all()
+    for place, name in enumerate(table.column_names):
+        (texts,) = table[name].chunks
+        ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1).copy()
+        ends[1:-1] += 2**40 * (name == "text")
+        buffers = [None, pyarrow.py_buffer(ends.tobytes()), texts.buffers()[2]]
+        forged = pyarrow.Array.from_buffers(texts.type, len(texts), buffers)
+        table = table.set_column(place, name, forged)
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        ("passages.arrow", pointing_beyond),
         ("words.starts.i8", lambda data: data[:-16]),
         ("words.rows.i4", lambda data: data[:-4]),
         ("words.counts.u2", lambda data: data + b"\0\0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ga_dspy.arena import comparisons, paper, tables
@@ -49,7 +50,12 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
 
 
 def write_report(
-    runs: Runs, out: Path, baseline: str = BASELINE, figures: Mapping[str, Path] | None = None
+    runs: Runs,
+    out: Path,
+    baseline: str = BASELINE,
+    figures: Mapping[str, Path] | None = None,
+    *,
+    questions: bool = True,
 ) -> Path:
     """Write a report: the same bytes for the same runs.
 
@@ -58,6 +64,7 @@ def write_report(
         out: The folder; report.md, protocol.json and tables/*.csv in it are written over.
         baseline: The method that the others are compared with.
         figures: What each picture shows, to its file.
+        questions: Whether the questions on which methods differ stand in it, word for word.
 
     Returns:
         The path of report.md, which is written last.
@@ -65,7 +72,8 @@ def write_report(
     Raises:
         MissingExtra: pandas is not installed.
     """
-    made = tables_of(runs, baseline)
+    *made, quoted = tables_of(runs, baseline)
+    made.append(quoted if questions else replace(quoted, rows=()))
     (out / TABLES).mkdir(parents=True, exist_ok=True)
     for table in made:
         path = out / TABLES / f"{table.name}.csv"
@@ -91,8 +99,8 @@ def _sections(
     n = len(runs.runs)
     datasets, lms = map(dataset_label, runs.datasets), map(lm_label, runs.lms)
     points = (
-        " Runs that only end a method earlier are points of Figure 3: they stand in its picture, "
-        "in Table 5, in Scores side by side and in Protocols."
+        " Runs that only end a method earlier stand in Table 5, in Scores side by side and in "
+        "Protocols."
     )
     yield (
         f"{n} run{'s' * (n != 1)} on {', '.join(datasets)}; answered by {', '.join(lms)}. A failed "

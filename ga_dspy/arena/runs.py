@@ -119,7 +119,7 @@ class Runs:
         """Runs in the order of the paper's tables: by LM, dataset and method.
 
         Args:
-            points: Whether those of a method's earlier steps, made for Figure 3, are among them.
+            points: Whether those that only end a method earlier are among them.
         """
         places = {method: place for place, method in enumerate(METHODS)}
 
@@ -136,7 +136,7 @@ class Runs:
 
 
 def is_point(run: Run) -> bool:
-    """Whether a run is one of a method's earlier steps, made for a point of Figure 3."""
+    """Whether a run only ends a method earlier: a point of the paper's Figure 3."""
     return run.method in METHODS and METHODS[run.method].group == "steps"
 
 

@@ -369,17 +369,22 @@ def report(
         bool,
         typer.Option("--paper", help="The paper's rows also beside files that are not its data."),
     ] = False,
+    no_questions: Annotated[
+        bool,
+        typer.Option("--no-questions", help="Quote no question: for a report that others see."),
+    ] = False,
 ) -> None:
     """Say which method is best on your data, with tables and figures, from finished runs.
 
     Examples:
         ga-dspy report runs --out runs/report
+        ga-dspy report runs --no-questions --out published
     """
     console = Console()
     method(baseline)
     runs = collect(folders, unlike=unlike, paper=paper)
     pictures = draw_figures(runs, out)
-    path = write_report(runs, out, baseline, pictures)
+    path = write_report(runs, out, baseline, pictures, questions=not no_questions)
     for verdict in contests(runs, baseline):
         console.print(str(verdict).replace("*", ""), markup=False, soft_wrap=True)
     console.print(

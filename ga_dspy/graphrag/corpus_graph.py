@@ -320,13 +320,16 @@ def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
 def read_table(folder: Path, name: str) -> Any:
     """Map one table into memory.
 
+    Arrow reads where the offsets of a file say, so they are checked before anything else.
+
     Raises:
-        DamagedFile: The file holds no table.
+        DamagedFile: The file holds no table, or one that points to what is not there.
     """
     pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
         known = {*table.column_names} - {"time", "confidence"}
         if table.schema != arrow_table(name, ()).schema or any(table[n].null_count for n in known):
             raise pa.ArrowInvalid("it has other columns, or lacks values")

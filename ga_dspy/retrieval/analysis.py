@@ -89,7 +89,7 @@ def mentioned(
     sizes: NDArray[np.integer],
     known: Known,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The known names in texts, left to right the longest, as `known_names` finds them.
+    """The known names in texts: left to right, the longest, capitalised if the text has capitals.
 
     Args:
         words: The keys of all words of the texts.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import InputError, InUse, require
+from ga_dspy.errors import DamagedFile, InputError, InUse, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import batched
 from ga_dspy.retrieval.postings import key_of
@@ -116,11 +118,16 @@ PASSAGES = "passages.arrow"
 
 
 class PassageTable:
-    """Passages by place, read from Arrow memory when asked for."""
+    """Passages by place, read from Arrow memory when asked for.
+
+    Arrow reads where the offsets of a file say: each batch of them is checked before its first use.
+    """
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._columns = {name: table.column(name) for name in COLUMNS}
+        self._batches = table.select(COLUMNS).to_batches()
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+        self._checked = set[int]()
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
@@ -148,7 +155,35 @@ class PassageTable:
         return int(self._table.num_rows)
 
     def __getitem__(self, place: int) -> Passage:
-        return passage_of({name: column[place].as_py() for name, column in self._columns.items()})
+        """A passage by its place.
+
+        Raises:
+            IndexError: There is none.
+            DamagedFile: Its batch points to what is not there.
+        """
+        number = bisect_right(self._ends, place)
+        batch = self._batch(number)
+        row = place - self._ends[number]  # counted from the end of its batch
+        return passage_of({n: c[row].as_py() for n, c in zip(COLUMNS, batch.columns, strict=True)})
+
+    def _batch(self, number: int) -> Any:
+        batch = self._batches[number]
+        if number not in self._checked:
+            if not all(map(_is_sound, batch.columns)):
+                raise DamagedFile(
+                    f"{PASSAGES}: batch {number} points to what is not there",
+                    expected="passages as they were written",
+                    remedy="restore the folder of the index from a copy, or build it again",
+                )
+            self._checked.add(number)
+        return batch
+
+    @property
+    def _whole(self) -> Any:
+        """The table, all of which is about to be read."""
+        for number in range(len(self._batches)):
+            self._batch(number)
+        return self._table
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PassageTable, (self._table,)
@@ -158,22 +193,37 @@ class PassageTable:
 
     def between(self, first: int, end: int) -> Iterator[Passage]:
         """The passages from one place to another (exclusive)."""
-        for batch in self._table.slice(first, end - first).to_batches(max_chunksize=_BATCH):
+        for batch in self._whole.slice(first, end - first).to_batches(max_chunksize=_BATCH):
             yield from map(passage_of, batch.to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
         """The places whose text matches a regular expression of RE2, in any case."""
         compute = require("pyarrow.compute", "search")
-        found = compute.match_substring_regex(self._columns["text"], pattern, ignore_case=True)
+        found = compute.match_substring_regex(self._whole["text"], pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
 
     def without(self, wanted: Callable[[Mapping[str, Any]], bool]) -> NDArray[np.int64]:
         """The places of passages whose metadata is not wanted; alike ones are looked at once."""
         if not len(self):
             return np.zeros(0, dtype=np.int64)
-        coded = self._columns["metadata"].combine_chunks().dictionary_encode()
+        coded = self._whole["metadata"].combine_chunks().dictionary_encode()
         unwanted = [not wanted(_decoded(each)) for each in coded.dictionary.to_pylist()]
         return np.flatnonzero(np.array(unwanted)[coded.indices.to_numpy()])
+
+
+def _is_sound(texts: Any) -> bool:
+    """Whether the offsets of texts go upwards, and not beyond their bytes."""
+    if str(texts.type) != "large_string":
+        return False
+    if not len(texts):
+        return True
+    _, offsets, held = texts.buffers()
+    try:
+        ends = np.frombuffer(offsets, np.int64, len(texts) + 1, 8 * texts.offset)
+    except (TypeError, ValueError):
+        return False
+    most = held.size if held else 0
+    return bool(ends[0] >= 0 and ends[-1] <= most and (np.diff(ends) >= 0).all())
 
 
 def _decoded(metadata: str | None) -> dict[str, Any]:
