@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 import dspy
 
@@ -38,7 +39,7 @@ from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import Meter, ask, drive
 from ga_dspy.programs.program import name_outage
 from ga_dspy.replies import read_reply
-from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.retrieval import Index, read_passages, segments
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.testing import asked_fields, scripted_lm
 
@@ -213,7 +214,10 @@ def targets(folder: Path) -> Iterator[Target]:
         graph = to_json(program(question="Which moon is Titan?").graph).encode()
     rename_file(source, folder / "copy" / "q.json", seed=1)
     yield Target("artifact", _files(folder / "artifact"), _read_artifact)
-    yield Target("index", _files(folder / "index"), lambda at, _: Index.open(at)("Titan", 3))
+    with patch.object(segments, "EXACT", 5):  # so that FAISS indexes them
+        Index.build(corpus()[:40], folder / "linked", encoder="hash-16")
+    for name, kept in (("index", "index"), ("linked index", "linked")):
+        yield Target(name, _files(folder / kept), lambda at, _: Index.open(at)("Titan", 3))
     yield Target("stored graph", _files(folder / "graph"), _read_graph)
     yield Target("graph", {"a": graph}, lambda at, _: linearise(from_json(_text(at / "a"))))
     yield Target("journal", {"a": (folder / "run" / "journal.sqlite").read_bytes()}, _read_run)

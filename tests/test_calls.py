@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -26,7 +28,7 @@ from ga_dspy.programs.calls import (
     drive,
 )
 from ga_dspy.retrieval import as_retriever
-from ga_dspy.signatures import GraphProposal
+from ga_dspy.signatures import GraphProposal, ReadAndJudge
 from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
 
 CHAT = dspy.ChatAdapter(use_json_adapter_fallback=False)
@@ -550,3 +552,18 @@ def test_dspy_keeps_the_last_thousand_calls_of_a_long_run() -> None:
             drive(ask("answer", predictor, {"question": f"Where is {n}?"}, Meter()))
     assert (len(lm.history), len(trace)) == (1_000, 1_000)
     assert "Where is 1009?" in str(lm.history[-1]["messages"])
+
+
+def test_a_question_whose_graph_an_adapter_could_not_read_is_forgotten() -> None:
+    def failed() -> weakref.ref[Meter]:
+        inputs, meter = dict.fromkeys(ReadAndJudge.input_fields, "?"), Meter()
+        lm = scripted_lm(
+            lambda prompt: "[[ ## additions ## ]]\n[2]\n[[ ## judgement ## ]]\nperhaps"
+        )
+        with dspy.context(lm=lm, adapter=dspy.ChatAdapter()), pytest.raises(StepFailed):
+            drive(ask("read", dspy.Predict(ReadAndJudge), inputs, meter, required=("judgement",)))
+        return weakref.ref(meter)
+
+    forgotten = failed()
+    gc.collect()
+    assert forgotten() is None

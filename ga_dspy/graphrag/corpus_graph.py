@@ -334,7 +334,7 @@ def read_table(folder: Path, name: str) -> Any:
         if table.schema != arrow_table(name, ()).schema or any(table[n].null_count for n in known):
             raise pa.ArrowInvalid("it has other columns, or lacks values")
         return table
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DamagedFile(
             f"{path} cannot be read ({error})",
             expected="a table that this version of ga-dspy wrote",

@@ -300,7 +300,7 @@ class LocalEngine:
         places, found = [], []
         lists = self.lists(name, keys) if lists is None else lists
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
-            place, cells = ragged(begin, end)
+            place, cells = ragged(begin, end, len(table.rows))
             rows = table.rows[cells].astype(np.int64)
             if name == "mentions" and self._owner is not None:
                 kept = self._owner[rows] == number
@@ -339,9 +339,9 @@ class LocalEngine:
         owner = self._owner if name == "mentions" else None
         if owner is None and len(self.segments) == 1:
             arrays = self.segments[0].arrays
-            of = arrays[f"{name}.of.i8"]
-            place, cells = ragged(of[rows], of[rows + 1])
-            return place, arrays[f"{name}.held.u8"][cells]
+            of, every = arrays[f"{name}.of.i8"], arrays[f"{name}.held.u8"]
+            place, cells = ragged(of[rows], of[rows + 1], len(every))
+            return place, every[cells]
         which = (
             np.searchsorted(self._bases, rows, side="right") - 1 if owner is None else owner[rows]
         )
@@ -351,10 +351,10 @@ class LocalEngine:
             local = rows[mine] - segment.base
             if owner is not None:
                 local = np.searchsorted(segment.arrays["mentions.whose.i4"], rows[mine])
-            of = segment.arrays[f"{name}.of.i8"]
-            place, cells = ragged(of[local], of[local + 1])
+            of, every = segment.arrays[f"{name}.of.i8"], segment.arrays[f"{name}.held.u8"]
+            place, cells = ragged(of[local], of[local + 1], len(every))
             places.append(mine[place])
-            keys.append(segment.arrays[f"{name}.held.u8"][cells])
+            keys.append(every[cells])
         found, held = np.concatenate(places), np.concatenate(keys)
         order = np.argsort(found, kind="stable")
         return found[order], held[order]

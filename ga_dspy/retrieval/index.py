@@ -286,7 +286,8 @@ class Index(PassageRetriever):
         folder = Path(path)
 
         def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
-            return segments.load(folder / manifest.contents), manifest
+            dimension = manifest.encoder.dimension if manifest.encoder else 0
+            return segments.load(folder / manifest.contents, dimension), manifest
 
         manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
@@ -636,7 +637,8 @@ class Index(PassageRetriever):
         if self.path is not None:
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
-            engine = segments.load(self.path / manifest.contents)
+            dimension = manifest.encoder.dimension if manifest.encoder else 0
+            engine = segments.load(self.path / manifest.contents, dimension)
         if left:
             withdraw(left)
         self._state = self._made(engine, manifest)

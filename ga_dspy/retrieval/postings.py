@@ -91,11 +91,20 @@ def mapped(folder: Path, name: str = "") -> Arrays:
 
 
 def ragged(
-    begin: NDArray[np.integer], end: NDArray[np.integer]
+    begin: NDArray[np.integer], end: NDArray[np.integer], most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of many ranges in one array, and which range each comes from."""
+    """The numbers of many ranges in one array, and which range each comes from.
+
+    Raises:
+        IndexError: A range has fewer than no numbers, or more than `most`.
+    """
     sizes = np.asarray(end - begin, dtype=np.int64)
-    owner: NDArray[np.int64] = np.arange(len(sizes)).repeat(sizes)
+    if sizes.max(initial=0) > most:
+        raise IndexError(f"a list of {sizes.max():,} entries in a table of {most:,}")
+    try:
+        owner: NDArray[np.int64] = np.arange(len(sizes)).repeat(sizes)
+    except ValueError as error:
+        raise IndexError("a list that ends before it begins") from error
     first = np.subtract(begin, sizes.cumsum() - sizes, dtype=np.int64)
     return owner, np.arange(len(owner)) + first[owner]
 

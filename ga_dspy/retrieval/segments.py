@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -317,6 +318,7 @@ EXACT: Final = 1 << 16
 """Up to so many vectors, and so many added since, each query is compared with all."""
 
 
+_READING = threading.Lock()
 _MOST_PROBES: Final = 64
 """Of the lists of an index, a search looks into an eighth, and at most so many."""
 
@@ -353,7 +355,8 @@ class FaissNearest:
     def open(cls, path: Path) -> FaissNearest:
         """Open a saved index; inverted lists stay on disk until used."""
         faiss = require("faiss", "search")
-        return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
+        with _READING, _bounded(faiss, path.stat().st_size):
+            return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
 
     def save(self, path: Path) -> None:
         """Write the index, or link the file where it was opened."""
@@ -366,6 +369,25 @@ class FaissNearest:
         """The nearest rows, best first; fewer where FAISS finds fewer."""
         _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
         return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
+
+
+_LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
+
+
+@contextmanager
+def _bounded(faiss: Any, size: int) -> Iterator[None]:
+    """FAISS takes as much memory as a file says that it holds: here no more than the file has.
+
+    Its limits are those of the whole process.
+    """
+    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
+    try:
+        for name in _LIMITS:
+            getattr(faiss, f"set_{name}")(max(1, size))
+        yield
+    finally:
+        for name, limit in usual.items():
+            getattr(faiss, f"set_{name}")(limit)
 
 
 def with_nearest(engine: LocalEngine) -> LocalEngine:
@@ -401,13 +423,26 @@ def save(engine: LocalEngine, folder: Path) -> None:
         engine.near.save(folder / NEAR)
 
 
-def load(folder: Path) -> LocalEngine:
-    """Open a saved engine; all that is large stays on disk until used."""
+def load(folder: Path, dimension: int) -> LocalEngine:
+    """Open a saved engine; all that is large stays on disk until used.
+
+    Args:
+        folder: Its folder.
+        dimension: Of the vectors, where it holds any.
+
+    Raises:
+        ValueError: A file has another shape than the passages give it.
+    """
     segments: list[Segment] = []
     for path in sorted(path for path in folder.iterdir() if path.is_dir()):
         base = segments[-1].end if segments else 0
-        segments.append(Segment(base, PassageTable.open(path / PASSAGES), mapped(path), path))
+        segment = Segment(base, PassageTable.open(path / PASSAGES), mapped(path), path)
+        if segment.holds("vectors"):
+            segment.arrays["vectors.f4"].reshape(len(segment.texts), dimension)
+        segments.append(segment)
     near = FaissNearest.open(folder / NEAR) if (folder / NEAR).is_file() else None
+    if near and near.index.d != dimension:
+        raise ValueError(f"{NEAR}: vectors of {near.index.d} numbers")
     return LocalEngine(segments, np.fromfile(folder / DEAD, dtype=np.int64), near)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import dspy
 import pydantic
+from pydantic_core import PydanticCustomError
 
 from ga_dspy.graph import (
     Draft,
@@ -72,7 +73,9 @@ class GraphProposal(dspy.Type):
         draft = draft_from(value)
         if draft.skipped and not (draft.entities or draft.relations):
             # DSPy's adapters mend the lines' "[2]" into JSON first, and take the text after this.
-            raise ValueError(f"nothing here reads as a graph: {draft.skipped[0][:80]!r}")
+            # A ValueError would stay, with all frames that saw it: Pydantic keeps it out of sight.
+            line = {"line": repr(draft.skipped[0][:80])}
+            raise PydanticCustomError("graph", "nothing here reads as a graph: {line}", line)
         return {"text": "\n".join([_lines(draft), *draft.skipped])}
 
     @classmethod
