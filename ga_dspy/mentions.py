@@ -33,6 +33,7 @@ from ga_dspy.terms import (
     fold,
     fold_words,
     other_forms,
+    remembered,
     sentences,
     terms,
 )
@@ -228,7 +229,7 @@ def _seek(found: Sequence[Term], *, exact: bool = False) -> tuple[_Sought, ...]:
     return tuple(sought)
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def _phrase(phrase: str) -> _Phrase:
     return _Phrase(phrase)
 

@@ -437,8 +437,8 @@ class PatientLM(FrontLM):
                     if isinstance(wanted, float):
                         time.sleep(wanted)
                     else:
-                        with self._heard(wanted):
-                            answer = lm(**wanted)
+                        with self._heard(wanted) as heard:
+                            answer = heard(lm(**wanted))
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
                 else:
@@ -456,25 +456,40 @@ class PatientLM(FrontLM):
                     if isinstance(wanted, float):
                         await asyncio.sleep(wanted)
                     else:
-                        with self._heard(wanted):
-                            answer = await lm.acall(**wanted)
+                        with self._heard(wanted) as heard:
+                            answer = heard(await lm.acall(**wanted))
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
                 else:
                     wanted = next(attempts)
         return answer
 
-    def _heard(self, request: dict[str, Any]) -> Any:
-        """The context of an attempt: the meter hears of it, nothing at all hears of a probe."""
-        if request is not _PROBE:
-            return metered() if self.tells_meter else nullcontext()
-        quiet: Any = {
-            "callbacks": [],
-            "caller_modules": [],
-            "usage_tracker": None,
-            "disable_history": True,
-        }
-        return dspy.context(**quiet)
+    @contextmanager
+    def _heard(self, request: dict[str, Any]) -> Iterator[Callable[[Any], Any]]:
+        """The context of an attempt, and what hears its answer.
+
+        The meter hears of it, without DSPy's inspection of callbacks; of a probe nothing does.
+        """
+        if request is _PROBE:
+            quiet: Any = {
+                "callbacks": [],
+                "caller_modules": [],
+                "usage_tracker": None,
+                "disable_history": True,
+            }
+            with dspy.context(**quiet):
+                yield _same
+        elif (meter := _unheard()) is None or not self.tells_meter:
+            yield _same
+        else:
+            said = list[Any]()
+            meter.on_lm_start("", self.lm, request)
+            try:
+                yield partial(_noted, said)
+            except BaseException as error:
+                meter.on_lm_end("", None, error)
+                raise
+            meter.on_lm_end("", *said)
 
     def _prepared(self, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The LM without retries of its own, and a call's settings with the server's name in them.
@@ -545,15 +560,31 @@ class PatientLM(FrontLM):
         return min(float(hint), patience.retry_after)
 
 
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _noted(said: list[Any], answer: Any) -> Any:
+    said.append(answer)
+    return answer
+
+
+def _unheard() -> Any:
+    """The meter in force, unless it hears of LM calls as a callback; None without one."""
+    callbacks, meter = dspy.settings.callbacks or [], dspy.settings.get(METER)
+    return None if any(meter is callback for callback in callbacks) else meter
+
+
 def metered() -> Any:
     """A context in which the meter in force hears of LM calls.
 
     It is set around these alone: wherever there is a callback, DSPy inspects each call of a module
     and of an adapter.
     """
-    callbacks, meter = dspy.settings.callbacks or [], dspy.settings.get(METER)
-    known = meter is None or any(meter is callback for callback in callbacks)
-    return nullcontext() if known else dspy.context(callbacks=[*callbacks, meter])
+    meter = _unheard()
+    if meter is None:
+        return nullcontext()
+    return dspy.context(callbacks=[*(dspy.settings.callbacks or []), meter])
 
 
 # --- Calls of work that is not done yet, so that a kill does not have them paid again

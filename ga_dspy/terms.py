@@ -9,12 +9,33 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ga_dspy import lexicon
+
+T = TypeVar("T")
+
+
+def remembered(most: int, longest: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+    """Keep what a function makes of the latest `most` texts that are not over `longest` characters.
+
+    A model that repeats itself would fill a plain cache with its texts.
+    """
+
+    def keeping(function: Callable[[str], T]) -> Callable[[str], T]:
+        known = lru_cache(maxsize=most)(function)
+
+        @wraps(function)
+        def call(text: str) -> T:
+            return known(text) if len(text) <= longest else function(text)
+
+        return call
+
+    return keeping
+
 
 # --- Lists of words, in lower case
 

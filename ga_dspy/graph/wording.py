@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ga_dspy.graph.identity import is_acronym
-from ga_dspy.text import normalise
+from ga_dspy.text import normalise, remembered
 
 _WORDS: Final = json.loads(Path(__file__).with_name("wording.json").read_text("utf-8"))
 
@@ -25,7 +24,7 @@ _ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
 _MANY_WORDS: Final = 40
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def says_nothing(text: str) -> bool:
     """Whether a text says that there is nothing to say: "none", "N/A", "No new relations found.".
 
@@ -91,7 +90,7 @@ def is_unstated(text: str) -> bool:
     return _UNSTATED.fullmatch(plain) is not None
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def is_placeholder(name: str) -> bool:
     """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "person", "the singer", "?".
 
@@ -142,6 +141,7 @@ _ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|ar
 _REACH: Final = 60
 
 
+@remembered(most=512, longest=8000)
 def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
     """Pairs of a name and another name for it, where a text states that: (name, alias).
 

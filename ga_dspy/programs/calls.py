@@ -459,7 +459,8 @@ def _proposal(additions: Any) -> GraphProposal:
 def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that a module takes, as its signature, its `forward` or its predictors say."""
     if (signature := getattr(module, "signature", None)) is not None:
-        return {name: inputs[name] for name in inputs if name in signature.input_fields}
+        asked = signature.input_fields  # put together anew each time
+        return {name: inputs[name] for name in inputs if name in asked}
     parameters = _parameters(module)
     names: Collection[str] = {p.name for p in parameters}
     if any(map(_takes_all, parameters)):

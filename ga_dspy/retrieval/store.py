@@ -7,6 +7,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import accumulate
 from os.path import commonprefix
 from pathlib import Path
@@ -128,6 +129,7 @@ class PassageTable:
         self._batches = table.select(COLUMNS).to_batches()
         self._ends = list(accumulate(batch.num_rows for batch in self._batches))
         self._checked = set[int]()
+        self._known = lru_cache(maxsize=256)(self._passage)
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
@@ -161,6 +163,9 @@ class PassageTable:
             IndexError: There is none.
             DamagedFile: Its batch points to what is not there.
         """
+        return self._known(place)
+
+    def _passage(self, place: int) -> Passage:
         number = bisect_right(self._ends, place)
         batch = self._batch(number)
         row = place - self._ends[number]  # counted from the end of its batch
