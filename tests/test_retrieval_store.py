@@ -18,13 +18,14 @@ from typing import Any
 
 import cloudpickle
 import dspy
+import faiss
 import numpy as np
 import pyarrow
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, UnknownFormat
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, segments
 from ga_dspy.retrieval.encoders import HashEncoder, as_encoder, load_encoder
 from ga_dspy.retrieval.rank import KINDS
 from ga_dspy.retrieval.store import writing
@@ -98,6 +99,25 @@ def test_tables_that_do_not_fit_are_refused_whatever_the_manifest_says(
     forge(tmp_path / "index", name, change)
     with pytest.raises(DamagedFile, match="build it again"):
         Index.open(tmp_path / "index")("Town 7 on river2")
+
+
+def test_faiss_takes_no_more_memory_for_a_file_than_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, limits = faiss.read_index, list[int]()
+
+    def reading(path: str, flags: int) -> Any:
+        limits.append(faiss.get_deserialization_vector_byte_limit())
+        return read(path, flags)
+
+    monkeypatch.setattr(segments, "EXACT", 20)
+    monkeypatch.setattr(faiss, "read_index", reading)
+    usual = faiss.get_deserialization_vector_byte_limit()
+    build(tmp_path / "index", kind="dense")
+    Index.open(tmp_path / "index")
+    (file,) = tmp_path.rglob("nearest.faiss")
+    assert {*limits} == {file.stat().st_size}
+    assert faiss.get_deserialization_vector_byte_limit() == usual
 
 
 def test_changes_are_still_there_when_the_index_is_opened_again(tmp_path: Path) -> None:
