@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,10 @@ import pytest
 
 collect_ignore = ["app_of_ten_lines.py"]
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
+
+
+# Who starts the tests in the background may have Ctrl-C ignored: by them and by what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

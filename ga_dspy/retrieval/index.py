@@ -286,8 +286,7 @@ class Index(PassageRetriever):
         folder = Path(path)
 
         def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
-            dimension = manifest.encoder.dimension if manifest.encoder else 0
-            return segments.load(folder / manifest.contents, dimension), manifest
+            return segments.load(folder, manifest), manifest
 
         manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
@@ -637,8 +636,7 @@ class Index(PassageRetriever):
         if self.path is not None:
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
-            dimension = manifest.encoder.dimension if manifest.encoder else 0
-            engine = segments.load(self.path / manifest.contents, dimension)
+            engine = segments.load(self.path, manifest)
         if left:
             withdraw(left)
         self._state = self._made(engine, manifest)

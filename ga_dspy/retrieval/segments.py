@@ -33,7 +33,7 @@ from ga_dspy.retrieval.analysis import (
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
 from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
-from ga_dspy.retrieval.store import PASSAGES, PassageTable
+from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.text import aliases
 
 Chunk = Path | Arrays
@@ -423,27 +423,29 @@ def save(engine: LocalEngine, folder: Path) -> None:
         engine.near.save(folder / NEAR)
 
 
-def load(folder: Path, dimension: int) -> LocalEngine:
+def load(folder: Path, manifest: Manifest) -> LocalEngine:
     """Open a saved engine; all that is large stays on disk until used.
 
     Args:
-        folder: Its folder.
-        dimension: Of the vectors, where it holds any.
+        folder: Of the index.
+        manifest: Says where its contents lie, and which encoder made the vectors.
 
     Raises:
-        ValueError: A file has another shape than the passages give it.
+        ValueError: A file has another shape than the manifest and the passages give it.
     """
+    contents = folder / manifest.contents
+    dimension = manifest.encoder.dimension if manifest.encoder else 0
     segments: list[Segment] = []
-    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+    for path in sorted(path for path in contents.iterdir() if path.is_dir()):
         base = segments[-1].end if segments else 0
         segment = Segment(base, PassageTable.open(path / PASSAGES), mapped(path), path)
         if segment.holds("vectors"):
             segment.arrays["vectors.f4"].reshape(len(segment.texts), dimension)
         segments.append(segment)
-    near = FaissNearest.open(folder / NEAR) if (folder / NEAR).is_file() else None
+    near = FaissNearest.open(contents / NEAR) if (contents / NEAR).is_file() else None
     if near and near.index.d != dimension:
         raise ValueError(f"{NEAR}: vectors of {near.index.d} numbers")
-    return LocalEngine(segments, np.fromfile(folder / DEAD, dtype=np.int64), near)
+    return LocalEngine(segments, np.fromfile(contents / DEAD, dtype=np.int64), near)
 
 
 def _link(path: Path, target: Path) -> None:
