@@ -438,7 +438,8 @@ class PatientLM(FrontLM):
                         time.sleep(wanted)
                     else:
                         with self._heard(wanted) as heard:
-                            answer = heard(lm(**wanted))
+                            answer = lm(**wanted)
+                            heard.append(answer)
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
                 else:
@@ -457,7 +458,8 @@ class PatientLM(FrontLM):
                         await asyncio.sleep(wanted)
                     else:
                         with self._heard(wanted) as heard:
-                            answer = heard(await lm.acall(**wanted))
+                            answer = await lm.acall(**wanted)
+                            heard.append(answer)
                 except Exception as error:  # noqa: BLE001 - raised again where it is no outage
                     wanted = attempts.throw(error)
                 else:
@@ -465,11 +467,12 @@ class PatientLM(FrontLM):
         return answer
 
     @contextmanager
-    def _heard(self, request: dict[str, Any]) -> Iterator[Callable[[Any], Any]]:
-        """The context of an attempt, and what hears its answer.
+    def _heard(self, request: dict[str, Any]) -> Iterator[list[Any]]:
+        """The context of an attempt, and the list that its answer is put in.
 
         The meter hears of it, without DSPy's inspection of callbacks; of a probe nothing does.
         """
+        said = list[Any]()
         if request is _PROBE:
             quiet: Any = {
                 "callbacks": [],
@@ -478,14 +481,13 @@ class PatientLM(FrontLM):
                 "disable_history": True,
             }
             with dspy.context(**quiet):
-                yield _same
+                yield said
         elif (meter := _unheard()) is None or not self.tells_meter:
-            yield _same
+            yield said
         else:
-            said = list[Any]()
             meter.on_lm_start("", self.lm, request)
             try:
-                yield partial(_noted, said)
+                yield said
             except BaseException as error:
                 meter.on_lm_end("", None, error)
                 raise
@@ -558,15 +560,6 @@ class PatientLM(FrontLM):
             _log.warning("the server of %s asks for a pause of %s; it gets %s", self.model,
                          spell(hint) if math.isfinite(hint) else "no end", limit)  # fmt: skip
         return min(float(hint), patience.retry_after)
-
-
-def _same(answer: Any) -> Any:
-    return answer
-
-
-def _noted(said: list[Any], answer: Any) -> Any:
-    said.append(answer)
-    return answer
 
 
 def _unheard() -> Any:

@@ -16,20 +16,20 @@ from typing import Final, NamedTuple, TypeVar
 
 from ga_dspy import lexicon
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def remembered(most: int, longest: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+def remembered(most: int, longest: int) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
     """Keep what a function makes of the latest `most` texts that are not over `longest` characters.
 
     A model that repeats itself would fill a plain cache with its texts.
     """
 
-    def keeping(function: Callable[[str], T]) -> Callable[[str], T]:
+    def keeping(function: Callable[[str], _T]) -> Callable[[str], _T]:
         known = lru_cache(maxsize=most)(function)
 
         @wraps(function)
-        def call(text: str) -> T:
+        def call(text: str) -> _T:
             return known(text) if len(text) <= longest else function(text)
 
         return call

@@ -101,6 +101,33 @@ def test_tables_that_do_not_fit_are_refused_whatever_the_manifest_says(
         Index.open(tmp_path / "index")("Town 7 on river2")
 
 
+def beyond(data: bytes) -> bytes:
+    """Lists of which all but the first and the last begin far behind the table."""
+    starts = np.frombuffer(data, np.int64).copy()
+    starts[1:-1:2] += 2**36
+    return starts.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("aliases.starts.i8", beyond),
+        ("spans.of.i8", beyond),
+        ("vectors.f4", lambda data: data[: len(data) // 2]),
+        ("nearest.faiss", lambda data: data[:200]),
+    ],
+)
+def test_lists_and_vectors_that_do_not_fit_are_refused_and_take_no_memory(
+    name: str, change: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "EXACT", 20)
+    build(tmp_path / "index", kind="linked")
+    forge(tmp_path / "index", name, change)
+    query = " and ".join(f"Town {place} on river{place} near Peak {place}" for place in range(40))
+    with pytest.raises(DamagedFile, match="build it again"):
+        Index.open(tmp_path / "index")(query)
+
+
 def test_faiss_takes_no_more_memory_for_a_file_than_the_file_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from rapidfuzz.distance import DamerauLevenshtein
 
 from ga_dspy import lexicon
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation
-from ga_dspy.text import ARTICLES, normalise
+from ga_dspy.text import ARTICLES, normalise, remembered
 
 if TYPE_CHECKING:
     from networkx.utils import UnionFind
@@ -76,7 +76,7 @@ class Title(NamedTuple):
     qualifier: str
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def split_qualifier(name: str) -> Title:
     """Split a trailing qualifier from a name.
 
@@ -87,7 +87,7 @@ def split_qualifier(name: str) -> Title:
     return Title(match["base"], match["qualifier"].strip()) if match else Title(name, "")
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def identity(name: str) -> str:
     """`normalise`, without a qualifier, and with well-known aliases replaced.
 
@@ -119,7 +119,7 @@ def acronym_letters(short: str) -> str:
     return letters.casefold() if could_be else "?"
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def initials(plain: str) -> frozenset[str]:
     """First letters of the words of a normalised name, with and without the small words."""
     first = [word[0] for word in plain.split()]
@@ -190,7 +190,7 @@ def _slips(length: int) -> int:
     return slips
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def words_in_digits(plain: str) -> tuple[str, ...]:
     """The words of a normalised name, numbers in digits; an ordinal is no cardinal.
 
@@ -286,7 +286,7 @@ class Traits(NamedTuple):
     facts: frozenset[tuple[str, str]]
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def kind_of(type_: str) -> str:
     """The broad kind of a type as the text words it; empty where it is unknown.
 
@@ -328,7 +328,7 @@ def _is_sort(text: str, kind: str) -> bool:
     return not text or is_short or kind_of(text) == kind
 
 
-@lru_cache(maxsize=16384)
+@remembered(most=16384, longest=200)
 def _facts_in(text: str) -> frozenset[tuple[str, str]]:
     if when := _WHEN.match(text):
         return frozenset({(when.lastgroup or "", when[0][-4:])})

@@ -37,7 +37,7 @@ from ga_dspy.graph.values import (
     read_value,
 )
 from ga_dspy.graph.wording import says_nothing
-from ga_dspy.text import CONNECTORS, LONGEST_NAME
+from ga_dspy.text import CONNECTORS, LONGEST_NAME, remembered
 
 _WORDS: Final = json.loads(Path(__file__).with_name("lines.json").read_text("utf-8"))
 
@@ -145,7 +145,7 @@ def escape(text: str, also: str = "") -> str:
     return "".join(f"\\{c}" if b in also else c for c, b in zip(escaped, bare, strict=True))
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def _name_text(name: str) -> str:
     """A name so that neither its beginning nor its end is taken for something else."""
     cited = _last_group(name.rstrip(" .,;"))

@@ -25,6 +25,7 @@ from ga_dspy.text import (
     mentions,
     normalise,
     places,
+    remembered,
     stands_in,
     words,
 )
@@ -113,7 +114,7 @@ def _meanings_of(words: Iterable[str]) -> _Asked:
     return tuple(known.get(word) or frozenset({_stem(word)}) for word in told)
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def _meanings(text: str) -> frozenset[str]:
     return frozenset[str]().union(*_meanings_of(normalise(text).split()))
 
@@ -271,12 +272,12 @@ def _is_date(term: Term) -> bool:
     return not term.is_word and not (is_number and re.fullmatch(r"\d{4}", term.text) is None)
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def _holds_date(text: str) -> bool:
     return any(map(_is_date, terms(text)))
 
 
-@lru_cache(maxsize=4096)
+@remembered(most=4096, longest=200)
 def _kind_of_value(text: str) -> str:
     """`date` or `number` where a text is nothing else or begins with one; else empty."""
     found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | {"c"}]
