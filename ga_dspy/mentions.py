@@ -242,6 +242,7 @@ class _Text:
         self.size = len(self.terms)
         self.where: dict[Key, list[int]] = defaultdict(list)
         self.whole: dict[int, tuple[str, int]] = {}
+        self.found: dict[str, tuple[Mention, ...]] = {}
         joined = 0
         for i, term in enumerate(self.terms):
             for key in term.keys:
@@ -717,6 +718,8 @@ def _same_word(one: str, other: str) -> bool:
 
 _LONG: Final = 20_000
 """Texts of more characters are kept a few at a time, so that memory stays flat."""
+_MOST_KEPT, _LONGEST_PHRASE = 200, 200
+"""How many phrases are kept with a text, and how long they are."""
 _kept, _long_kept = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
 
 
@@ -747,8 +750,12 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     if not sought.terms or not text:
         return ()
     there = _read(text)
-    places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
-    return tuple(Mention(a, b, _rung(sought, text[a:b])) for a, b in places)
+    if (found := there.found.get(phrase)) is None:
+        places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
+        found = tuple(Mention(a, b, _rung(sought, text[a:b])) for a, b in places)
+        if len(there.found) < _MOST_KEPT and len(phrase) <= _LONGEST_PHRASE:
+            there.found[phrase] = found
+    return found
 
 
 def _rung(sought: _Phrase, found: str) -> Rung:

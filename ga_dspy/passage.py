@@ -31,6 +31,8 @@ def sound(text: str) -> str:
     >>> sound("caf\ud800 au\0lait")
     'caf? au�lait'
     """
+    if text.isascii() and "\0" not in text:
+        return text
     whole = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
     return text if whole == text else whole
 

@@ -8,12 +8,31 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import dspy
 from dspy.adapters.utils import parse_value
 from pydantic import BaseModel, TypeAdapter
 
 # --- A reply: its fields, each in its type.
+
+
+class FieldNames(NamedTuple):
+    """The names of a signature's fields, in order."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+_FIELD_NAMES: WeakKeyDictionary[Any, FieldNames] = WeakKeyDictionary()
+
+
+def field_names(signature: type[dspy.Signature]) -> FieldNames:
+    """The names of the fields, which DSPy puts together anew whenever it is asked."""
+    if (names := _FIELD_NAMES.get(signature)) is None:
+        names = FieldNames(tuple(signature.input_fields), tuple(signature.output_fields))
+        _FIELD_NAMES[signature] = names
+    return names
 
 
 def read_reply(
@@ -37,7 +56,7 @@ def read_reply(
     outputs = signature.output_fields
     if not outputs.keys() >= set(required or ()):
         return None
-    texts = _find(tuple(outputs), reply).texts
+    texts = _find(field_names(signature).outputs, reply).texts
     needed = {n for n, f in outputs.items() if f.is_required()} if required is None else required
     values: dict[str, Any] = {}
     for name, field in outputs.items():
@@ -55,13 +74,13 @@ def holds_whole(signature: type[dspy.Signature], reply: str, required: Collectio
 
     It has where it says that it is complete, or where the field in which it stopped is another.
     """
-    found = _find(tuple(signature.output_fields), reply)
+    found = _find(field_names(signature).outputs, reply)
     return found.closed or found.last not in required
 
 
 def has_thoughts(signature: type[dspy.Signature], reply: str) -> bool:
     """Whether a reply thinks aloud in a block that is none of the signature's fields."""
-    return _without_thoughts(reply, tuple(signature.output_fields)) != reply
+    return _without_thoughts(reply, field_names(signature).outputs) != reply
 
 
 def _as_type(value: Any, annotation: Any) -> Any:
@@ -145,7 +164,7 @@ def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
     end; one that was opened in the prompt begins with the reply.
     """
     tags = "|".join(tag for tag in THOUGHTS if tag not in names)
-    if not tags:
+    if not tags or "<" not in reply:
         return reply
     closed = [m.end() for m in re.finditer(r"</think(?:ing)?>", reply, re.IGNORECASE)]
     if closed and not re.search(r"<think(?:ing)?>", reply[: closed[0]], re.IGNORECASE):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TextIO
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ from pydantic import JsonValue
 
 from ga_dspy.errors import ArtifactError, InputError
 
-_SHORTEST = 8  # a placeholder key such as "none" is no secret, and "password" is a word
+SHORTEST_SECRET = 8  # a placeholder key such as "none" is no secret, and "password" is a word
 _WORD = re.compile(r"[A-Z]?[a-z]{0,15}|[A-Z]{0,16}")
 _VARIABLE = re.compile(
     r"(API_?KEY|_KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE
@@ -119,19 +120,29 @@ def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozen
         lms: The LMs; what is none of them is passed over.
         addresses: Their addresses too, which a message may name and an artifact may not.
     """
-    found = {value for name, value in os.environ.items() if _VARIABLE.search(name)}
-    for lm in (dspy.settings.lm, *lms):
-        for key, value in (getattr(lm, "kwargs", None) or {}).items():
-            if _SECRET_KEY.search(key):
-                found.update(_texts(value))
-    for user, password in _LOGIN.findall(" ".join([*found, *os.environ.values()])):
+    settings = [getattr(lm, "kwargs", None) or {} for lm in (dspy.settings.lm, *lms)]
+    given = frozenset(
+        text
+        for kwargs in settings
+        for key, value in kwargs.items()
+        if _SECRET_KEY.search(key)
+        for text in _texts(value)
+    )
+    found = _secrets_among(given, tuple(os.environ.items()))
+    return found if addresses else frozenset(text for text in found if "://" not in text)
+
+
+@lru_cache(maxsize=8)
+def _secrets_among(
+    given: frozenset[str], environment: tuple[tuple[str, str], ...]
+) -> frozenset[str]:
+    """The given texts, the keys of an environment, and those in addresses of either."""
+    found = {value for name, value in environment if _VARIABLE.search(name)} | given
+    every = " ".join([*found, *(value for _, value in environment)])
+    for user, password in _LOGIN.findall(every):
         found |= {password, unquote(password), *([] if password else [user])}
     bare = {re.sub(r"^(bearer|basic|token)\s+", "", text, flags=re.IGNORECASE) for text in found}
-    return frozenset(
-        text
-        for text in bare
-        if len(text) >= _SHORTEST and not _WORD.fullmatch(text) and (addresses or "://" not in text)
-    )
+    return frozenset(t for t in bare if len(t) >= SHORTEST_SECRET and not _WORD.fullmatch(t))
 
 
 def _texts(value: object) -> Iterator[str]:

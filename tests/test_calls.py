@@ -27,7 +27,7 @@ from ga_dspy.programs.calls import (
     ask_grounded,
     drive,
 )
-from ga_dspy.retrieval import as_retriever
+from ga_dspy.retrieval import Index, as_retriever
 from ga_dspy.signatures import GraphProposal, ReadAndJudge
 from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
 
@@ -436,6 +436,40 @@ def test_the_event_loop_goes_on_while_a_conversation_works() -> None:
         return total
 
     assert asyncio.run(turns_beside(adrive(talk()))) > 15
+
+
+def test_a_quick_search_is_done_where_the_program_works_and_any_other_elsewhere() -> None:
+    names, passages = list[str](), ["Helena | Helena is a city."]
+
+    class Quick(Index):
+        def __call__(self, *query: Any, **options: Any) -> list[Passage]:
+            names.append(threading.current_thread().name)
+            return super().__call__(*query, **options)
+
+    quick = Quick.from_passages(passages, kind="sparse")
+    slow = Quick.from_passages(passages, kind="sparse", reranker=lambda query, texts: [1.0])
+
+    def talk(retriever: Index) -> Generator[Search, Any, list[Passage]]:
+        found: list[Passage] = yield Search(retriever, "Helena", 1)
+        return found
+
+    assert (quick.is_quick, slow.is_quick) == (True, False)
+    found = [asyncio.run(adrive(talk(retriever))) for retriever in (quick, slow)]
+    assert [passage.title for (passage,) in found] == ["Helena", "Helena"]
+    assert [name.rpartition("_")[0] for name in names] == ["ga_dspy", "ga_dspy-wait"]
+
+
+def test_a_quick_search_that_fails_is_handed_to_the_program() -> None:
+    index = Index.from_passages(["Helena | Helena is a city."], kind="sparse")
+
+    def talk() -> Generator[Search, Any, str]:
+        try:
+            yield Search(index, " ", 1)
+        except InputError as error:
+            return str(error)
+        raise AssertionError
+
+    assert "blank" in asyncio.run(adrive(talk()))
 
 
 def test_a_cancelled_task_closes_its_conversation() -> None:

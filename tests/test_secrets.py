@@ -212,6 +212,16 @@ def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.Monke
     assert withheld(text, [lm]) == text
 
 
+def test_a_key_counts_from_the_moment_that_the_environment_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ODD not in secrets_of()
+    monkeypatch.setenv("ODD_API_KEY", ODD)
+    assert ODD in secrets_of()
+    monkeypatch.delenv("ODD_API_KEY")
+    assert ODD not in secrets_of()
+
+
 def test_a_key_is_taken_out_of_json_and_leaves_it_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD_API_KEY", ODD)
     text = json.dumps({"error": f"it was {ODD}!"})

@@ -29,7 +29,7 @@ from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, 
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
-from ga_dspy.replies import clean, has_thoughts, holds_whole, read_reply, tidy
+from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, read_reply, tidy
 from ga_dspy.retrieval import Retriever
 from ga_dspy.secrets import withheld
 from ga_dspy.signatures import GraphProposal
@@ -58,6 +58,11 @@ class Search:
     @property
     def _beside(self) -> dict[str, Any]:
         return {"anchors": self.anchors} if self.anchors else {}
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the retriever says that it waits for nothing."""
+        return getattr(self.retriever, "is_quick", False) is True
 
     def run(self) -> list[Passage]:
         """Search now."""
@@ -153,10 +158,7 @@ def drive(
         request, result = in_turn(partial(_advance, resume, config))
         if request is None:
             return result  # type: ignore[no-any-return]
-        try:
-            resume = partial(conversation.send, run(request))
-        except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
-            resume = partial(conversation.throw, error)
+        resume = _answered(conversation, partial(run, request))
 
 
 async def adrive(
@@ -164,8 +166,8 @@ async def adrive(
 ) -> Result:
     """Carry a conversation to its end from a coroutine.
 
-    What the algorithm does between two requests, such as grounding, runs in a worker thread: the
-    event loop goes on. A task that is cancelled closes the conversation.
+    What the algorithm does between two requests, such as grounding, runs in a worker thread, and
+    so do quick searches: the event loop goes on. A task that is cancelled closes the conversation.
 
     Args:
         conversation: The algorithm.
@@ -174,7 +176,7 @@ async def adrive(
     resume: Any = partial(next, conversation)
     try:
         while True:
-            request, result = await _in_thread(partial(_advance, resume, config))
+            request, result = await _in_thread(partial(_searched, conversation, resume, config))
             if request is None:
                 return result  # type: ignore[no-any-return]
             try:
@@ -194,6 +196,25 @@ def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | N
     if config and isinstance(request, Ask):
         request = replace(request, config={**config, **request.config})
     return request, None
+
+
+def _answered(conversation: Conversation[Any], run: Callable[[], Any]) -> Any:
+    """How a conversation goes on with what a request brings, or with its error."""
+    try:
+        return partial(conversation.send, run())
+    except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
+        return partial(conversation.throw, error)
+
+
+def _searched(
+    conversation: Conversation[Any], resume: Any, config: Mapping[str, Any] | None
+) -> tuple[Request | None, Any]:
+    """As `_advance`, past quick searches."""
+    while True:
+        request, result = _advance(resume, config)
+        if not (isinstance(request, Search) and request.is_quick):
+            return request, result
+        resume = _answered(conversation, request.run)
 
 
 # The work is Python's own: more threads would not do it faster, but take turns with the event loop.
@@ -459,12 +480,12 @@ def _proposal(additions: Any) -> GraphProposal:
 def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that a module takes, as its signature, its `forward` or its predictors say."""
     if (signature := getattr(module, "signature", None)) is not None:
-        asked = signature.input_fields  # put together anew each time
+        asked = field_names(signature).inputs
         return {name: inputs[name] for name in inputs if name in asked}
     parameters = _parameters(module)
     names: Collection[str] = {p.name for p in parameters}
     if any(map(_takes_all, parameters)):
-        taken = (name for p in _predictors(module) for name in p.signature.input_fields)
+        taken = (name for p in _predictors(module) for name in field_names(p.signature).inputs)
         names = {*names, *taken} & inputs.keys() or inputs
     return {name: value for name, value in inputs.items() if name in names}
 
@@ -476,9 +497,9 @@ def _predictors(module: dspy.Module) -> list[dspy.Predict]:
 
 def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs with no text in them that could pass for a part of the prompt, or of a reply."""
-    asked = [predictor.signature for predictor in _predictors(module)]
-    fields = [name for signature in asked for name in signature.input_fields]
-    outputs = [name for signature in asked for name in signature.output_fields]
+    asked = [field_names(predictor.signature) for predictor in _predictors(module)]
+    fields = [name for names in asked for name in names.inputs]
+    outputs = [name for names in asked for name in names.outputs]
     return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in inputs.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.signatures import prompt
-from ga_dspy.text import TokenCounter, fold, sentences, words
+from ga_dspy.text import TokenCounter, fold, remembered, sentences, words
 
 Labelled = Mapping[int, Passage]
 """Passages by the numbers under which an LM reads and cites them."""
@@ -60,7 +60,7 @@ class Reading:
         labels: list[int] = []
         fresh: dict[int, Passage] = {}
         for passage in found:
-            content = fold(passage.content)
+            content = _folded(passage.content)
             label = self._by_content.setdefault(content, len(self.passages) + 1)
             if label not in self.passages:
                 id = passage.id
@@ -75,7 +75,7 @@ class Reading:
 
     def holds(self, passage: Passage) -> bool:
         """Whether a passage was read."""
-        return fold(passage.content) in self._by_content
+        return _folded(passage.content) in self._by_content
 
     def note_gain(self, gained: str) -> None:
         """Note what the index gained by the last query."""
@@ -104,6 +104,9 @@ class Reading:
         mark = "(made from the graph) " if tried.made else ""
         gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
         return f"{' '.join(tried.query.split())} => {mark}{brought}{gained}"
+
+
+_folded = remembered(most=256, longest=4000)(fold)
 
 
 class PromptPassages(NamedTuple):

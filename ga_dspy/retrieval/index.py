@@ -297,6 +297,13 @@ class Index(PassageRetriever):
             index._check_encoder()
         return index
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether no server, no reranker and no encoder but the one inside has a part in it."""
+        stored, engine = self.manifest.encoder, self._state.engine
+        is_ours = stored is None or stored.fingerprint == encoders.STATIC_SHA256
+        return is_ours and not self.reranker and isinstance(engine, LocalEngine)
+
     def __call__(
         self, query: str, k: int = 5, anchors: Sequence[str] = (), where: Where | None = None
     ) -> list[Passage]:

@@ -238,6 +238,14 @@ class PassageRetriever(ABC):
     takes_conditions = False
     """Whether it finds only passages that meet the conditions in force (`only_where`)."""
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether a search is some milliseconds of this process's own work, and waits for nothing.
+
+        A coroutine's program then does it where it does its own.
+        """
+        return False
+
     @abstractmethod
     def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages, best first.

@@ -9,6 +9,7 @@ from functools import lru_cache
 from ga_dspy.graph import is_unstated, says_nothing
 from ga_dspy.passage import Passage, sound
 from ga_dspy.replies import THOUGHTS, patterns, spellings
+from ga_dspy.text import remembered
 
 EMPTY = "(empty)"
 LONGEST_TITLE = 80
@@ -73,12 +74,13 @@ def _forgeries(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[re.Pa
 
 def title_of(passage: Passage) -> str:
     """A passage's title on one line, at most `LONGEST_TITLE` characters of it."""
-    return _title(passage)[:LONGEST_TITLE]
+    return _title(passage.title)[:LONGEST_TITLE]
 
 
-def _title(passage: Passage) -> str:
+@remembered(most=1024, longest=200)
+def _title(title: str) -> str:
     """A title on one line, in which no number is a label."""
-    return _LABEL.sub(r"(\1)", " ".join(passage.title.split())) or "(untitled)"
+    return _LABEL.sub(r"(\1)", " ".join(title.split())) or "(untitled)"
 
 
 def indented(text: str) -> str:
@@ -98,13 +100,17 @@ def render_passage(label: int, passage: Passage) -> str:
       Cities:
       - Billings
     """
-    lines = [line.rstrip() for line in passage.text.splitlines() if line.strip()]
+    return f"[{label}] {_title(passage.title)}\n{_body(passage.text)}"
+
+
+@remembered(most=256, longest=4000)
+def _body(text: str) -> str:
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 or any(map(_PART.match, lines)):
         lines = [f"  {line}" for line in lines]
     else:
         lines = [line.strip() for line in lines]
-    text = "\n".join(lines)
-    return f"[{label}] {_title(passage)}\n{text}"
+    return "\n".join(lines)
 
 
 def render_passages(labelled: Iterable[tuple[int, Passage]]) -> str:
