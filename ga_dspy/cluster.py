@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import math
 import os
 import pickle
@@ -234,7 +235,8 @@ class _Spread:
         try:
             lm = self.fronts[token]
             with dspy.context(**{METER: tally}):
-                _, answer = record_of(lambda: lm(prompt, messages=messages, **settings))
+                _, record = record_of(lambda: lm(prompt, messages=messages, **settings))
+            answer = json.loads(record)
         except Exception as error:  # noqa: BLE001 - raised where the call was asked for
             answer = _sendable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))

@@ -583,30 +583,65 @@ def metered() -> Any:
 # --- Calls of work that is not done yet, so that a kill does not have them paid again
 
 
+_MOST_DONE = 50
+
+
 class KeptCalls(Journal):
     """The finished LM calls of pieces of work that are under way, until each is done.
 
-    A piece that a kill interrupted is begun again, and is answered as before as far as it got.
+    A piece that a kill interrupted is begun again, and is answered as before as far as it got. At
+    the end of a `with` all work is done, unless an error ends it.
     """
 
     def __init__(self, path: Path) -> None:
         create = "CREATE TABLE call (work TEXT, key TEXT, json TEXT, PRIMARY KEY (work, key))"
         super().__init__(path, "run", {"call": create})
+        self._begun = {work for (work,) in self.rows("SELECT DISTINCT work FROM call")}
+        self._known = set(self._begun)
+        self._done, self._turn, self._is_over = list[str](), threading.Lock(), False
 
     def front(self, lm: Any, work: object) -> Any:
         """An LM for a piece of work that begins now; as it is where it keeps its calls itself."""
+        if str(work) in self._done:
+            self._clear()
+        (self._begun if str(work) in self._known else self._known).add(str(work))
         foreign = isinstance(lm, FrontLM) and type(lm) is not PatientLM
         return KeptLM(lm, self, str(work)) if isinstance(lm, dspy.BaseLM) and not foreign else lm
 
+    def kept(self, work: str, key: str) -> dict[str, Any] | None:
+        """The record of a call of work that was begun before; None where there is none."""
+        if work not in self._begun:
+            return None
+        rows = self.rows("SELECT key, json FROM call WHERE work = ? AND key = ?", [work, key])
+        return next((record for _, record in self.readable(rows, json.loads)), None)
+
     def forget(self, work: object) -> None:
         """Note that a piece of work is done, and recorded elsewhere."""
-        self.write("DELETE FROM call WHERE work = ?", str(work))
+        self._done.append(str(work))
+        if len(self._done) >= _MOST_DONE:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Take out the calls of what is done: some pieces at a time, for each turn costs."""
+        with self._turn:
+            done, self._done = self._done, []
+            self._begun -= set(done)
+            self._known -= set(done)
+            if done:
+                self.transaction([("DELETE FROM call WHERE work = ?", [work]) for work in done])
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over = error[0] is None
+        super().__exit__(*error)
 
     def close(self) -> None:
         """Give the file back; one without calls is removed."""
-        empty = not self.rows("SELECT 1 FROM call LIMIT 1")
-        super().close()
-        if empty:
+        try:
+            self._clear()
+            is_empty = self._is_over or not self.rows("SELECT 1 FROM call LIMIT 1")
+        finally:
+            super().close()
+        if is_empty:
             self.path.unlink()
 
 
@@ -629,14 +664,11 @@ class KeptLM(PatientLM):
         self.counts[text] += 1
         # The same request a second time is for another reply.
         key = hashlib.sha256(f"{text} {self.counts[text]}".encode()).hexdigest()
-        sql = "SELECT key, json FROM call WHERE work = ? AND key = ?"
-        found = dict(self.calls.readable(self.calls.rows(sql, [self.work, key]), json.loads))
-        if key in found:
-            return Replayed(self.lm, found[key])(prompt, messages=messages, **kwargs)
+        if (record := self.calls.kept(self.work, key)) is not None:
+            return Replayed(self.lm, record)(prompt, messages=messages, **kwargs)
         ask = partial(super().__call__, prompt, messages=messages, **kwargs)
-        answer, record = record_of(ask)
-        values = self.work, key, json.dumps(record)
-        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", *values)
+        answer, text = record_of(ask)
+        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, text)
         return answer
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
@@ -644,13 +676,12 @@ class KeptLM(PatientLM):
         return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
 
 
-def record_of(call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-    """Make an LM call: its answer, and the record, fit for JSON, from which it can be replayed."""
+def record_of(call: Callable[[], Any]) -> tuple[Any, str]:
+    """Make an LM call: its answer, and the record, as JSON, from which it can be replayed."""
     entries = _Entries()
     with dspy.context(caller_modules=[entries, *(dspy.settings.caller_modules or [])]):
         answer = call()
-    record = json.dumps(result_of(answer, entries.history).dump(), default=vars)
-    return answer, json.loads(record)
+    return answer, json.dumps(result_of(answer, entries.history).dump(), default=vars)
 
 
 class _Entries:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,28 @@ def test_a_question_that_is_interrupted_is_answered_as_before_as_far_as_it_got(
     assert report.results[0].answer == "reply 1 reply 2 reply 3"
     assert [prompt.split()[-1] for prompt in prompts] == ["first", "first", "then"]
     assert not (tmp_path / "calls.sqlite").exists()
+
+
+def test_only_the_calls_of_what_is_under_way_are_kept(tmp_path: Path) -> None:
+    def program(question: str) -> dspy.Prediction:
+        (text,) = dspy.settings.lm(question)
+        if question == "2":
+            raise KeyboardInterrupt
+        return dspy.Prediction(answer=text)
+
+    file = tmp_path / "calls.sqlite"
+    asked = [dspy.Example(id=str(n), question=str(n), answer="there") for n in range(3)]
+    protocol = Protocol.of(asked, dataset="d", source="s", program="p", lm="lm")
+    with dspy.context(lm=scripted_lm(lambda prompt: "here")):
+        with pytest.raises(KeyboardInterrupt):
+            run(program, asked, out=tmp_path, protocol=protocol)
+        with closing(sqlite3.connect(file)) as calls:
+            assert calls.execute("SELECT DISTINCT work FROM call").fetchall() == [("2",)]
+            # As a kill leaves them that comes when a question was recorded.
+            calls.execute("INSERT INTO call SELECT '0', key, json FROM call")
+            calls.commit()
+        run(two_calls(), asked, out=tmp_path, protocol=protocol)
+    assert not file.exists()
 
 
 def test_another_timeout_and_other_threads_pay_for_no_question_again(

@@ -63,13 +63,14 @@ def test_scores_that_are_none_are_refused(scores: object) -> None:
 def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cross-encoder of a few random weights."""
     transformers = pytest.importorskip("transformers")
+    transformers.set_seed(1)
     folder = tmp_path_factory.mktemp("cross-encoder")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "titan", "moon", "saturn", "a"]
     (folder / "vocab.txt").write_text("\n".join(words))
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     config = transformers.BertConfig(
         vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, num_labels=1,
+        intermediate_size=16, num_labels=1, initializer_range=1.0,
     )  # fmt: skip
     transformers.BertForSequenceClassification(config).save_pretrained(folder)
     return folder

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ga_dspy.demo import corpus
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Index, rank
 from ga_dspy.retrieval.analysis import among, mentioned_in, name_key
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
-from ga_dspy.retrieval.rank import Surroundings
+from ga_dspy.retrieval.rank import Part, Surroundings
 from ga_dspy.text import aliases, longest_matches, name_words, proper_names
 
 
@@ -160,3 +161,20 @@ def test_walks_on_a_connected_corpus_keep_their_mass(start: list[float], damping
     mass = around.walk(damping=damping, steps=6)
     assert mass.sum() == pytest.approx(1.0)
     assert (mass > 0).all()
+
+
+def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passages = list(corpus())
+    store, start = engine(*passages), np.array([3, 40])
+    for name, value in {"FAINT_START": 0.0, "FAINT": 0.0, "ROUNDS": len(passages)}.items():
+        monkeypatch.setattr(rank, name, value)
+    mass, every = np.array([0.4, 0.6]), np.arange(len(passages))
+    whole = Surroundings(store, start, mass, start, Part.whole(store))
+    grown = Surroundings(store, start, mass, every)
+    found, expected = (around.walk(damping=0.7, steps=5) for around in (whole, grown))
+    assert found == pytest.approx(expected)
+    assert (found > 0).sum() > 2
+    monkeypatch.setattr("ga_dspy.retrieval.engine.FEW", len(passages) - 1)
+    assert Part.whole(store) is None

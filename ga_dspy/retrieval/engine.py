@@ -34,6 +34,9 @@ MOST_TARGETS: Final = 12
 FEWEST, MOST = 2, 30
 """A shared span links passages where it stands in at least `FEWEST` and at most `MOST`."""
 
+FEW: Final = 400
+"""The links of so many passages are kept at hand."""
+
 SPAN_WEIGHT: Final = 0.3
 """How much a link through a shared span weighs beside one through a title mention."""
 
@@ -104,6 +107,9 @@ class Engine(Protocol):
             rows: The rows.
             faint: For each of them, the share of its links' total below which one is left out.
         """
+
+    def few(self) -> Rows | None:
+        """All rows of a store whose links are few enough to be kept at hand; None of a larger."""
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """The passages of given rows."""
@@ -257,6 +263,10 @@ class LocalEngine:
     def rows(self) -> Rows:
         """All rows, ascending."""
         return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
+
+    def few(self) -> Rows | None:
+        """All rows, where they are at most `FEW`; else None."""
+        return self.rows() if len(self) <= FEW else None
 
     def row(self, id: str) -> int | None:
         """The row of an id; None where there is none."""

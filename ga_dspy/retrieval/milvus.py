@@ -71,6 +71,10 @@ class MilvusEngine:
         (record,) = self._ask("query", filter="", output_fields=["count(*)"])
         return int(record["count(*)"])
 
+    def few(self) -> None:
+        """None: what is kept at hand could change in the collection."""
+        return
+
     def rows(self) -> Rows:
         """All rows, ascending."""
         found = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
@@ -149,6 +150,8 @@ class HybridRanking:
         """Make candidates of more rows, scored by words alone."""
         rows = distinct(rows)
         rows = rows[~are_among(rows, relevance.rows)]
+        if not len(rows):
+            return relevance
         weights = self.engine.weigh(relevance.query, rows)
         lexical = (weights.times @ weights.cells).astype(np.float64)
         scores = SPARSE_SHARE * lexical / (relevance.best_words or 1.0)
@@ -187,11 +190,11 @@ class LinkedRanking:
         """Return at most `k` rows with a positive score, best first."""
         relevance = self.hybrid.relevance(query, k)
         starts, mass = _start(relevance, self._anchored(anchors))
-        surroundings = Surroundings(self.engine, starts, mass, relevance.rows)
+        surroundings = Surroundings(self.engine, starts, mass, relevance.rows, self._whole)
         walked = surroundings.walk(damping=DAMPING, steps=STEPS)
         led = WALK_SHARE * np.sqrt(_scaled(walked))
         led = np.maximum(led, 0) + self._completing(relevance, surroundings)
-        rows = surroundings.rows
+        rows = surroundings.part.rows
         far = rows[top_places(led, LED)]
         relevance = self.hybrid.widen(relevance, far)
         # What the links lead to may have been out of sight of the vectors: its cosine is added.
@@ -199,6 +202,10 @@ class LinkedRanking:
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
         scores += led[np.searchsorted(rows, relevance.rows)]
         return best(relevance.rows, scores, k)
+
+    @cached_property
+    def _whole(self) -> Part | None:
+        return Part.whole(self.engine)
 
     def _anchored(self, anchors: Sequence[str]) -> tuple[Rows, Scores]:
         """Where walks start for the anchors, and how much: their passages, and their mentions.
@@ -220,37 +227,85 @@ class LinkedRanking:
         j has beyond i, times the relevance of i and the fourth root of the link's weight; the best
         i counts.
         """
-        found = np.zeros(len(around.rows))
-        scores = _scaled(relevance.scores)
-        leading = np.searchsorted(around.rows, [one.row for one in best(relevance.rows, scores,
-                                                                        COMPLETING)])  # fmt: skip
+        every, scores = around.part.rows, _scaled(relevance.scores)
+        found = np.zeros(len(every))
+        first = [one.row for one in best(relevance.rows, scores, COMPLETING)]
+        leading = np.searchsorted(every, first)
         source, target, weight = around.edges(leading)
         rows, place = np.unique(np.concatenate([source, target]), return_inverse=True)
-        words = self.engine.weigh(relevance.query, around.rows[rows])
+        words = self.engine.weigh(relevance.query, every[rows])
         if not len(words.highest) or not len(source):
             return found
         at, to = place[: len(source)], place[len(source) :]
         beyond = np.maximum(words.cells[:, to] - words.cells[:, at], 0).sum(axis=0)
         strength = np.minimum(weight, 1.0) ** LINK_POWER
-        gain = scores[relevance.at(around.rows[source])] * strength * beyond / words.highest.sum()
+        gain = scores[relevance.at(every[source])] * strength * beyond / words.highest.sum()
         np.maximum.at(found, target, gain)
         return found
+
+
+class Part(NamedTuple):
+    """A part of the link graph; edges count in places of its rows.
+
+    Attributes:
+        rows: All rows in it, ascending.
+        asked: Those whose links are in it.
+        source: Where each link begins.
+        target: Where it ends.
+        weight: Its weight.
+        total: The weight of all links of each row; 1 where they are not in it.
+    """
+
+    rows: Rows
+    asked: Rows
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    weight: Scores
+    total: Scores
+
+    @classmethod
+    def of(cls, known: Sequence[tuple[Rows, Links]], besides: Rows) -> Part:
+        """Of some rows with their links, and of other rows."""
+        every = np.concatenate([rows for rows, _ in known])
+        begins = np.concatenate([rows[links.source] for rows, links in known])
+        ends = np.concatenate([links.target for _, links in known])
+        rows = _union(every, ends, besides)
+        total, asked = np.ones(len(rows)), rows.searchsorted(every)
+        total[asked] = np.maximum(np.concatenate([links.total for _, links in known]), 1e-6)
+        weight = np.concatenate([links.weight for _, links in known])
+        return cls(rows, every, rows.searchsorted(begins), rows.searchsorted(ends), weight, total)
+
+    @classmethod
+    def whole(cls, engine: Engine) -> Part | None:
+        """All links of a small store; None of a larger one."""
+        rows = engine.few()
+        return (
+            None
+            if rows is None
+            else cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
+        )
 
 
 class Surroundings:
     """The part of the link graph around some rows: as far as walks from them matter.
 
     Attributes:
-        rows: All rows in it, ascending; edges count in places of it.
+        part: Rows and links. Of a small store these are all; else walks take in more.
     """
 
-    def __init__(self, engine: Engine, starts: Rows, mass: Scores, candidates: Rows) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        starts: Rows,
+        mass: Scores,
+        candidates: Rows,
+        whole: Part | None = None,
+    ) -> None:
         self.engine = engine
         self._starts, self._mass, self._candidates = starts, mass, candidates
-        self._asked = np.zeros(0, dtype=np.int64)
-        self._links: list[tuple[int, Links]] = []
+        self._known: list[tuple[Rows, Links]] = []
         rows = _union(starts)
-        self._expand(rows, np.full(len(rows), FAINT_START))
+        self.part = whole or self._expanded(rows, np.full(len(rows), FAINT_START))
 
     def walk(self, *, damping: float, steps: int) -> Scores:
         """Personalised PageRank: the mass of each row after `steps`, restarting at the starts.
@@ -262,45 +317,40 @@ class Surroundings:
             steps: Power iterations.
         """
         for _ in range(ROUNDS):
+            if len(self.part.asked) == len(self.part.rows):
+                break
             reached = self._walk(damping, steps)
-            reached[np.searchsorted(self.rows, self._asked)] = 0
+            reached[self.part.rows.searchsorted(self.part.asked)] = 0
             places = top_places(reached, FAR)[:FAR]
             if not len(places):
                 break
-            self._expand(self.rows[places], FAINT / (damping * reached[places]))
+            faint = FAINT / (damping * reached[places])
+            self.part = self._expanded(self.part.rows[places], faint)
         return self._walk(damping, steps)
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """The links of some places: source, target, weight; links that are alike are one."""
-        chosen = are_among(self._source, leading)
-        source, target = self._source[chosen], self._target[chosen]
-        pairs, same = np.unique(source * len(self.rows) + target, return_inverse=True)
-        weight = np.bincount(same, weights=self._weight[chosen], minlength=len(pairs))
-        return *np.divmod(pairs, len(self.rows)), weight
+        part, size = self.part, len(self.part.rows)
+        chosen = are_among(part.source, leading)
+        pairs = part.source[chosen] * size + part.target[chosen]
+        pairs, same = np.unique(pairs, return_inverse=True)
+        weight = np.bincount(same, weights=part.weight[chosen], minlength=len(pairs))
+        return *np.divmod(pairs, size), weight
 
     def _walk(self, damping: float, steps: int) -> Scores:
-        places = np.searchsorted(self.rows, self._starts)
-        start = np.bincount(places, self._mass, len(self.rows)).astype(np.float64)
-        flow = damping * self._weight / self._total[self._source]
+        rows, _, source, target, weight, total = self.part
+        start = np.bincount(rows.searchsorted(self._starts), self._mass, len(rows)).astype(float)
+        flow = damping * weight / total[source]
         found = start
         for _ in range(steps):
-            moved = flow * found[self._source]
-            found = (1 - damping) * start + np.bincount(self._target, moved, len(self.rows))
+            moved = np.bincount(target, flow * found[source], len(rows))
+            found = (1 - damping) * start + moved
         return found
 
-    def _expand(self, rows: Rows, faint: Scores) -> None:
-        """Take in the links of more rows."""
-        self._links.append((len(self._asked), self.engine.links(rows, faint)))
-        self._asked = np.concatenate([self._asked, rows])
-        links = [link for _, link in self._links]
-        source = np.concatenate([link.source + at for at, link in self._links])
-        target = np.concatenate([link.target for link in links])
-        self.rows = _union(self._asked, target, self._candidates)
-        asked = np.searchsorted(self.rows, self._asked)
-        self._source, self._target = asked[source], np.searchsorted(self.rows, target)
-        self._weight = np.concatenate([link.weight for link in links])
-        self._total = np.ones(len(self.rows))
-        self._total[asked] = np.maximum(np.concatenate([link.total for link in links]), 1e-6)
+    def _expanded(self, rows: Rows, faint: Scores) -> Part:
+        """The part with the links of more rows."""
+        self._known.append((rows, self.engine.links(rows, faint)))
+        return Part.of(self._known, self._candidates)
 
 
 def best(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
