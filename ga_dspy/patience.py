@@ -209,8 +209,9 @@ def endpoint_digest(lm: Any) -> str | None:
     if not isinstance(getattr(lm, "engine", None), str):
         return None
     names, prefix = ("api_base", "base_url"), lm.model.partition("/")[0]
-    found = [*map(lm.kwargs.get, names), *(os.getenv(f"{prefix}_{n}".upper()) for n in names)]
-    return _digest(address) if (address := next(filter(None, found), "")) else None
+    ways = (lm.kwargs.get, lambda name: os.getenv(f"{prefix}_{name}".upper()))
+    found = (address for way in ways for name in names if (address := way(name)))
+    return _digest(address) if (address := next(found, "")) else None
 
 
 @lru_cache(maxsize=64)
