@@ -217,6 +217,20 @@ def test_an_error_that_nobody_foresaw_is_logged_and_not_told(
     assert len(told) == 3 and all(told)
 
 
+def test_the_connection_outlives_an_error_that_nobody_foresaw() -> None:
+    def broken(query: str, k: int) -> list[str]:
+        raise KeyError(query)
+
+    addresses = set()
+    with asked(broken) as client:
+        for _ in range(3):
+            reply = client.post("/ask", json={"question": "Who?"})
+            assert reply.status_code == 500
+            addresses.add(reply.extensions["network_stream"].get_extra_info("client_addr"))
+            time.sleep(0.1)  # for the server to close it
+    assert len(addresses) == 1
+
+
 def test_a_question_that_takes_too_long_is_given_up(index: ga_dspy.Index) -> None:
     waiting = Waiting()
     with asked(index, waiting.lm, Limits(deadline=0.3)) as client:

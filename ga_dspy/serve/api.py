@@ -139,6 +139,8 @@ _FREE = ("/", "/readyz", "/openapi.json")
 class Guard:
     """ASGI middleware that refuses requests before the app behind it sees them.
 
+    It also answers for an error that the app does not: the server would close the connection.
+
     Args:
         app: The app.
         limits: How often and how much.
@@ -156,7 +158,12 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or hand it on."""
-        left = self.limits.body
+        left, is_begun = self.limits.body, False
+
+        async def send_part(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
 
         async def receive_part() -> Message:
             nonlocal left
@@ -168,8 +175,13 @@ class Guard:
 
         if scope["type"] == "http" and (refused := self._refusal(scope, Request(scope).headers)):
             await refused(scope, receive, send)
-        else:
-            await self.app(scope, receive_part, send)
+            return
+        try:
+            await self.app(scope, receive_part, send_part)
+        except Exception as error:
+            if is_begun or scope["type"] != "http":
+                raise
+            await problem_of(error)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
         client, limits = (scope.get("client") or ("",))[0], self.limits
@@ -217,7 +229,7 @@ def make_app(service: Service, *, keys: Collection[bytes] = (), is_open: bool = 
     )  # fmt: skip
     app.add_middleware(Guard, limits=service.limits, keys=keys, is_open=is_open)
     kinds = (Refusal, RequestValidationError, GaDspyError, dspy.LMError, ExtractiveError)
-    for kind in (*kinds, OSError, Exception):
+    for kind in (*kinds, OSError):
         app.add_exception_handler(kind, lambda _, error: problem_of(error))
     _add_routes(app, service)
     _add_chat(app, service)
