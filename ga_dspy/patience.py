@@ -585,6 +585,7 @@ def metered() -> Any:
 
 
 _MOST_DONE = 50
+"""So many pieces of work are done before their calls are taken out."""
 
 
 class KeptCalls(Journal):
@@ -597,21 +598,21 @@ class KeptCalls(Journal):
     def __init__(self, path: Path) -> None:
         create = "CREATE TABLE call (work TEXT, key TEXT, json TEXT, PRIMARY KEY (work, key))"
         super().__init__(path, "run", {"call": create})
-        self._begun = {work for (work,) in self.rows("SELECT DISTINCT work FROM call")}
-        self._known = set(self._begun)
+        # How often each piece of work was begun, one that a kill left once.
+        self._begun = Counter(work for (work,) in self.rows("SELECT DISTINCT work FROM call"))
         self._done, self._turn, self._is_over = list[str](), threading.Lock(), False
 
     def front(self, lm: Any, work: object) -> Any:
         """An LM for a piece of work that begins now; as it is where it keeps its calls itself."""
         if str(work) in self._done:
             self._clear()
-        (self._begun if str(work) in self._known else self._known).add(str(work))
+        self._begun[str(work)] += 1
         foreign = isinstance(lm, FrontLM) and type(lm) is not PatientLM
         return KeptLM(lm, self, str(work)) if isinstance(lm, dspy.BaseLM) and not foreign else lm
 
     def kept(self, work: str, key: str) -> dict[str, Any] | None:
         """The record of a call of work that was begun before; None where there is none."""
-        if work not in self._begun:
+        if self._begun[work] < 2:
             return None
         rows = self.rows("SELECT key, json FROM call WHERE work = ? AND key = ?", [work, key])
         return next((record for _, record in self.readable(rows, json.loads)), None)
@@ -623,11 +624,11 @@ class KeptCalls(Journal):
             self._clear()
 
     def _clear(self) -> None:
-        """Take out the calls of what is done: some pieces at a time, for each turn costs."""
+        """Take out the calls of what is done: each time threads wait for the file."""
         with self._turn:
             done, self._done = self._done, []
-            self._begun -= set(done)
-            self._known -= set(done)
+            for work in done:
+                self._begun.pop(work, None)
             if done:
                 self.transaction([("DELETE FROM call WHERE work = ?", [work]) for work in done])
 
@@ -668,8 +669,8 @@ class KeptLM(PatientLM):
         if (record := self.calls.kept(self.work, key)) is not None:
             return Replayed(self.lm, record)(prompt, messages=messages, **kwargs)
         ask = partial(super().__call__, prompt, messages=messages, **kwargs)
-        answer, text = record_of(ask)
-        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, text)
+        answer, made = record_of(ask)
+        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, made)
         return answer
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
