@@ -248,7 +248,7 @@ def test_a_client_that_hangs_up_ends_its_question(
     waiting = Waiting()
     with asked(index, waiting.lm) as client:
         with pytest.raises(httpx.ReadTimeout):
-            client.post("/ask", json={"question": "Who?"}, headers=headers, timeout=1)
+            client.post("/ask", json={"question": "Who?"}, headers=headers, timeout=4)
         until(lambda: waiting.given_up == 1)
         until(lambda: "ga_dspy_questions_under_way 0.0" in client.get("/metrics").text)
 
