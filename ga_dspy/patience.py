@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -38,6 +38,7 @@ from dspy.utils.callback import with_callbacks
 
 from ga_dspy.connection import connect
 from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.secrets import secrets_of, without
 from ga_dspy.storage import Journal
 
 _log = logging.getLogger("ga_dspy")
@@ -584,6 +585,7 @@ def metered() -> Any:
 # --- Calls of work that is not done yet, so that a kill does not have them paid again
 
 
+_KEEP = "INSERT OR REPLACE INTO call VALUES (?, ?, ?)"
 _MOST_DONE = 50
 """So many pieces of work are done before their calls are taken out."""
 
@@ -601,6 +603,7 @@ class KeptCalls(Journal):
         # How often each piece of work was begun, one that a kill left once.
         self._begun = Counter(work for (work,) in self.rows("SELECT DISTINCT work FROM call"))
         self._done, self._turn, self._is_over = list[str](), threading.Lock(), False
+        self._unwritten = deque[tuple[str, str, str]]()
 
     def front(self, lm: Any, work: object) -> Any:
         """An LM for a piece of work that begins now; as it is where it keeps its calls itself."""
@@ -616,6 +619,16 @@ class KeptCalls(Journal):
             return None
         rows = self.rows("SELECT key, json FROM call WHERE work = ? AND key = ?", [work, key])
         return next((record for _, record in self.readable(rows, json.loads)), None)
+
+    def keep(self, work: str, key: str, record: str) -> None:
+        """Write the record of a call, with those that other threads wait to write meanwhile."""
+        self._unwritten.append((work, key, *without(secrets_of(), [record])))
+        with self._turn:
+            rows = list(self._unwritten)
+            if rows:
+                self.transaction([(_KEEP, row) for row in rows])
+            for _ in rows:
+                self._unwritten.popleft()
 
     def forget(self, work: object) -> None:
         """Note that a piece of work is done, and recorded elsewhere."""
@@ -670,7 +683,7 @@ class KeptLM(PatientLM):
             return Replayed(self.lm, record)(prompt, messages=messages, **kwargs)
         ask = partial(super().__call__, prompt, messages=messages, **kwargs)
         answer, made = record_of(ask)
-        self.calls.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?)", self.work, key, made)
+        self.calls.keep(self.work, key, made)
         return answer
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import hashlib
 import logging
 import os
@@ -448,6 +449,8 @@ def parallel(
         threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
         for number in range(min(threads, len(items)))
     ]
+    # What is there by now stays: going through it again and again would halt all the threads.
+    gc.freeze()
     for worker in workers:
         worker.start()
     try:
@@ -457,6 +460,7 @@ def parallel(
                 raise error
             yield result  # type: ignore[misc]
     finally:
+        gc.unfreeze()
         stop.set()
         _join(workers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import sqlite3
 import threading
 import time
@@ -125,6 +126,12 @@ def test_results_come_as_they_are_ready_and_closing_stops_the_rest() -> None:
     results.close()
     release.set()
     assert len(begun) <= 4
+
+
+def test_the_collector_leaves_out_what_was_there_before_the_threads_and_not_for_ever() -> None:
+    frozen = list(parallel(lambda _: gc.get_freeze_count(), range(8), threads=2))
+    assert min(frozen) > 1000
+    assert gc.get_freeze_count() == 0
 
 
 def test_no_thread_at_all_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -105,6 +106,8 @@ def _listen(app: Any, host: str, port: int, deadline: float) -> None:
 
     # Uvicorn raises the signal again when all is done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # The garbage collector need not go through what was loaded, while all who ask wait for it.
+    gc.freeze()
     uvicorn.run(
         app, host=host, port=port, access_log=False, server_header=False,
         timeout_graceful_shutdown=ceil(deadline),
