@@ -449,20 +449,34 @@ def parallel(
         threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
         for number in range(min(threads, len(items)))
     ]
-    # What is there by now stays: going through it again and again would halt all the threads.
+    with _settled():
+        for worker in workers:
+            worker.start()
+        try:
+            for _ in items:
+                result, error = done.get()
+                if error is not None:
+                    raise error
+                yield result  # type: ignore[misc]
+        finally:
+            stop.set()
+            _join(workers)
+
+
+@contextmanager
+def _settled() -> Iterator[None]:
+    """Leave what is there by now out of garbage collections: each would halt all the threads.
+
+    Where the app, or other work in threads, did so already, it stays as they want it.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
-    for worker in workers:
-        worker.start()
     try:
-        for _ in items:
-            result, error = done.get()
-            if error is not None:
-                raise error
-            yield result  # type: ignore[misc]
+        yield
     finally:
         gc.unfreeze()
-        stop.set()
-        _join(workers)
 
 
 def leave(code: int, before: Collection[threading.Thread]) -> NoReturn:

@@ -7,6 +7,7 @@ its own, only looks them up. Bare DSPy sends the very prompts that the program s
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import resource
 import sys
@@ -116,14 +117,18 @@ class Load:
             pass
 
     async def in_tasks(self, program: GraphAnchor, questions: int, at_once: int) -> None:
-        """Ask in tasks."""
+        """Ask in tasks, in an app that does as docs/load.md advises."""
+        gc.freeze()
         free = asyncio.Semaphore(at_once)
 
         async def ask(number: int) -> None:
             async with free:
                 await program.acall(question=self.question(number))
 
-        await asyncio.gather(*map(ask, range(questions)))
+        try:
+            await asyncio.gather(*map(ask, range(questions)))
+        finally:
+            gc.unfreeze()
 
     def evaluate(self, program: GraphAnchor, questions: int, threads: int) -> None:
         """Ask the questions as an evaluation does, with its journal."""

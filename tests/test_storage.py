@@ -134,6 +134,15 @@ def test_the_collector_leaves_out_what_was_there_before_the_threads_and_not_for_
     assert gc.get_freeze_count() == 0
 
 
+def test_what_an_app_left_out_of_collections_stays_out() -> None:
+    gc.freeze()
+    try:
+        list(parallel(str, range(8), threads=2))
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.unfreeze()
+
+
 def test_no_thread_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="threads is 0"):
         list(parallel(str, [1], threads=0))
