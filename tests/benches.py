@@ -40,7 +40,8 @@ def _show(found: Sequence[Any], json_output: bool, left_out: Iterable[str] = ())
         return
     names = [name for name in found[0]._fields if name not in left_out]
     headings = [name.replace("_", " ") for name in names]
-    table = columns(*headings, right=headings[1:])
+    table = columns(*headings, right=headings)
+    table.columns[0].justify, table.padding = "left", (0, 1, 0, 0)
     for row in found:
         values = (getattr(row, name) for name in names)
         table.add_row(*(f"{v:,.4g}" if isinstance(v, float) else f"{v}" for v in values))

@@ -25,7 +25,7 @@ class Night(NamedTuple):
         questions: How many were asked.
         failed: How many of them had no answer in the end.
         degraded: How many were answered though a step failed.
-        asked_twice: How many were asked again at the end.
+        again: How many were asked again at the end.
         f1: Mean F1 in percent.
         em: Mean exact match in percent.
         same: How many answers are those of the run without faults.
@@ -38,7 +38,7 @@ class Night(NamedTuple):
     questions: int
     failed: int
     degraded: int
-    asked_twice: int
+    again: int
     f1: float
     em: float
     same: int
