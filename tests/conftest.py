@@ -21,11 +21,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import dspy
+import hypothesis
 import pytest
 
 collect_ignore = ["app_of_ten_lines.py"]
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
 
+
+# The first example of a test may import for half a second; what hangs, pytest ends.
+hypothesis.settings.register_profile("unhurried", parent=hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 # Who starts the tests in the background may have Ctrl-C ignored: by them and by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -136,7 +136,7 @@ def test_a_loaded_program_has_the_class_and_the_settings_of_the_saved_one(
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_text_survives_in_instructions_and_demos(
     text: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

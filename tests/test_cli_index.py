@@ -202,9 +202,7 @@ def write(docs: Path, files: dict[str, str]) -> None:
         (docs / name).write_text(text)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=st.lists(states, min_size=2, max_size=4))
 @example(history=[{"e.csv": ROW, "f.csv": f"{ROW}2,B.\n"}, {"f.csv": f"{ROW}2,B.\n"}])
 @example(history=[{"c/d.md": OSLO}, {"a.md": OSLO, "c/d.md": OSLO}, {"c/d.md": OSLO}])

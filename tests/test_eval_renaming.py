@@ -497,7 +497,7 @@ LETTERS = st.sampled_from("abcdefghijklmnopqrstuvwxyz")
 NAMES = st.lists(LETTERS, min_size=4, max_size=8).map(lambda letters: "".join(letters).title())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     people=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6),
     year=st.integers(1000, 2100),

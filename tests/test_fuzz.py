@@ -57,7 +57,7 @@ def test_the_inputs_of_a_seed_are_the_same_and_those_of_another_are_not() -> Non
     assert inputs(1) != inputs(2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANYTHING)
 def test_any_json_row_is_a_passage_or_refused(value: object) -> None:
     with TemporaryDirectory() as folder:

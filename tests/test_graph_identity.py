@@ -319,7 +319,7 @@ def joined(names: list[str]) -> set[frozenset[str]]:
     return {frozenset(keys) for keys in block.values()}
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(
     st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=2, max_size=30),
     st.lists(st.tuples(SLIPS, st.integers(0, 10), st.sampled_from("abe")), max_size=20),

@@ -168,7 +168,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(CHANGES)
 def test_updates_give_the_graph_of_a_build_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, Any]]

@@ -85,7 +85,7 @@ def keys_in_order() -> list[str]:
     return [community.key for community in find_communities(CorpusGraph.of(CIRCLES))]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.permutations(sorted(CIRCLES)), st.integers())
 def test_communities_are_a_function_of_the_graph(order: list[str], seed: int) -> None:
     random.seed(seed)

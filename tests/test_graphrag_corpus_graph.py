@@ -86,7 +86,7 @@ def test_dates_and_numbers_are_plain_values() -> None:
     assert names == {"Prism": False, "October 18, 2013": True}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.permutations(sorted(MUSIC)))
 def test_the_order_of_passages_does_not_matter(order: list[str]) -> None:
     one, other = CorpusGraph.of(MUSIC), CorpusGraph.of({id: MUSIC[id] for id in order})
@@ -360,7 +360,7 @@ def test_a_private_relation_hides_its_values_and_the_text_that_states_it() -> No
     assert graph.visible(Access(labels=frozenset({"hr"}))).readable("p")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from("xyz"), max_size=2)),
     st.sets(st.sampled_from("xyz")),

@@ -118,7 +118,7 @@ def test_numbers_in_a_name_are_never_a_slip_of_spelling() -> None:
     assert names("Who was the mother of Henry VI?") == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=60) | st.lists(st.sampled_from(
     "Ada brook River Songs Mercury 4 May 1910 the Who? New (York) Gazette, of . ' VIII".split()
 ), max_size=12).map(" ".join))  # fmt: skip

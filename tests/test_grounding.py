@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.graph import Draft, DraftEntity, DraftRelation, parse
@@ -191,7 +191,6 @@ names = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(names, names), max_size=6), st.lists(names, max_size=6))
 def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
     pairs: list[tuple[str, str]], proposed: list[str]

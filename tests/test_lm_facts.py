@@ -183,7 +183,7 @@ VERBS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(NAMES, VERBS, NAMES), min_size=1, max_size=6), NAMES)
 def test_no_passage_makes_a_line_that_cannot_be_read_or_grounded(
     clauses: list[tuple[str, str, str]], title: str

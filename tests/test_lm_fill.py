@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extractive_lm.answer import rank
@@ -213,7 +213,6 @@ _TEXT = st.lists(_WORD, max_size=5).map(lambda words: " ".join(["It", *words]))
 _FOUND = st.lists(st.tuples(_LINE, _TEXT), max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(_TEXT, _TEXT, _FOUND), max_size=4))
 def test_a_transcript_is_read_back_as_it_was_written(turns: list[Any]) -> None:
     blocks: list[str] = []

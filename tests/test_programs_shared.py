@@ -269,7 +269,7 @@ def test_a_budget_that_is_never_reached_changes_nothing() -> None:
     k=st.sampled_from((3, 10, 20)),
     seed=st.integers(0, 59),
 )
-@settings(max_examples=50, deadline=None, database=None)
+@settings(max_examples=50, database=None)
 def test_a_question_costs_its_budget_at_most(
     program: type[MultiHopProgram], budget: int, k: int, seed: int
 ) -> None:

@@ -47,7 +47,7 @@ def written(number: int, title: str, mentions: list[str]) -> Passage:
     return Passage(id=str(number), title=title, text=text)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(some, min_size=1, max_size=18), st.lists(some, max_size=6), st.sets(st.integers(0, 17))
 )

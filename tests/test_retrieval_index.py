@@ -233,7 +233,7 @@ def test_a_changed_text_must_be_deleted_first() -> None:
     assert ids(index, "museum of fjords", 1) == ["oslo"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     first=st.sets(st.integers(0, 4), min_size=1),
     then=st.sets(st.integers(0, 4)),
@@ -445,7 +445,7 @@ def written(state: dict[str, int]) -> list[Passage]:
     return [Passage(id=n.lower(), title=n, text=texts[v].format(n)) for n, v in state.items()]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(versions, versions)
 def test_a_synced_index_finds_what_one_built_from_scratch_finds(
     before: dict[str, int], after: dict[str, int]

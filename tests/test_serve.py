@@ -359,7 +359,7 @@ def test_the_schema_describes_what_is_sent(client: httpx.Client) -> None:
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) == 8
     quick = settings(
-        max_examples=8, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+        max_examples=8, derandomize=True, phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     for operation in operations:

@@ -65,7 +65,7 @@ def test_a_search_is_one_of_an_index_that_holds_nothing_else(index: Index, kind:
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sets(st.integers(0, 9), max_size=9), st.integers(1, 6))
 def test_nothing_else_is_ever_found(groups: set[int], k: int) -> None:
     found = DEMO.search("Which moon did the lander touch?", k, where={"group": sorted(groups)})
