@@ -600,7 +600,7 @@ class KeptCalls(Journal):
     def __init__(self, path: Path) -> None:
         create = "CREATE TABLE call (work TEXT, key TEXT, json TEXT, PRIMARY KEY (work, key))"
         super().__init__(path, "run", {"call": create})
-        # How often each piece of work was begun, one that a kill left once.
+        # How often each piece of work was begun; what a kill left was begun once.
         self._begun = Counter(work for (work,) in self.rows("SELECT DISTINCT work FROM call"))
         self._done, self._turn, self._is_over = list[str](), threading.Lock(), False
         self._unwritten = deque[tuple[str, str, str]]()
