@@ -42,6 +42,16 @@ class PlainAdapter(dspy.ChatAdapter):
         """
         super().__init__(use_json_adapter_fallback=use_json_adapter_fallback, **options)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """Ask an LM."""
+        _show_markers(type(self).__name__)
+        return super().__call__(*args, **kwargs)  # type: ignore[no-any-return]
+
+    async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """Ask an LM from a coroutine."""
+        _show_markers(type(self).__name__)
+        return await super().acall(*args, **kwargs)  # type: ignore[no-any-return]
+
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """The instruction, the inputs, the form of the reply."""
         parts = (
@@ -106,8 +116,14 @@ class PlainAdapter(dspy.ChatAdapter):
         return values
 
 
-# DSPy's stream listeners know an adapter's markers by the name of its class.
-PlainAdapter.__name__ = "ChatAdapter"
+def _show_markers(name: str) -> None:
+    """Tell DSPy's stream listeners that an adapter of this name writes the markers they know.
+
+    They look an adapter's markers up by the name of its class.
+    """
+    for listener in dspy.settings.get("stream_listeners") or ():
+        known = listener.adapter_identifiers
+        known.setdefault(name, known["ChatAdapter"])
 
 
 def _described(name: str, field: Any) -> str:

@@ -573,7 +573,7 @@ def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, A
     """What an LM is sent by each predictor under each adapter, but for the inputs."""
     adapters = (PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
     return {
-        (name, kind.__qualname__): kind().format(predictor.signature, predictor.demos, {})
+        (name, kind.__name__): kind().format(predictor.signature, predictor.demos, {})
         for name, predictor in program.named_predictors()
         for kind in adapters
     }

@@ -79,8 +79,7 @@ def protocol_of(
         endpoint=endpoint_digest(lm),
         sampling={
             **{key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
-            # Its own name: streams know it as a ChatAdapter.
-            **({"adapter": type(adapter).__qualname__} if adapter else {}),
+            **({"adapter": type(adapter).__name__} if adapter else {}),
         },
         **_retrieval_fields(program.retriever),
         k=settings.get("k"),

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import dspy
 import pydantic
 from dspy.clients.base_lm import GLOBAL_HISTORY
-from dspy.utils.callback import BaseCallback
+from dspy.utils.callback import BaseCallback, with_callbacks
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ConfigDict
 
@@ -66,15 +66,76 @@ class Search:
 
     def run(self) -> list[Passage]:
         """Search now."""
-        return self.retriever(self.query, self.k, **self._beside)
+        if not self._is_watched:
+            return self.search()
+        watched = Retrieval(self)
+        watched(query=self.query, k=self.k, **self._beside)
+        return watched.found
 
     async def arun(self) -> list[Passage]:
         """Search as the retriever does from a coroutine; in a thread where it has no way."""
+        if not self._is_watched:
+            return await self.asearch()
+        watched = Retrieval(self)
+        await watched.acall(query=self.query, k=self.k, **self._beside)
+        return watched.found
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether DSPy's callbacks are to be told; of a `dspy.Retrieve` DSPy tells them itself."""
+        source = getattr(self.retriever, "source", None)
+        return bool(dspy.settings.callbacks) and not isinstance(source, dspy.Retrieve)
+
+    def search(self) -> list[Passage]:
+        """Call the retriever."""
+        return self.retriever(self.query, self.k, **self._beside)
+
+    async def asearch(self) -> list[Passage]:
+        """Await the retriever; a thread calls one that cannot be awaited."""
         acall = getattr(self.retriever, "acall", None)
         if acall is None:
-            return await in_thread(self.run)
+            return await in_thread(self.search)
         found: list[Passage] = await acall(self.query, self.k, **self._beside)
         return found
+
+
+class Retrieval(dspy.Retrieve):
+    """A search as DSPy's callbacks see it; MLflow shows a `dspy.Retrieve` as a RETRIEVER span.
+
+    A call returns documents in the form that MLflow knows.
+
+    Attributes:
+        found: What the retriever returned.
+    """
+
+    def __init__(self, search: Search) -> None:
+        # Not the base's, which draws from `random`: watching a run must not change it.
+        self.search, self.k = search, search.k
+        self.callbacks: list[BaseCallback] = []
+        self.found: list[Passage] = []
+
+    def forward(self, query: str, k: int | None = None, **_: Any) -> list[dict[str, Any]]:
+        """Search."""
+        self.found = self.search.search()
+        return _documents(self.found)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    async def acall(self, **kwargs: Any) -> list[dict[str, Any]]:
+        """Search from a coroutine."""
+        self.found = await self.search.asearch()
+        return _documents(self.found)
+
+
+def _documents(found: Any) -> list[dict[str, Any]]:
+    """The passages that a retriever, or the graph of a GraphRAG program, found."""
+    return [
+        {
+            "id": passage.id,
+            "page_content": passage.text,
+            "metadata": {**passage.metadata, "title": passage.title},
+        }
+        for passage in getattr(found, "passages", found)
+    ]
 
 
 @dataclass(frozen=True)

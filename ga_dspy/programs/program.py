@@ -11,6 +11,8 @@ from types import NoneType
 from typing import Any, Literal, dataclass_transform
 
 import dspy
+from dspy.primitives.prediction import Completions
+from dspy.utils.callback import with_callbacks
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
@@ -130,6 +132,11 @@ class Prediction(dspy.Prediction):
         tokens: Tokens in all.
     """
 
+    @property
+    def completions(self) -> Completions:
+        """The prediction as the one completion, of which `dspy.majority` takes votes."""
+        return Completions([self])
+
     def to_dict(self) -> dict[str, Any]:
         """The prediction as JSON values: what an app would store or send."""
         return as_json(self)
@@ -166,7 +173,8 @@ class Prediction(dspy.Prediction):
 
 def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
     """A prediction as JSON values, of whichever class a copy of it is."""
-    record = {name: to_jsonable_python(v, fallback=str) for name, v in prediction.items()}
+    ordered = {"answer": prediction.answer, **prediction}
+    record = {name: to_jsonable_python(v, fallback=str) for name, v in ordered.items()}
     record["steps"] = [step_as_json(step) for step in prediction.steps]
     shown = {part: getattr(prediction.graph, part) for part in ("entities", "relations")}
     record["graph"] = to_jsonable_python(shown)
@@ -480,13 +488,29 @@ class MultiHopProgram(Configured):
         yield from tell("step", step_message(step), lambda: step_as_json(step))
 
     def as_tool(self, name: str = "answer_from_documents", desc: str = "") -> dspy.Tool:
-        """This program as a tool of an agent: a question in, the answer with its evidence out."""
+        """Return this program as a tool of an agent, which is awaited where its agent is.
+
+        It takes a question and returns the answer, how it is supported, and the numbered evidence.
+        The agent's optimizer does not see the program's predictors: compile the program first.
+
+        Args:
+            name: The tool's name.
+            desc: What the agent is told of it; by default that it answers from documents.
+        """
 
         def ask_documents(question: str) -> str:
             return observation(self(question=question))
 
-        about = desc or "Answers a question from documents, with the passages that it rests on."
-        return dspy.Tool(ask_documents, name=name, desc=about)
+        async def await_documents(question: str) -> str:
+            return observation(await self.acall(question=question))
+
+        return _Tool(
+            ask_documents,
+            await_documents,
+            name=name,
+            desc=desc or "Answers a question from the documents at hand, and quotes its evidence.",
+            arg_desc={"question": "one complete question that needs no context to be understood"},
+        )
 
     def start(self, question: str) -> State:
         """What is known of a question before anything was read.
@@ -671,7 +695,6 @@ class MultiHopProgram(Configured):
         stated = (step.failure for step in state.steps if step.failure)
         return Prediction(
             dict(end.more),
-            answer=end.answer if is_enough else "",
             verdict=end.verdict,
             supported=supported,
             guess=end.answer,
@@ -688,6 +711,8 @@ class MultiHopProgram(Configured):
             usage=dict(state.meter.usage),
             calls=state.meter.calls,
             tokens=state.meter.tokens,
+            # The last field is what `dspy.majority` counts.
+            answer=end.answer if is_enough else "",
         )
 
 
@@ -699,6 +724,23 @@ def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[R
         if is_ours(error):
             raise
         raise StepFailed.from_error(step, error) from error
+
+
+class _Tool(dspy.Tool):
+    """A tool that is called by `function`, and awaited by `coroutine`."""
+
+    coroutine: Callable[..., Any]
+
+    def __init__(
+        self, function: Callable[..., Any], coroutine: Callable[..., Any], **about: Any
+    ) -> None:
+        BaseModel.__init__(self, func=function, coroutine=coroutine, **about)
+        self._parse_function(function, self.arg_desc)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    async def acall(self, **kwargs: Any) -> Any:
+        """Call the coroutine."""
+        return await self.coroutine(**self._validate_and_parse_args(**kwargs))
 
 
 def observation(prediction: dspy.Prediction) -> str:

@@ -1,0 +1,215 @@
+"""DSPy's and MLflow's own tools see a program as they see any other module."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.callback import BaseCallback
+
+from ga_dspy.passage import Passage
+from ga_dspy.programs import GraphAnchor, VanillaRAG
+from ga_dspy.testing import scripted_lm
+
+QUESTION = "In which state is the city on Rock Creek?"
+CREEK = Passage(id="creek", title="Rock Creek", text="Rock Creek flows through Red Lodge.")
+LODGE = Passage(
+    id="lodge", title="Red Lodge", text="Red Lodge is a city in Montana.", metadata={"page": 2}
+)
+READ = {
+    "additions": "Relations:\n1. Rock Creek -> flows through -> Red Lodge [1]\n"
+    "2. Red Lodge -> is a city in -> Montana [2]",
+    "reasoning": "", "judgement": "sufficient", "candidate": "Montana", "next_query": "",
+}  # fmt: skip
+ANSWER = {"links": "", "verdict": "answered", "cited": "2", "answer": "Montana", "guess": ""}
+
+
+def search(query: str, k: int) -> list[Passage]:
+    return [CREEK, LODGE]
+
+
+def ask(program: Any, script: Any = (READ, ANSWER), **context: Any) -> Any:
+    with dspy.context(lm=scripted_lm(list(script)), **context):
+        return program(question=QUESTION)
+
+
+# --- Callbacks and MLflow's spans
+
+
+class Spy(BaseCallback):
+    """Notes the searches and the adapters that a callback is told of."""
+
+    def __init__(self) -> None:
+        self.searches: list[Any] = []
+        self.found: list[Any] = []
+        self.adapters: set[str] = set()
+        self._ids: set[str] = set()
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if isinstance(instance, dspy.Retrieve):
+            self._ids.add(call_id)
+            self.searches.append(inputs["kwargs"])
+
+    def on_module_end(
+        self, call_id: str, outputs: Any, exception: BaseException | None = None
+    ) -> None:
+        if call_id in self._ids:
+            self.found.append(exception or [document["id"] for document in outputs])
+
+    def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.adapters.add(type(instance).__name__)
+
+
+def test_a_callback_sees_each_search_and_the_adapter_by_its_own_name() -> None:
+    spy = Spy()
+    ask(GraphAnchor(search, k=3), callbacks=[spy])
+    assert spy.searches == [{"query": QUESTION, "k": 3}]
+    assert spy.found == [["creek", "lodge"]]
+    assert spy.adapters == {"PlainAdapter"}
+
+
+@pytest.mark.parametrize("is_async_source", [False, True])
+def test_a_callback_sees_a_search_that_is_awaited(is_async_source: bool) -> None:
+    async def asearch(query: str, k: int) -> list[Passage]:
+        return search(query, k)
+
+    spy, program = Spy(), VanillaRAG(asearch if is_async_source else search)
+    with dspy.context(lm=scripted_lm([ANSWER]), callbacks=[spy]):
+        asyncio.run(program.acall(question=QUESTION))
+    assert (len(spy.searches), spy.found) == (1, [["creek", "lodge"]])
+
+
+def test_a_callback_sees_the_error_of_a_search() -> None:
+    def fail(query: str, k: int) -> list[Passage]:
+        raise OSError("the store is away")
+
+    spy = Spy()
+    with pytest.raises(OSError, match="the store is away"):
+        ask(VanillaRAG(fail), callbacks=[spy])
+    assert [str(error) for error in spy.found] == ["the store is away"]
+
+
+def test_a_search_by_a_retriever_of_dspy_is_shown_once() -> None:
+    class Rows(dspy.Retrieve):
+        def forward(self, query: str, k: int | None = None) -> Any:
+            return [{"id": p.id, "text": p.text} for p in search(query, 3)]
+
+    spy = Spy()
+    ask(VanillaRAG(Rows(k=3)), [ANSWER], callbacks=[spy])
+    assert len(spy.searches) == 1
+
+
+def test_a_callback_changes_no_random_number() -> None:
+    drawn = []
+    for callbacks in ([], [Spy()]):
+        random.seed(7)
+        ask(VanillaRAG(search), [ANSWER], callbacks=callbacks)
+        drawn.append(random.random())
+    assert drawn[0] == drawn[1]
+
+
+@pytest.fixture
+def autologged(tmp_path: Path) -> Any:
+    """A store of traces that `mlflow.dspy.autolog()` writes into."""
+    mlflow = pytest.importorskip("mlflow")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.dspy.autolog()
+    try:
+        yield mlflow
+    finally:
+        mlflow.dspy.autolog(disable=True)
+        mlflow.flush_trace_async_logging(terminate=True)
+        mlflow.set_tracking_uri(before)
+
+
+def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologged: Any) -> None:
+    program = GraphAnchor(search)
+    with dspy.context(lm=scripted_lm([READ, ANSWER] * 2)):
+        program(question=QUESTION)
+        asyncio.run(program.acall(question=QUESTION))
+    autologged.flush_trace_async_logging()
+    traces = autologged.search_traces(return_type="list", include_spans=True)
+    assert len(traces) == 2
+    for trace in traces:
+        (found,) = trace.search_spans(span_type="RETRIEVER")
+        assert found.inputs == {"query": QUESTION, "k": 5}
+        assert found.outputs[1] == {
+            "id": "lodge",
+            "page_content": "Red Lodge is a city in Montana.",
+            "metadata": {"title": "Red Lodge", "page": 2},
+        }
+        root = next(span for span in trace.data.spans if span.parent_id is None)
+        assert (root.name, found.parent_id) == ("GraphAnchor.forward", root.span_id)
+        parsers = {span.name for span in trace.search_spans(span_type="PARSER")}
+        assert parsers == {"PlainAdapter.format", "PlainAdapter.parse"}
+
+
+# --- Votes
+
+
+def test_a_majority_of_predictions_is_decided_by_their_answers() -> None:
+    programs = [VanillaRAG(search) for _ in range(3)]
+    replies = [{**ANSWER, "answer": text} for text in ("Idaho", "Montana", "montana")]
+    ensemble = dspy.Ensemble(reduce_fn=dspy.majority).compile(programs)
+    with dspy.context(lm=scripted_lm(replies)):
+        voted = ensemble(question=QUESTION)
+    assert (voted.answer, voted.supported) == ("Montana", "quoted")
+
+
+def test_the_majority_of_one_prediction_is_that_prediction() -> None:
+    assert dspy.majority(ask(VanillaRAG(search), [ANSWER])).answer == "Montana"
+
+
+# --- Agents
+
+STEPS = (
+    {"next_thought": "Ask.", "next_tool_name": "answer_from_documents",
+     "next_tool_args": f'{{"question": "{QUESTION}"}}'},
+    READ,
+    ANSWER,
+    {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": "{}"},
+    {"reasoning": "", "answer": "Montana"},
+)  # fmt: skip
+
+
+def test_while_a_tool_answers_an_awaited_agent_other_tasks_go_on() -> None:
+    turns: list[str] = []
+
+    async def slow(query: str, k: int) -> list[Passage]:
+        turns.append("search begins")
+        await asyncio.sleep(0.05)
+        turns.append("search ends")
+        return search(query, k)
+
+    async def other() -> None:
+        while "search begins" not in turns:
+            await asyncio.sleep(0.001)
+        turns.append("other task")
+
+    async def both() -> Any:
+        agent = dspy.ReAct("question -> answer", tools=[GraphAnchor(slow).as_tool()])
+        return (await asyncio.gather(agent.acall(question=QUESTION), other()))[0]
+
+    with dspy.context(lm=scripted_lm(list(STEPS)), adapter=dspy.JSONAdapter()):
+        found = asyncio.run(both())
+    assert turns == ["search begins", "other task", "search ends"]
+    assert found.trajectory["observation_0"].startswith("Montana\n[")
+
+
+def test_the_same_tool_serves_an_agent_that_is_called() -> None:
+    agent = dspy.ReAct("question -> answer", tools=[GraphAnchor(search).as_tool()])
+    found = ask(agent, STEPS, adapter=dspy.JSONAdapter())
+    assert found.trajectory["observation_0"].startswith("Montana\n[")
+    assert agent.deepcopy().tools.keys() == agent.tools.keys()
+
+
+def test_a_tool_says_what_an_agent_should_ask_of_it() -> None:
+    tool = GraphAnchor(search).as_tool()
+    assert "complete question" in tool.args["question"]["description"]
+    assert "setting" not in str(tool).lower()
+    assert GraphAnchor(search).as_tool("wiki", "Knows Montana.").desc == "Knows Montana."
