@@ -61,12 +61,37 @@ def read_reply(
     values: dict[str, Any] = {}
     for name, field in outputs.items():
         try:
-            values[name] = _as_type(texts[name], field.annotation)
+            values[name] = _as_type(_unless_echo(texts[name], field), field.annotation)
         except (KeyError, ValueError):
             if name in needed:
                 return None
             values[name] = _without_text(field)
     return values
+
+
+def is_echo(text: str, field: Any) -> bool:
+    """Whether a text repeats the description of its field, which small models do for a value.
+
+    It does where all its words are those with which the description begins, three at least, or
+    where it is a row of dots.
+
+    >>> answer = dspy.OutputField(desc="the answer alone; empty if not in passages")
+    >>> is_echo("The answer alone.", answer), is_echo("...", answer), is_echo("The Answer", answer)
+    (True, True, False)
+    """
+    said = re.findall(r"\w+", text.casefold())
+    described = (field.json_schema_extra or {}).get("desc") or ""
+    asked = re.findall(r"\w+", described.casefold())
+    return text.strip() in _DOTS or (len(said) > 2 and said == asked[: len(said)])
+
+
+_DOTS = ("...", "…")
+
+
+def _unless_echo(value: Any, field: Any) -> Any:
+    if isinstance(value, str) and is_echo(value, field):
+        raise ValueError(f"{value!r} repeats the description of its field")
+    return value
 
 
 def holds_whole(signature: type[dspy.Signature], reply: str, required: Collection[str]) -> bool:
@@ -336,7 +361,8 @@ def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     """Which of the allowed values a wording means.
 
     A value at the beginning decides if punctuation parts it from what follows. Elsewhere it is
-    read clause by clause, for what negation and hedges make of it.
+    read clause by clause, for what negation and hedges make of it. A list of all values repeats
+    what was asked, and means none.
 
     >>> read_choice("The evidence isn't sufficient yet.", ("sufficient", "insufficient"))
     'insufficient'
@@ -346,6 +372,8 @@ def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     """
     wording = _LABEL.sub("", _plain(text))
     by_words = {_plain(str(value)): value for value in allowed}
+    if len(allowed) > 1 and _lists_all(wording, by_words):
+        raise ValueError(f"{text!r} lists all values and means none of {allowed}")
     if wording.rstrip(".!, ") in by_words:
         return by_words[wording.rstrip(".!, ")]
     for words in sorted(by_words, key=len, reverse=True):
@@ -365,6 +393,14 @@ def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
     if len(said) != 1 or _NOT.search(wording) or _hedged(wording):
         raise ValueError(f"{text!r} is none of {allowed}")
     return said[0]
+
+
+def _lists_all(wording: str, values: Collection[str]) -> bool:
+    """Whether all values stand in a row, with nothing but separators between them."""
+    value = "|".join(re.escape(each) for each in sorted(values, key=len, reverse=True))
+    row = rf"\b(?:{value})\b(?:[\s,;/|]*(?:\bor\b)?[\s,;/|]*\b(?:{value})\b){{{len(values) - 1}}}"
+    found = re.search(row, wording)
+    return found is not None and all(value in found[0] for value in values)
 
 
 def _plain(text: str) -> str:

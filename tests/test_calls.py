@@ -16,6 +16,7 @@ import pytest
 
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import StepFailed
 from ga_dspy.programs.calls import (
     Ask,
@@ -82,6 +83,22 @@ def read(*script: Reply, module: Any = None, trace: Any = None, **options: Any) 
                 *arguments, Meter(), {1: LODGE}, rounds=1, required=("judgement",), **options
             )
         )
+
+
+class Described(dspy.Signature):
+    """Answer."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc="the answer alone, nothing around it")
+
+
+@pytest.mark.parametrize("adapter", [CHAT, dspy.XMLAdapter(), dspy.JSONAdapter(), PlainAdapter()])
+def test_a_reply_that_repeats_the_description_is_asked_again(adapter: dspy.Adapter) -> None:
+    echo, good = {"answer": "the answer alone"}, {"answer": "Montana"}
+    module = dspy.Predict(Described)
+    found, _, prompts = run(echo, good, module=module, adapter=adapter, required=("answer",))
+    assert found.answer == "Montana"
+    assert len(prompts) == 2
 
 
 def test_a_good_reply_costs_one_call() -> None:

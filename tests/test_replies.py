@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.replies import has_thoughts, holds_whole, read_choice, read_reply, tidy
-from ga_dspy.signatures import GraphProposal
+from ga_dspy.signatures import AnswerQuestion, GraphProposal
 from ga_dspy.testing import asked_fields
 
 JUDGEMENT = ("sufficient", "insufficient", "exhausted")
@@ -311,6 +311,46 @@ def test_a_judgement_is_read_for_what_it_means(wording: str, meant: str) -> None
 )
 def test_a_verdict_is_read_for_what_it_means(wording: str, meant: str) -> None:
     assert read_choice(wording, VERDICT) == meant
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        "the answer alone; empty if not in passages", "The answer alone", "...", "…",
+        "**the answer alone, empty if not in passages**",
+    ],
+)  # fmt: skip
+def test_a_description_repeated_as_the_answer_is_a_missing_answer(echo: str) -> None:
+    reply = f"[[ ## verdict ## ]]\nanswered\n[[ ## answer ## ]]\n{echo}"
+    assert read_reply(AnswerQuestion, reply, ("answer",)) is None
+
+
+def test_a_description_repeated_in_an_optional_field_reads_as_empty() -> None:
+    reply = (
+        "[[ ## links ## ]]\none short line: each link with its passage\n[[ ## answer ## ]]\nOslo"
+    )
+    found = read_reply(AnswerQuestion, reply, ("answer",))
+    assert found is not None
+    assert (found["links"], found["answer"]) == ("", "Oslo")
+
+
+def test_an_answer_that_shares_words_with_its_description_stays() -> None:
+    reply = "[[ ## answer ## ]]\nThe Answer"
+    assert (read_reply(AnswerQuestion, reply, ("answer",)) or {})["answer"] == "The Answer"
+
+
+@pytest.mark.parametrize(
+    ("listed", "allowed"),
+    [
+        ("sufficient; insufficient; exhausted", JUDGEMENT),
+        ("(one of: sufficient; insufficient; exhausted)", JUDGEMENT),
+        ("is the answer there? (one of: answered; not in passages; premise refuted)", VERDICT),
+        ("answered / not in passages / premise refuted", VERDICT), ("new or old", ("new", "old")),
+    ],
+)  # fmt: skip
+def test_a_list_of_all_choices_is_none_of_them(listed: str, allowed: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="none of"):
+        read_choice(listed, allowed)
 
 
 def test_giving_up_is_insufficient_where_no_third_judgement_is_allowed() -> None:

@@ -29,7 +29,7 @@ from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, 
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
-from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, read_reply, tidy
+from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, is_echo, read_reply, tidy
 from ga_dspy.retrieval import Retriever
 from ga_dspy.secrets import withheld
 from ga_dspy.signatures import GraphProposal
@@ -429,6 +429,9 @@ def _checked(
     if signature is not None and has_thoughts(signature, reply):
         said = read_reply(signature, reply, required)
     values = {**prediction, **(said or {})}
+    for name, about in signature.output_fields.items() if signature is not None else ():
+        if isinstance(values.get(name), str) and is_echo(values[name], about):
+            values[name] = None if name in needed else ""
     if said is None or any(values[name] is None for name in needed):
         remove_from_trace(prediction)
         return None
