@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any
 
 import dspy
@@ -22,7 +21,6 @@ from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
 from ga_dspy.graphrag.communities import Summary, community_text, find_communities, topics_of
 from ga_dspy.graphrag.program import GraphRAG
-from ga_dspy.graphrag.records import called_by
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.programs.program import as_json
 from ga_dspy.testing import Reply, scripted_lm
@@ -108,8 +106,8 @@ def reply(prompt: str) -> Reply:
 def handed_out(program: GraphRAG, question: str, caller: Access | None = None) -> str:
     """All that prompts and prediction say, but for the question."""
     lm = scripted_lm(reply)
-    with dspy.context(lm=lm), called_by(caller) if caller else nullcontext():
-        prediction = program(question=question)
+    with dspy.context(lm=lm):
+        prediction = (program.for_caller(caller) if caller else program)(question=question)
     fields = json.dumps([as_json(prediction), str(prediction)], ensure_ascii=False)
     return "\n".join([*lm.engine.prompts, fields]).replace(question, "")
 
@@ -140,8 +138,7 @@ def test_nothing_private_reaches_others_where_somebody_with_the_label_asked_firs
     world: GraphIndex, mode: Any, question: str
 ) -> None:
     program = GraphRAG(world, mode=mode, hops=4, facts=50)
-    with called_by(HR):
-        handed_out(program, question)
+    handed_out(program.for_caller(HR), question)
     assert not SECRET.search(handed_out(program, question))
 
 
@@ -163,8 +160,8 @@ def test_summaries_shown_to_a_caller_with_the_label_are_those_of_everybody(
     world: GraphIndex,
 ) -> None:
     lm = scripted_lm(reply)
-    with dspy.context(lm=lm), called_by(HR):
-        GraphRAG(world, mode="hybrid")(question=BETWEEN)
+    with dspy.context(lm=lm):
+        GraphRAG(world, mode="hybrid").for_caller(HR)(question=BETWEEN)
     summaries = lm.engine.prompts[0].rpartition("[[ ## summaries ## ]]\n")[2].partition("[[")[0]
     assert "Ines Marlow" in summaries and not SECRET.search(summaries)
 
@@ -181,8 +178,8 @@ def test_a_passage_that_states_something_private_beside_others_is_not_read(
 def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: GraphIndex) -> None:
     found = [passage.id for passage in world("Velvet Fund loans Otto Brandt", 4)]
     assert len(found) == 4 and not {"fund", "loan", "gossip"} & set(found)
-    with called_by(HR):
-        assert "fund" in [passage.id for passage in world("Velvet Fund loans Otto Brandt", 4)]
+    seen = world.for_caller(HR)("Velvet Fund loans Otto Brandt", 4)
+    assert "fund" in [passage.id for passage in seen]
     assert world.passage("fund", EVERYBODY) is None
     assert world.passage("fund", HR) == PASSAGES["fund"]
     assert world.passage("no such passage", HR) is None
@@ -193,20 +190,20 @@ def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label
 ) -> None:
     gaps = []
     for caller in (EVERYBODY, HR):
-        with dspy.context(lm=scripted_lm(reply)), called_by(caller):
-            gaps.append(GraphRAG(world)(question=PRIVATE).gap)
+        with dspy.context(lm=scripted_lm(reply)):
+            gaps.append(GraphRAG(world.for_caller(caller))(question=PRIVATE).gap)
     assert gaps == [True, False]
 
 
-def test_rights_end_with_their_block_and_do_not_reach_another_thread(world: GraphIndex) -> None:
+def test_rights_are_those_of_the_program_in_every_thread_and_end_with_it(world: GraphIndex) -> None:
     program = GraphRAG(world)
-    with called_by(HR):
-        assert SECRET.search(handed_out(program, BETWEEN))
-        with called_by(EVERYBODY):
-            assert not SECRET.search(handed_out(program, BETWEEN))
-        with ThreadPoolExecutor(1) as pool:
-            assert not SECRET.search(pool.submit(handed_out, program, BETWEEN).result())
+    privileged = program.for_caller(HR)
+    assert SECRET.search(handed_out(privileged, BETWEEN))
+    assert not SECRET.search(handed_out(privileged.for_caller(EVERYBODY), BETWEEN))
+    with ThreadPoolExecutor(1) as pool:
+        assert SECRET.search(pool.submit(handed_out, privileged, BETWEEN).result())
     assert not SECRET.search(handed_out(program, BETWEEN))
+    assert privileged.scope == ({"labels": {"within": ["hr"]}},) and program.scope == ()
 
 
 def test_callers_in_many_threads_each_see_their_own(world: GraphIndex) -> None:
@@ -221,8 +218,7 @@ def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
     program = GraphRAG(world, hops=4, facts=50)
 
     async def ask(access: Access) -> bool:
-        with called_by(access):
-            prediction = await program.acall(question=BETWEEN)
+        prediction = await program.for_caller(access).acall(question=BETWEEN)
         return bool(SECRET.search(json.dumps(as_json(prediction))))
 
     async def all_at_once() -> list[bool]:
@@ -237,8 +233,7 @@ def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphInde
     optimizer = dspy.BootstrapFewShot(metric=lambda *_: True, max_labeled_demos=0)
     program = GraphRAG(world, hops=4, facts=50)
     with dspy.context(lm=scripted_lm(reply)):
-        with called_by(HR):
-            privately = optimizer.compile(program, trainset=[row])
+        privately = optimizer.compile(program.for_caller(HR), trainset=[row])
         openly = optimizer.compile(program, trainset=[row])
     assert privately.answer.demos == []
     assert len(openly.answer.demos) == 1

@@ -38,7 +38,7 @@ def index(folder: Path) -> ga_dspy.Index:
 
 def server_of(index: Any) -> Any:
     with dspy.context(lm=ga_dspy.extractive_lm()):
-        return make_mcp(Service(ga_dspy.GraphAnchor(index), index))
+        return make_mcp(Service(ga_dspy.GraphAnchor(index)))
 
 
 def talk(server: Any, work: Callable[[Client], Awaitable[Any]]) -> Any:

@@ -63,7 +63,7 @@ def asked(
 ) -> Iterator[httpx.Client]:  # fmt: skip
     """A client of a service over an index."""
     with dspy.context(lm=lm or ga_dspy.extractive_lm()):
-        service = Service(program(index), index, limits)
+        service = Service(program(index), limits)
     with serving(make_app(service, **access)) as url, httpx.Client(base_url=url, timeout=60) as to:
         yield to
 
@@ -154,12 +154,14 @@ def test_an_error_says_what_was_found_and_expected_and_what_to_do() -> None:
     assert "conditions" in problem["found"] and problem["expected"] and problem["remedy"]
 
 
-def test_what_was_in_force_where_it_was_made_holds_for_its_questions() -> None:
+def test_a_service_reads_what_its_program_may_and_a_request_narrows_that() -> None:
     passages = [ga_dspy.Passage(id=n, text=f"Red {n}.", metadata={"n": n}) for n in ("a", "b")]
     index = ga_dspy.Index.from_passages(passages, kind="sparse")
-    with ga_dspy.retrieval.only_where({"n": "b"}), asked(index) as client:
+    with asked(index.only({"n": "b"})) as client:
         found = client.post("/search", json={"query": "red"}).json()
-    assert [passage["id"] for passage in found] == ["b"]
+        wider = client.post("/search", json={"query": "red", "where": {"n": ["a", "b"]}}).json()
+        other = client.post("/search", json={"query": "red", "where": {"n": "a"}}).json()
+    assert [passage["id"] for passage in (*found, *wider)] == ["b", "b"] and other == []
 
 
 def test_the_last_records_are_kept_and_no_more(index: ga_dspy.Index) -> None:

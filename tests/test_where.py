@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ga_dspy import GraphAnchor, VanillaRAG, demo
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import Index, only_where
+from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.where import holds
 from ga_dspy.testing import scripted_lm
 
@@ -83,11 +83,10 @@ def test_nothing_is_found_where_nothing_is_meant(index: Index) -> None:
     assert index.search("bridge", where={"lang": "fi"}) == []
 
 
-def test_blocks_add_up_and_hold_for_one_question_in_threads_and_tasks(index: Index) -> None:
-    with only_where({"lang": "en"}):
-        assert {p.id for p in index("Halden Bridge")} == {"1", "3"}
-        with only_where({"date": {">=": "2020"}}):
-            assert {p.id for p in index("Halden Bridge")} == {"3"}
+def test_views_add_up_and_a_condition_holds_for_one_question(index: Index) -> None:
+    english = index.only({"lang": "en"})
+    assert {p.id for p in english("Halden Bridge")} == {"1", "3"}
+    assert {p.id for p in english.only({"date": {">=": "2020"}})("Halden Bridge")} == {"3"}
     program = VanillaRAG(index)
     program.set_lm(scripted_lm(lambda prompt: ANSWER))
     asked = {"question": "Who designed the bridge?", "where": {"lang": "de"}}
@@ -105,12 +104,21 @@ def test_what_changes_is_seen_by_the_next_search() -> None:
 
 def test_a_retriever_that_cannot_keep_them_is_not_asked() -> None:
     program = GraphAnchor(lambda query, k: pytest.fail("it was asked"))
-    with pytest.raises(InputError, match="conditions on metadata before"):
+    with pytest.raises(InputError, match="conditions on metadata for"):
         program(question="Who?", where={"lang": "en"})
 
 
 @pytest.mark.parametrize(
-    "where", [{"a": None}, {"a": {"~": 1}}, {"a": {">=": [1]}}, {"a": {"within": "x"}}, ["a"]]
+    "where",
+    [
+        {"a": None},
+        {"a": {"~": 1}},
+        {"a": {">=": [1]}},
+        {"a": {"within": "x"}},
+        {"a": {}},
+        {},
+        ["a"],
+    ],
 )
 def test_what_is_no_condition_is_refused(index: Index, where: Any) -> None:
     with pytest.raises(InputError, match="the condition on"):

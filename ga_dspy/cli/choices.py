@@ -27,9 +27,9 @@ from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.graphrag import Access, GraphIndex, called_by
+from ga_dspy.graphrag import Access, GraphIndex
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.retrieval import Index, only_where
+from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
 
 Dataset = Annotated[
@@ -181,7 +181,7 @@ class Asking(NamedTuple):
 def with_program(command: Callable[..., None]) -> Callable[..., None]:
     """A command that is handed an `Asking`, with the options that choose it.
 
-    It runs with the LM in force, and sees what the caller's labels and conditions allow.
+    It runs with the LM in force; index and program see what labels and conditions allow.
     """
 
     def run(
@@ -189,19 +189,35 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
         lm: Model = None, api_base: ApiBase = None, timeout: Timeout = 120.0, graph: Graph = None,
         label: Labels = None, where: Wanted = None, settings: Settings = None, **arguments: Any,
     ) -> None:  # fmt: skip
-        model, conditions = choose_lm(lm, api_base, timeout), choose_where(where)
+        model = choose_lm(lm, api_base, timeout)
         chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
-        seen = called_by(Access(labels=frozenset(label or ())))
-        with dspy.context(lm=model), seen, only_where(conditions):
-            corpus = choose_corpus(index, graph, program, artifact)
+        with dspy.context(lm=model):
+            corpus = choose_corpus(index, graph, program, artifact, where)
+            if label:
+                corpus = for_labels(corpus, label)
             made = choose_program(program, artifact, corpus, **chosen)
             command(Asking(made, model, corpus), **arguments)
 
     return _extended(run, command, without=("asking",))
 
 
-def choose_where(wanted: Sequence[str] | None) -> dict[str, Any]:
-    """The conditions on metadata that the command line names.
+def for_labels(corpus: Index | GraphIndex, labels: Sequence[str]) -> GraphIndex:
+    """The corpus for a caller who holds access labels.
+
+    Raises:
+        InputError: There is no graph, to which labels belong.
+    """
+    if not isinstance(corpus, GraphIndex):
+        raise InputError(
+            f"--label {labels[0]} without --graph",
+            expected="a graph, some of whose passages need labels",
+            remedy="name it with --graph, or pass --where for conditions on metadata",
+        )
+    return corpus.for_caller(Access(labels=frozenset(labels)))
+
+
+def choose_where(wanted: Sequence[str] | None) -> Where | None:
+    """The conditions on metadata that the command line names; None for none.
 
     Raises:
         InputError: One of them is none.
@@ -218,7 +234,7 @@ def choose_where(wanted: Sequence[str] | None) -> dict[str, Any]:
             found[key] = [value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])]
         else:
             found.setdefault(key, {})[sign] = value
-    return found
+    return found or None
 
 
 def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:
@@ -258,14 +274,29 @@ def choose_judge(name: str | None, api_base: str | None, timeout: float) -> dspy
 
 
 def choose_corpus(
-    index: Path, graph: Path | None, program: str, artifact: str | None = None
+    index: Path,
+    graph: Path | None,
+    program: str,
+    artifact: str | None = None,
+    wanted: Sequence[str] | None = None,
 ) -> Index | GraphIndex:
-    """The index, with the graph of its passages where there is one.
+    """The index, or its passages that meet conditions; with the graph of them where there is one.
 
     Communities are summarised by the LM in use, unless they are already or nothing needs them.
+
+    Raises:
+        InputError: Conditions together with a graph, which cannot keep them.
     """
+    where = choose_where(wanted)
     if graph is None:
-        return Index.open(index)
+        opened = Index.open(index)
+        return opened if where is None else opened.only(where)
+    if where is not None:
+        raise InputError(
+            f"--where {wanted[0] if wanted else ''} together with --graph, which cannot keep it",
+            expected="one of the two",
+            remedy="leave out --graph; or build a graph with labels and pass --label",
+        )
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
     return GraphIndex.open(index, graph, summaries=summarised)
 

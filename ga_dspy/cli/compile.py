@@ -21,6 +21,7 @@ from ga_dspy.cli.choices import (
     Program,
     Threads,
     Timeout,
+    Wanted,
     Yes,
     choose_corpus,
     choose_lm,
@@ -64,6 +65,7 @@ def compile_program(
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
     graph: Graph = None,
+    where: Wanted = None,
     reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
     prompt_lm: Annotated[str | None, typer.Option(help="LM that proposes prompts.")] = None,
     max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
@@ -96,7 +98,7 @@ def compile_program(
         if name or role == "task"
     }
     with dspy.context(lm=lms["task"]):
-        corpus = choose_corpus(index, graph, program)
+        corpus = choose_corpus(index, graph, program, wanted=where)
     kind = program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
     of_recipe = [pair for pair in settings or () if pair not in own]

@@ -52,6 +52,10 @@ def build(
     chunk_tokens: ChunkTokens = None,
     overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
     strict: Strict = False,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help="A field of the metadata that every search must name; repeatable."),
+    ] = None,
     engine: Annotated[str, typer.Option(help="What searches: local or milvus.")] = "local",
     uri: Annotated[
         str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
@@ -80,7 +84,7 @@ def build(
     with on_ray(ray) if ray else nullcontext(), building(console) as progress:
         index = Index.build(
             found.passages, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
-            milvus=uri,
+            require=require or (), milvus=uri,
         )  # fmt: skip
     sources.save(out, found.files)
     console.print(f"{out}: {index.description}", markup=False)
@@ -166,6 +170,7 @@ def info(index: IndexDir) -> None:
         ("encoder", f"{about.encoder.name}, {about.factory}" if about.encoder else ""),
         ("on disk", f"{size / 1e6:,.2f} MB"),
         ("changes", f"{about.generation} since it was built"),
+        ("requires", ", ".join(opened.require)),
         ("from", ", ".join(sources.paths)),
         (
             "passage size",

@@ -35,6 +35,7 @@ from ga_dspy.cli.choices import (
     Settings,
     Threads,
     Timeout,
+    Wanted,
     choose_corpus,
     choose_judge,
     choose_lm,
@@ -74,6 +75,7 @@ def evaluate(
     api_base: ApiBase = None,
     timeout: Timeout = 120.0,
     graph: Graph = None,
+    where: Wanted = None,
     limit: Limit = None,
     threads: Threads = 1,
     track: Track = None,
@@ -95,7 +97,7 @@ def evaluate(
     console, model = Console(), choose_lm(lm, api_base, timeout)
     name = artifact or program
     with dspy.context(lm=model):
-        corpus = choose_corpus(index, graph, program, artifact)
+        corpus = choose_corpus(index, graph, program, artifact, where)
         own = choose_settings(settings, program_class(program, artifact))
         chosen = choose_program(program, artifact, corpus, **own)
     report = run_program(

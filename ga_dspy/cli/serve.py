@@ -67,7 +67,7 @@ def serve(
     from ga_dspy.serve import Limits, Service, make_app
 
     keys = read_keys(api_key_env, host, is_open)
-    service = Service(asking.program, asking.corpus, Limits(at_once, per_minute, deadline))
+    service = Service(asking.program, Limits(at_once, per_minute, deadline))
     _listen(make_app(service, keys=keys, is_open=is_open), host, port, deadline)
 
 
@@ -91,7 +91,7 @@ def mcp(
     from ga_dspy.serve.agents import make_mcp
 
     keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
-    server = make_mcp(Service(asking.program, asking.corpus, limits))
+    server = make_mcp(Service(asking.program, limits))
     if http is None:
         server.run()
     else:

@@ -15,7 +15,6 @@ from ga_dspy.graphrag.records import Overrides as Overrides
 from ga_dspy.graphrag.records import Pair as Pair
 from ga_dspy.graphrag.records import Rules as Rules
 from ga_dspy.graphrag.records import Spelling as Spelling
-from ga_dspy.graphrag.records import called_by as called_by
 from ga_dspy.graphrag.search import GraphIndex as GraphIndex
 from ga_dspy.graphrag.store import StoredGraph as StoredGraph
 from ga_dspy.graphrag.store import open_graph as open_graph

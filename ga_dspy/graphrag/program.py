@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 import dspy
 
@@ -22,7 +22,7 @@ from ga_dspy.graphrag.communities import (
     topics_at,
     topics_with,
 )
-from ga_dspy.graphrag.records import Access, caller
+from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Search, StepFailed
@@ -99,9 +99,9 @@ class GraphRAG(MultiHopProgram):
     Where the question names nothing that the graph knows, the graph is entered by meaning
     and passages are found as ever.
 
-    What a caller may see is decided when a question is asked, by the `called_by` block around it;
-    without one it is what everybody may see. A call with labels leaves nothing in DSPy's trace, so
-    that no optimizer makes demonstrations of what only some may see.
+    It sees what everybody may see; `program.for_caller(Access(labels=…))` is the same program for a
+    caller who may see more. A call with labels leaves nothing in DSPy's trace, so that no optimizer
+    makes demonstrations of what only some may see.
 
     The prediction has, besides the fields of every program, `seconds` (the time of linking,
     expansion, ranking, passages and lm), `gap` (whether the graph knows nothing of what is
@@ -174,13 +174,20 @@ class GraphRAG(MultiHopProgram):
             )
         return source
 
+    def for_caller(self, access: Access) -> Self:
+        """Return this program for a caller with these rights; the predictors are shared."""
+        return self._with_retrievers(
+            lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
+        )
+
     def _rights(self) -> AbstractContextManager[Any]:
         """Keep what only some may see out of the trace that demonstrations are made of."""
-        return dspy.context(trace=None) if caller().labels else nullcontext()
+        return dspy.context(trace=None) if self.scope else nullcontext()
 
     def start(self, question: str) -> Inquiry:
         """What is known of a question before anything was read: who asks."""
-        return Inquiry(super().start(question).question, access=caller())
+        question = super().start(question).question
+        return Inquiry(question, access=self.graph_index.access)
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""

@@ -6,9 +6,7 @@ from them, so an update or another rule gives the graph that a build from scratc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -254,32 +252,3 @@ class Access(Value):
     """
 
     labels: Labels = NO_LABELS
-
-
-_CALLER: ContextVar[Access] = ContextVar("ga_dspy_caller")
-_NOBODY: Final = Access()
-
-
-def caller() -> Access:
-    """The access of the block of `called_by` around this code; that of everybody without one."""
-    return _CALLER.get(_NOBODY)
-
-
-@contextmanager
-def called_by(access: Access) -> Iterator[None]:
-    """Ask for a caller: every `GraphRAG` and `GraphIndex` called in this block has these rights.
-
-    Holds for the current thread or task. A thread that the block starts has no rights unless they
-    are passed on to it: what forgets to do that sees less, never more.
-
-    >>> with called_by(Access(labels=frozenset({"hr"}))):
-    ...     sorted(caller().labels)
-    ['hr']
-    >>> sorted(caller().labels)
-    []
-    """
-    before = _CALLER.set(access)
-    try:
-        yield
-    finally:
-        _CALLER.reset(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import threading
@@ -13,11 +14,12 @@ from itertools import combinations, islice, pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
+from ga_dspy.errors import InputError
 from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.facts import Query, RankedFact, rank
 from ga_dspy.graphrag.linking import Lexicon, Link, Linker, Profiles, surest
-from ga_dspy.graphrag.records import Access, caller
+from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.store import SUMMARIES, VECTORS, open_graph
 from ga_dspy.graphrag.walk import (
     GRAPH_SHARE,
@@ -29,7 +31,7 @@ from ga_dspy.graphrag.walk import (
 )
 from ga_dspy.passage import Passage
 from ga_dspy.programs.program import check_whole
-from ga_dspy.retrieval import Encoder
+from ga_dspy.retrieval import Encoder, Where
 from ga_dspy.retrieval.index import Hit, Index
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query
 
@@ -92,6 +94,10 @@ class GraphIndex(PassageRetriever):
         index: The passages; searching them here is searching past the labels.
         graph: The whole graph, whoever asks.
         topics: As given.
+        access: The rights of whoever asks here: those of everybody, but in what `for_caller` made.
+
+    Raises:
+        InputError: The index is a view (`Index.only`): the graph states what others say.
     """
 
     def __init__(
@@ -102,7 +108,13 @@ class GraphIndex(PassageRetriever):
         topics: Sequence[Topic] = (),
         folder: Path | None = None,
     ) -> None:
-        self.index, self.graph = index, graph
+        if index.scope:
+            raise InputError(
+                "a graph over a view of an index",
+                expected="the index whose passages the graph states",
+                remedy="build a graph of these passages alone, or label them",
+            )
+        self.index, self.graph, self.access = index, graph, Access()
         self.topics = tuple(topics)
         self._folder = folder
         self._profiles: dict[CorpusGraph, Profiles] = {}
@@ -140,12 +152,28 @@ class GraphIndex(PassageRetriever):
             topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
         return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS / "profiles")
 
+    def for_caller(self, access: Access) -> GraphIndex:
+        """Return the same index and graph for a caller with these rights, and no others."""
+        found = copy.copy(self)
+        found.access = access
+        return found
+
+    @property
+    def scope(self) -> tuple[Where, ...]:
+        """The caller's labels, as the condition that they amount to; none for everybody."""
+        held = sorted(self.access.labels)
+        return ({"labels": {"within": held}},) if held else ()
+
+    def check_scope(self) -> None:
+        """Raise `InputError` where the index requires conditions, which a graph cannot keep."""
+        self.index.check_scope()
+
     def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
 
         Passages that need labels are passed over as if they were not there.
         """
-        hits = self._hits(query, k, k, self.graph.visible(caller()), anchors)
+        hits = self._hits(query, k, k, self.graph.visible(self.access), anchors)
         return [hit.passage for hit in hits[:k]]
 
     def passage(self, id: str, access: Access) -> Passage | None:
@@ -168,7 +196,7 @@ class GraphIndex(PassageRetriever):
         Args:
             question: The question.
             k: Passages to return, at most.
-            access: The caller's rights; by default what everybody may see.
+            access: The caller's rights; by default those of `for_caller`.
             hops: How far to go from the entities that a question names.
             paths: The most paths between two entities that a question names; 0 for none.
             keep: How many facts to return.
@@ -179,7 +207,7 @@ class GraphIndex(PassageRetriever):
         check_query(question, k)
         check_whole("hops", hops)
         check_whole("keep", keep)
-        view = self.graph.visible(access)
+        view = self.graph.visible(self.access if access is None else access)
         graph, lexicon = view.graph, view.graph.derive(Lexicon)
         clock = [time.perf_counter()]
         links = self._linked(question, graph)

@@ -7,8 +7,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import Field, dataclass, field, fields
-from types import NoneType
-from typing import Any, Literal, dataclass_transform
+from functools import partial, wraps
+from types import MethodType, NoneType
+from typing import Any, Literal, Self, dataclass_transform
 
 import dspy
 from dspy.primitives.prediction import Completions
@@ -39,8 +40,8 @@ from ga_dspy.programs.events import Event, Kind, Tell, is_watched
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
-from ga_dspy.retrieval.protocol import check_conditions
-from ga_dspy.retrieval.where import Where, only_where
+from ga_dspy.retrieval.protocol import PassageRetriever
+from ga_dspy.retrieval.where import Where
 from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
@@ -371,11 +372,69 @@ class State:
         return next((step.candidate for step in reversed(self.steps) if step.candidate), "")
 
 
+def _replaced(value: Any, change: Callable[[PassageRetriever], Any], seen: dict[int, Any]) -> Any:
+    """Return a value with other retrievers in the place of its own; the same where it has none.
+
+    Modules are copied; predictors and whatever holds no retriever are shared.
+
+    Args:
+        value: A program, or one of its attributes.
+        change: Gives the retriever that takes a retriever's place.
+        seen: What became of values that were met before, by their identity.
+    """
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = found = value
+    if isinstance(value, PassageRetriever):
+        found = change(value)
+    elif isinstance(value, MethodType):
+        found = MethodType(value.__func__, _replaced(value.__self__, change, seen))
+    elif isinstance(value, dspy.Tool):
+        methods = {n: part for n, part in vars(value).items() if isinstance(part, MethodType)}
+        found = value.model_copy(update=_replaced(methods, change, seen)) if methods else value
+    elif type(value) in (list, tuple):
+        parts = [_replaced(part, change, seen) for part in value]
+        if any(new is not old for new, old in zip(parts, value, strict=True)):
+            found = type(value)(parts)
+    elif type(value) is dict:
+        named = {name: _replaced(part, change, seen) for name, part in value.items()}
+        if any(part is not value[name] for name, part in named.items()):
+            found = named
+    elif isinstance(value, dspy.Module) and not isinstance(value, dspy.Predict):
+        seen[id(value)] = found = object.__new__(type(value))
+        kept = dict(vars(value), history=[])
+        for name in _FORWARDS if isinstance(value, MultiHopProgram) else ():
+            kept.pop(name, None)  # one that was put there would call the whole program
+        vars(found).update(_replaced(kept, change, seen))
+    seen[id(value)] = found
+    return found
+
+
+_FORWARDS = ("forward", "aforward")
+
+
+def _taking_where(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A `forward` or `aforward` that, called with `where=`, runs on `program.only(where)`.
+
+    Whatever stands between the caller and it (asyncify, batch, an optimizer's patch) hands on its
+    arguments, so that the conditions arrive; the method itself never sees them.
+    """
+
+    @wraps(forward)
+    def run(self: MultiHopProgram, *args: Any, where: Where | None = None, **named: Any) -> Any:
+        asked = self if where is None else _replaced(self, lambda one: one.only(where), {})
+        return forward(asked, *args, **named)
+
+    vars(run)["takes_where"] = True
+    return run
+
+
 class MultiHopProgram(Configured):
     """A DSPy module that answers a question from passages.
 
     Call it with `program(question="…")`, or `await program.acall(question="…")`; with
-    `config={"temperature": 0.7}` what stands there goes to the LM with each call. It returns a
+    `config={"temperature": 0.7}` what stands there goes to the LM with each call. With
+    `where={"lang": "en"}` the question is asked of `program.only({"lang": "en"})`. It returns a
     `Prediction`, with the same fields whichever program made it.
 
     An error of the LM or the retriever costs what it interrupts and no more: the question is
@@ -411,6 +470,13 @@ class MultiHopProgram(Configured):
         "Counts the tokens of a text.", default=estimate_tokens, saved=False
     )
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in _FORWARDS:
+            method = inspect.getattr_static(cls, name)
+            if not hasattr(method, "takes_where"):
+                setattr(cls, name, _taking_where(method))
+
     def __post_init__(self) -> None:
         """Check the settings; make the predictors."""
         super().__post_init__()
@@ -437,39 +503,71 @@ class MultiHopProgram(Configured):
         """The algorithm."""
         raise TypeError(f"{type(self).__name__} must implement converse(state)")
 
-    def forward(
-        self,
-        question: str,
-        config: Mapping[str, Any] | None = None,
-        where: Where | None = None,
-    ) -> dspy.Prediction:
+    @_taking_where
+    def forward(self, question: str, config: Mapping[str, Any] | None = None) -> dspy.Prediction:
         """Answer a question.
 
         Args:
             question: The question.
             config: What every LM call is sent beside its prompt, such as a temperature.
-            where: Conditions on the metadata of the passages that may be read, as of
-                `Index.search`.
         """
-        with only_where(where), self._rights():
+        with self._rights():
             return drive(self._told(question), config=config)
 
+    @_taking_where
     async def aforward(
-        self,
-        question: str,
-        config: Mapping[str, Any] | None = None,
-        where: Where | None = None,
+        self, question: str, config: Mapping[str, Any] | None = None, **more: Any
     ) -> dspy.Prediction:
-        """Answer a question from a coroutine; by `forward` where a subclass has its own."""
+        """Answer a question from a coroutine; by `forward` where a subclass has its own.
+
+        Args:
+            question: The question.
+            config: As of `forward`.
+            more: What else the `forward` of a subclass takes.
+        """
         order = type(self).__mro__
         forward, aforward = (
             next(place for place, kind in enumerate(order) if name in vars(kind))
-            for name in ("forward", "aforward")
+            for name in _FORWARDS
         )
         if forward < aforward:
-            return await in_thread(self.forward, question, config)
-        with only_where(where), self._rights():
+            given = more if config is None else {"config": config, **more}
+            return await in_thread(partial(type(self).forward, self, question=question, **given))
+        if more:
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(more)}")
+        with self._rights():
             return await adrive(self._told(question), config=config)
+
+    @property
+    def scope(self) -> tuple[Where, ...]:
+        """The conditions that every passage it reads meets, all of them."""
+        retriever: PassageRetriever = self.retriever
+        return retriever.scope
+
+    def only(self, where: Where) -> Self:
+        """Return this program over the passages that meet conditions (`Index.only`).
+
+        The predictors are shared, all else is a shallow copy. Retrievers, programs, modules and
+        tools (`as_tool`) among the attributes are narrowed with it. What the code of a subclass
+        searches by other ways is not: an index that must not be searched without a condition says
+        so itself (`Index.open(…, require=["tenant"])`).
+
+        Raises:
+            InputError: A retriever cannot keep conditions, or one of them is malformed; or
+                `forward` was replaced on this object, such as by `dspy.syncify`.
+        """
+        return self._with_retrievers(lambda retriever: retriever.only(where))
+
+    def _with_retrievers(self, change: Callable[[PassageRetriever], Any]) -> Self:
+        """A copy with other retrievers in the place of its own."""
+        if put := sorted(vars(self).keys() & set(_FORWARDS)):
+            raise InputError(
+                f"the {put[0]} of this {type(self).__name__} was replaced",
+                expected="a program as its class makes it",
+                remedy="narrow the program first, then call dspy.syncify or what else wraps it",
+            )
+        found: Self = _replaced(self, change, {})
+        return found
 
     def _rights(self) -> AbstractContextManager[Any]:
         """What holds while a question is answered for whoever asks it."""
@@ -497,30 +595,29 @@ class MultiHopProgram(Configured):
             name: The tool's name.
             desc: What the agent is told of it; by default that it answers from documents.
         """
-
-        def ask_documents(question: str) -> str:
-            return observation(self(question=question))
-
-        async def await_documents(question: str) -> str:
-            return observation(await self.acall(question=question))
-
         return _Tool(
-            ask_documents,
-            await_documents,
+            self._observe,
+            self._aobserve,
             name=name,
             desc=desc or "Answers a question from the documents at hand, and quotes its evidence.",
             arg_desc={"question": "one complete question that needs no context to be understood"},
         )
 
+    def _observe(self, question: str) -> str:
+        return observation(self(question=question))
+
+    async def _aobserve(self, question: str) -> str:
+        return observation(await self.acall(question=question))
+
     def start(self, question: str) -> State:
         """What is known of a question before anything was read.
 
         Raises:
-            InputError: The question is blank, or no text; or conditions are in force that the
-                retriever cannot keep.
+            InputError: The question is blank, or no text; or a condition that the retriever
+                requires is missing.
         """
         if (retriever := vars(self).get("retriever")) is not None:
-            check_conditions(retriever)
+            retriever.check_scope()
         return State(_stripped(question))
 
     def _ask(

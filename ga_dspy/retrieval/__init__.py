@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval.read import read_files as read_files
     from ga_dspy.retrieval.read import read_passages as read_passages
     from ga_dspy.retrieval.where import Where as Where
-    from ga_dspy.retrieval.where import only_where as only_where
 
 _NAMES = {
     "encoders": ("Encoder", "load_encoder"),
     "index": ("Changes", "Hit", "Index"),
     "protocol": ("Retriever", "as_retriever"),
     "read": ("Documents", "FileRead", "read_files", "read_passages"),
-    "where": ("Where", "only_where"),
+    "where": ("Where",),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_quer
 from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
 from ga_dspy.retrieval.rerank import AMONG, Reranker, order
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
-from ga_dspy.retrieval.where import Where, conditions
+from ga_dspy.retrieval.where import Where, written
 from ga_dspy.storage import in_turn, on_disk, open_current
 
 SAME_VECTOR = 0.98
@@ -50,6 +50,16 @@ def _some(passages: Iterable[Any]) -> Iterator[Passage]:
     if first is None:
         raise _empty_corpus()
     return chain([first], found)
+
+
+def _field_names(names: Collection[str]) -> Collection[str]:
+    if isinstance(names, str):
+        raise InputError(
+            f"require is {names!r}",
+            expected="names of fields of the metadata",
+            remedy=f"pass require=[{names!r}]",
+        )
+    return names
 
 
 def _empty_corpus() -> InputError:
@@ -153,8 +163,6 @@ class Index(PassageRetriever):
     are always those of an index built from scratch on the same passages.
     """
 
-    takes_conditions = True
-
     def __init__(
         self,
         engine: LocalEngine | MilvusEngine,
@@ -162,11 +170,13 @@ class Index(PassageRetriever):
         encoder: Any = None,
         path: Path | None = None,
         reranker: str | Reranker | None = None,
+        require: Collection[str] = (),
     ) -> None:
         self.reranker = reranker or manifest.reranker
+        self.require = tuple(sorted({*manifest.require, *_field_names(require)}))
         self.path, self._given = path, encoder
         self._changing = threading.RLock()
-        self._state = self._made(engine, manifest)
+        self._current = self._made(engine, manifest)
         if encoder is not None:
             _ = self.encoder  # checked now
         elif (stored := manifest.encoder) and not stored.loadable:
@@ -184,6 +194,7 @@ class Index(PassageRetriever):
         kind: str = "linked",
         encoder: Any = "auto",
         reranker: str | Reranker | None = None,
+        require: Collection[str] = (),
         progress: Progress = silent,
     ) -> Index:
         """Index passages in memory.
@@ -196,6 +207,8 @@ class Index(PassageRetriever):
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             reranker: Orders the first 50 found anew: the name of a cross-encoder of
                 sentence-transformers, or a function from a query and texts to scores.
+            require: Fields of the metadata, such as `["tenant"]`, without a condition on which no
+                search is made (`only`): a value, a list of values or `within`.
             progress: Called with stage, units done, units in all.
 
         Raises:
@@ -204,7 +217,7 @@ class Index(PassageRetriever):
         made, stored = _encoder_for(kind, encoder)
         table, manifest = _spooled(_some(passages), kind, stored)
         engine = _engine(table, manifest.kind, made, None, progress)
-        return cls(engine, manifest, made, reranker=reranker)
+        return cls(engine, manifest, made, reranker=reranker, require=require)
 
     @classmethod
     def build(
@@ -215,6 +228,7 @@ class Index(PassageRetriever):
         kind: str = "linked",
         encoder: Any = "auto",
         reranker: str | None = None,
+        require: Collection[str] = (),
         progress: Progress = silent,
         milvus: str | None = None,
     ) -> Index:
@@ -233,6 +247,8 @@ class Index(PassageRetriever):
                 `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
             reranker: The name of a cross-encoder, as of `from_passages`; it stands in the
                 manifest. A function is passed to `open`.
+            require: As of `from_passages`; it stands in the manifest and holds for whoever opens
+                the folder.
             progress: Called with stage, units done, units in all.
             milvus: Search there: the address of a Milvus server, or a file of Milvus Lite that
                 ends in ".db". The folder keeps what changes need; its `manifest.json` alone is
@@ -244,6 +260,7 @@ class Index(PassageRetriever):
         """
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
+        chosen = {"reranker": reranker, "require": tuple(sorted(_field_names(require)))}
         items = _some(passages)
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
@@ -251,7 +268,7 @@ class Index(PassageRetriever):
             try:
                 work.mkdir(exist_ok=True)
                 table, manifest = _spooled(items, kind, stored, work / store.PASSAGES)
-                manifest = manifest.model_copy(update={"reranker": reranker})
+                manifest = manifest.model_copy(update=chosen)
                 if not store.finished(folder, manifest):
                     engine = _engine(table, manifest.kind, made, work, progress)
                     if milvus:
@@ -267,7 +284,12 @@ class Index(PassageRetriever):
 
     @classmethod
     def open(
-        cls, path: Path | str, *, encoder: Any = None, reranker: str | Reranker | None = None
+        cls,
+        path: Path | str,
+        *,
+        encoder: Any = None,
+        reranker: str | Reranker | None = None,
+        require: Collection[str] = (),
     ) -> Index:
         """Open a stored index: sizes of all files are checked, of large ones only `verify` more.
 
@@ -276,6 +298,7 @@ class Index(PassageRetriever):
             encoder: Needed only where the index was built with an encoder of your own; any
                 other is loaded by name at the first search that needs it.
             reranker: In place of the one it was built with, as of `from_passages`.
+            require: As of `from_passages`, beside what the index was built with.
 
         Raises:
             InputError: There is no finished index, the encoder did not make these vectors, or it
@@ -291,8 +314,9 @@ class Index(PassageRetriever):
         manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
             engine = MilvusEngine(manifest.published, manifest.passages)
-            return cls(engine, manifest, encoder, folder, reranker)
-        index = cls(*open_current(folder, store.read_manifest, read), encoder, folder, reranker)
+            return cls(engine, manifest, encoder, folder, reranker, require)
+        opened = open_current(folder, store.read_manifest, read)
+        index = cls(*opened, encoder, folder, reranker, require)
         if encoder is not None:
             index._check_encoder()
         return index
@@ -322,22 +346,20 @@ class Index(PassageRetriever):
                 "linked" starts from their passages too, "hybrid" favours them; the other kinds
                 do without. They bring back their own passages, so who has read these asks for
                 as many more and passes over them: only then do anchors find more than the query.
-            where: Conditions on the metadata of passages (`Where`), beside those in force
-                (`only_where`). Others are not there for the search: neither they nor their words,
-                names and links count.
+            where: Conditions on the metadata of passages, as of `only`.
 
         Raises:
             InputError: The query is blank, `k` is below 1, the anchors are one text, a condition
-                is none, or the passages are searched in Milvus, which takes no conditions yet.
+                that the index requires is missing, or `only` refuses these.
             DamagedFile: The tables point to what is not there.
         """
+        if where is not None:
+            return self.only(where).search(query, k, anchors)
         check_query(query, k, anchors)
+        self.check_scope()
         manifest, _, engine, ranking = self._state
-        if given := conditions(where):
-            engine = engine.restricted(json.dumps(given))
-            if not len(engine):
-                return []
-            ranking = self._ranking(engine, manifest.kind)
+        if not len(engine):
+            return []
         most = max(k, AMONG) if self.reranker else k
         try:
             rank = partial(ranking.rank, query, most, anchors)
@@ -362,14 +384,34 @@ class Index(PassageRetriever):
             InputError: There is no such kind, or the index was built for one with fewer parts.
         """
         changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
-        return Index(self._state.engine, changed, self.encoder, reranker=self.reranker)
+        return Index(
+            self._state.engine, changed, self.encoder, reranker=self.reranker, require=self.require
+        )
+
+    def only(self, where: Where) -> Index:
+        """Return a view of the passages that meet conditions on their metadata (`Where`).
+
+        It is searched, counted and read as an index that holds nothing else: neither the other
+        passages nor their words, names and links count. Being an object, it keeps its conditions
+        in every thread, task and generator. Views of views meet the conditions of both. A view
+        follows the changes of its index and makes none itself.
+
+        Raises:
+            InputError: A condition is malformed, or there is none; or the passages are searched
+                in Milvus, which takes no conditions yet.
+        """
+        view = _View(self, (written(where),))
+        if isinstance(self._state.searched, MilvusEngine):
+            self._state.searched.restricted(json.dumps(view.scope))
+        return view
 
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
 
         Raises:
-            InputError: There is none.
+            InputError: There is none, or a condition that the index requires is missing.
         """
+        self.check_scope()
         return self._state.engine.passages([self._row(id)])[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress = silent) -> int:
@@ -505,15 +547,22 @@ class Index(PassageRetriever):
         stored = self.manifest.encoder
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
-            made = partial(Index.open, encoder=encoder, reranker=self.reranker)
-            return made, (self.path.absolute(),)
-        return Index, (self._state.engine, self.manifest, encoder, None, self.reranker)
+            opened = partial(
+                Index.open, encoder=encoder, reranker=self.reranker, require=self.require
+            )
+            return opened, (self.path.absolute(),)
+        made = (self._state.engine, self.manifest, encoder, None, self.reranker, self.require)
+        return Index, made
 
     def _repr_html_(self) -> str:
         """What it is and its first passages, for notebooks."""
-        rows = ((p.id, p.title, p.text) for p in islice(self, 5))
+        rows = ((p.id, p.title, p.text) for p in islice(self, 0 if self._missing else 5))
         shown = notebook.table(("id", "title", "text"), rows)
         return notebook.line(f"{self.path or 'in memory'}: {self.description}") + shown
+
+    @property
+    def _state(self) -> _State:
+        return self._current
 
     def __len__(self) -> int:
         return len(self._state.engine)
@@ -646,5 +695,67 @@ class Index(PassageRetriever):
             engine = segments.load(self.path, manifest)
         if left:
             withdraw(left)
-        self._state = self._made(engine, manifest)
+        self._current = self._made(engine, manifest)
         progress("linking", len(new), len(new))
+
+
+class _View(Index):
+    """The passages of an index that meet conditions, as of `Index.only`.
+
+    All that an index does rests on its state; that of a view holds nothing else.
+    """
+
+    def __init__(self, whole: Index, scope: Collection[str]) -> None:
+        self._whole, self._scope = whole, tuple(sorted(set(scope)))
+        self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
+        self._changing = threading.RLock()
+        self._made_of: tuple[_State, _State] | None = None
+
+    @property
+    def scope(self) -> tuple[Where, ...]:
+        """The conditions that its passages meet, all of them."""
+        return tuple(map(json.loads, self._scope))
+
+    def only(self, where: Where) -> Index:
+        """Return a view of the passages that meet these conditions too."""
+        return _View(self._whole, (*self._scope, written(where)))
+
+    def as_kind(self, kind: str) -> Index:
+        """Return a view of the same passages that ranks in another way, in memory."""
+        return _View(self._whole.as_kind(kind), self._scope)
+
+    @property
+    def is_quick(self) -> bool:
+        """As the whole index."""
+        return self._whole.is_quick
+
+    @property
+    def description(self) -> str:
+        """The index in one line, with the conditions."""
+        return f"{super().description}, only {' and '.join(self._scope)}"
+
+    @cached_property
+    def encoder(self) -> Encoder | None:
+        """As of the whole index."""
+        return self._whole.encoder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the whole index and the conditions."""
+        return _View, (self._whole, self._scope)
+
+    @property
+    def _state(self) -> _State:
+        whole, made = self._whole._state, self._made_of
+        if made is None or made[0] is not whole:
+            engine = whole.searched.restricted(json.dumps(self.scope))
+            manifest = whole.manifest.model_copy(update={"passages": len(engine)})
+            state = _State(manifest, engine, engine, self._ranking(engine, manifest.kind))
+            self._made_of = made = (whole, state)
+        return made[1]
+
+    def _only_writer(self) -> NoReturn:
+        raise InputError(
+            "a view of an index was to be changed",
+            expected="the whole index",
+            remedy="change the index that only(…) was called on: the view follows",
+        )

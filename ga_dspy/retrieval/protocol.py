@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, sound
-from ga_dspy.retrieval.where import conditions
+from ga_dspy.retrieval.where import Where, closed_keys
 from ga_dspy.storage import in_thread
 
 # --- Passages, whatever they come as
@@ -235,8 +235,46 @@ def as_retriever(obj: Any) -> PassageRetriever:
 class PassageRetriever(ABC):
     """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
 
-    takes_conditions = False
-    """Whether it finds only passages that meet the conditions in force (`only_where`)."""
+    require: tuple[str, ...] = ()
+    """Fields of the metadata without a condition on which no search is made."""
+
+    @property
+    def scope(self) -> tuple[Where, ...]:
+        """The conditions that every passage it returns meets, all of them."""
+        return ()
+
+    def only(self, where: Where) -> PassageRetriever:
+        """Return a retriever of the passages that meet conditions; views of views meet both.
+
+        Raises:
+            InputError: This retriever cannot keep conditions, or one of them is malformed.
+        """
+        raise InputError(
+            f"conditions on metadata for {self._name}, which cannot keep them",
+            expected="an Index, which can",
+            remedy="have the retriever itself filter, and leave out where=… and only(…)",
+        )
+
+    def check_scope(self) -> None:
+        """Raise `InputError` where a condition is missing on a field that it requires."""
+        if self._missing:
+            name = self._missing[0]
+            raise InputError(
+                f"no condition on {name!r}, which is required of every search",
+                expected="a value, a list of values or `within`",
+                remedy=f"search index.only({{{name!r}: …}}), ask program.only({{{name!r}: …}}), or "
+                f"pass --where {name}=…",
+            )
+
+    @property
+    def _missing(self) -> list[str]:
+        """The fields that it requires a condition on and has none."""
+        given = set[str]().union(*map(closed_keys, self.scope))
+        return [name for name in self.require if name not in given]
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
 
     @property
     def is_quick(self) -> bool:
@@ -283,7 +321,6 @@ class AdaptedRetriever(PassageRetriever):
                 that holds no passage.
         """
         check_query(query, k)
-        check_conditions(self)
         result = self._search(query, k)
         found = _run_to_end(result) if inspect.isawaitable(result) else result
         return _with_distinct_ids(read_results(found))[:k]
@@ -291,25 +328,18 @@ class AdaptedRetriever(PassageRetriever):
     async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
         """As a call: an asynchronous source is awaited, any other works in a thread."""
         check_query(query, k)
-        check_conditions(self)
         search = self._asearch or partial(in_thread, self._search)
         found = await search(query, k)
         found = await found if inspect.isawaitable(found) else found
         return _with_distinct_ids(read_results(found))[:k]
 
+    @property
+    def _name(self) -> str:
+        return getattr(self.source, "__qualname__", type(self.source).__qualname__)
+
     def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
         """Pickle the source alone."""
         return type(self), (self.source,)
-
-
-def check_conditions(retriever: Any) -> None:
-    """Raise `InputError` where conditions are in force that a retriever cannot keep."""
-    if conditions() and not getattr(retriever, "takes_conditions", False):
-        raise InputError(
-            f"conditions on metadata before {type(retriever).__name__}",
-            expected="an Index, which alone can keep them",
-            remedy="have the retriever itself filter, and leave out where=…",
-        )
 
 
 def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:

@@ -66,7 +66,7 @@ class Manifest(Generation):
     `generation` counts the changes since the build and names the folder of the current contents.
     `source` is the hash of the passages it was built from. `added` and `deleted` count passages
     since then. `published` is where it is searched, if not here, `reranker` what
-    orders what was found.
+    orders what was found. `require` names the fields that every search has a condition on.
     """
 
     format: Literal[2] = 2
@@ -79,6 +79,7 @@ class Manifest(Generation):
     deleted: int = 0
     published: Published | None = None
     reranker: str | None = None
+    require: tuple[str, ...] = ()
 
     def changed(self, passages: int) -> Manifest:
         """Return the manifest of the next generation, its files not yet described."""
@@ -374,7 +375,7 @@ def finished(folder: Path, wanted: Manifest) -> bool:
     if not (folder / MANIFEST).is_file():
         return False
     found = read_manifest(folder)
-    same = ("kind", "factory", "encoder", "reranker", "source", "added", "deleted")
+    same = ("kind", "factory", "encoder", "reranker", "require", "source", "added", "deleted")
     if all(getattr(found, name) == getattr(wanted, name) for name in same):
         return found.is_intact(folder)
     raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import dspy
 
 from ga_dspy.errors import InputError
 
@@ -21,30 +18,7 @@ that holds every value of the passage: with it as what a caller may see, labels 
 access labels. A passage without the key meets `!=` and `within` alone.
 """
 
-WHERE: Final = "ga_dspy_where"
-"""Where `dspy.settings` holds the conditions in force, as JSON."""
-
 _ORDERED: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-
-
-@contextmanager
-def only_where(where: Where | None) -> Iterator[None]:
-    """Let searches inside this block find only such passages; blocks add to those around them.
-
-    Raises:
-        InputError: A condition is none.
-
-    >>> with only_where({"lang": "en"}):
-    ...     conditions()
-    ({'lang': 'en'},)
-    """
-    with dspy.context(**{WHERE: (*dspy.settings.get(WHERE, ()), *_written(where))}):
-        yield
-
-
-def conditions(where: Where | None = None) -> tuple[Where, ...]:
-    """The conditions in force, and one more."""
-    return tuple(map(json.loads, (*dspy.settings.get(WHERE, ()), *_written(where))))
 
 
 def holds(metadata: Mapping[str, Any], where: Where) -> bool:
@@ -72,19 +46,32 @@ def _compares(values: Sequence[Any], sign: str, bound: Any) -> bool:
     return any(_ORDERED[sign](value, bound) for value in alike)
 
 
-def _written(where: Where | None) -> tuple[str, ...]:
-    """Conditions as JSON, checked."""
-    if not where:
-        return ()
-    for key, wanted in where.items() if isinstance(where, Mapping) else [("where", [where])]:
-        if not _is_condition(wanted):
+def written(where: Where) -> str:
+    """Return conditions as JSON.
+
+    Raises:
+        InputError: One of them is malformed, or there is none: nothing would be left out.
+    """
+    has_keys = isinstance(where, Mapping) and bool(where)
+    for key, wanted in where.items() if has_keys else [("where", [where])]:
+        if wanted == {} or not _is_condition(wanted):
             raise InputError(
                 f"the condition on {key!r} is {wanted!r:.80}",
                 expected="a value, a list of values, or comparisons such as "
                 '{">=": "2020"}: >, >=, <, <=, !=, within (a list)',
-                remedy='pass where={"lang": "en", "date": {">=": "2020"}}',
+                remedy='pass where={"lang": "en", "date": {">=": "2020"}}; None for no conditions',
             )
-    return (json.dumps(where, sort_keys=True, default=sorted),)
+    return json.dumps(where, sort_keys=True, default=sorted)
+
+
+def closed_keys(where: Where) -> set[str]:
+    """Return the keys whose values are limited to those listed: one, several, or `within`.
+
+    >>> sorted(closed_keys({"tenant": "a", "year": {">=": 2020}, "labels": {"within": ["staff"]}}))
+    ['labels', 'tenant']
+    """
+    named = ((key, isinstance(one, Mapping), one) for key, one in where.items())
+    return {key for key, compares, one in named if not compares or "within" in one}
 
 
 def _is_condition(wanted: Any) -> bool:

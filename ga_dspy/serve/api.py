@@ -42,9 +42,13 @@ _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "stri
 
 Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
 Scalar = str | int | float | bool
-Bounds = dict[Literal[">", ">=", "<", "<=", "!="], Scalar] | dict[Literal["within"], list[Scalar]]
-Where = dict[str, Scalar | list[Scalar] | Bounds] | None
-"""Conditions on the metadata of passages, as of `Index.search`."""
+Some = Field(min_length=1)
+Signs = Literal[">", ">=", "<", "<=", "!="]
+Bounds = (
+    Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], list[Scalar]], Some]
+)
+Where = Annotated[dict[str, Scalar | list[Scalar] | Bounds], Some] | None
+"""Conditions on the metadata of passages, as of `Index.only`."""
 
 
 class _Loose(BaseModel):

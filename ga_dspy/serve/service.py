@@ -20,8 +20,7 @@ from ga_dspy.programs import Event, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
 from ga_dspy.programs.program import as_json
-from ga_dspy.retrieval import as_retriever, only_where
-from ga_dspy.retrieval.where import Where, conditions
+from ga_dspy.retrieval import Where
 
 
 @dataclass(frozen=True)
@@ -78,20 +77,24 @@ class Asking:
 class Service:
     """A program that answers many at once.
 
-    What is in force where it is made holds for all of them: the LM, patience, conditions, labels.
+    What is in force where it is made holds for all of them: the LM, its settings, patience.
 
     Args:
-        program: The program.
-        corpus: What is searched where no question is asked: anything `as_retriever` takes.
+        program: The program. What it may read (`program.only`) is what the service may read; the
+            conditions of a request narrow that further.
         limits: How much at once, how long, how many records are kept.
+
+    Raises:
+        InputError: A condition that the program's index requires is missing.
 
     Attributes:
         records: The last answers as JSON, by id.
         registry: Counts for Prometheus.
     """
 
-    def __init__(self, program: MultiHopProgram, corpus: Any, limits: Limits | None = None) -> None:
-        self.program, self.corpus, self.rewrite = program, as_retriever(corpus), Rewrite()
+    def __init__(self, program: MultiHopProgram, limits: Limits | None = None) -> None:
+        program.retriever.check_scope()
+        self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
         self.records = dict[str, bytes]()
         self.registry = to = CollectorRegistry()
@@ -108,17 +111,17 @@ class Service:
 
         Args:
             question: The question.
-            where: Conditions on the metadata of passages, as of `Index.search`.
+            where: Conditions on the metadata of passages, as of `program.only`.
             turns: What was said before.
 
         Raises:
             Busy: There are too many under way.
-            InputError: A condition is none.
+            InputError: A condition is malformed, or the retriever cannot keep any.
         """
         if len(self._under_way) >= self.limits.at_once:
             found = f"{len(self._under_way)} questions are under way"
             raise Busy(found, expected="fewer", remedy="ask again in a moment")
-        conditions(where)
+        program = self.program if where is None else self.program.only(where)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
         queue = asyncio.Queue[Event | None]()
 
@@ -133,7 +136,7 @@ class Service:
             self._seconds.labels(end).observe(time.monotonic() - begun)
             queue.put_nowait(None)
 
-        working = self._answer(id, sound(question), where, turns, tell)
+        working = self._answer(id, program, sound(question), turns, tell)
         task = loop.create_task(working, context=self._context.copy())
         self._under_way.add(task)
         self._going.inc()
@@ -142,20 +145,20 @@ class Service:
 
     async def search(self, query: str, k: int, where: Where | None = None) -> list[Passage]:
         """Passages for a query, best first."""
-
-        async def search() -> list[Passage]:
-            with only_where(where):
-                return await self.corpus.acall(query, k)
-
-        return await asyncio.create_task(search(), context=self._context.copy())
+        corpus = self.program.retriever
+        corpus = corpus if where is None else corpus.only(where)
+        searching = corpus.acall(query, k)
+        found: list[Passage] = await asyncio.create_task(searching, context=self._context.copy())
+        return found
 
     async def _answer(
-        self, id: str, question: str, where: Where | None, turns: Sequence[Turn], tell: Listener
-    ) -> dspy.Prediction:
-        with watching(tell), only_where(where):
+        self, id: str, program: MultiHopProgram, question: str, turns: Sequence[Turn],
+        tell: Listener,
+    ) -> dspy.Prediction:  # fmt: skip
+        with watching(tell):
             async with asyncio.timeout(self.limits.deadline):
                 whole = await self.rewrite.acall(question=question, turns=turns)
-                found = await self.program.acall(question=whole.question)
+                found = await program.acall(question=whole.question)
         found.id, found.question, found.usage = id, whole.question, {**whole.usage, **found.usage}
         found.calls, found.tokens = whole.calls + found.calls, whole.tokens + found.tokens
         self._tokens.inc(found.tokens)
