@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("arena") / "index"
     Index.build(corpus(), folder, kind="sparse")
     return Ground("hotpotqa", questions("dev"), folder)
@@ -163,7 +162,6 @@ def test_a_compiled_program_takes_part(ground: Ground, tmp_path: Path) -> None:
 
 
 def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() -> None:
-    pytest.importorskip("bm25s")
     some = corpus()[:20]
     one = Index.from_passages(some, kind="sparse").fingerprint
     assert Index.from_passages(list(reversed(some)), kind="sparse").fingerprint == one

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from faults import Night
 
-pytest.importorskip("bm25s")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -18,7 +18,6 @@ import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
 from ga_dspy.testing import ScriptedEngine, scripted_lm
 
-pytest.importorskip("faiss")
 pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
 
 from playwright.sync_api import Browser, Dialog, Page, expect

@@ -24,7 +24,6 @@ from ga_dspy.grounding import Dropped
 from ga_dspy.programs import Event, watching
 
 pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
-pytest.importorskip("faiss")
 
 from playwright.sync_api import Browser, Dialog, Locator, Page, Request, expect, sync_playwright
 

@@ -26,7 +26,6 @@ ARTIFACT = ROOT / "artifacts" / "demo"
 @pytest.fixture(scope="module")
 def index(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sparse index over the shipped corpus, built by the command."""
-    pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("cli")
     out = folder / "index"
     corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"

@@ -17,7 +17,6 @@ DATA = ROOT / "ga_dspy" / "demo" / "questions_dev.json"
 @pytest.fixture(scope="module")
 def home(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sparse index over the shipped corpus, and an arena of two questions."""
-    pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("arena-cli")
     corpus = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
     built = command("index", "build", corpus, "--out", "index", "--kind", "sparse", cwd=folder)

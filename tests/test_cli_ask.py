@@ -23,7 +23,6 @@ QUESTION, OTHER = "Which river does Bath lie on?", "Who designed the SS Great Br
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("bm25s")
     folder = tmp_path_factory.mktemp("ask") / "index"
     ga_dspy.Index.build(corpus(), folder, kind="sparse")
     return folder

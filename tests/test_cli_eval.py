@@ -23,7 +23,6 @@ from ga_dspy.eval import Report, load, protocol_of, run
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.patience import EndpointDown
 
-pytest.importorskip("bm25s")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUESTION = json.loads(questions("dev").read_text())[0]["question"]
 

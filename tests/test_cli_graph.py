@@ -26,7 +26,6 @@ CORPUS = ROOT / "ga_dspy" / "demo" / "corpus.jsonl"
 PRIVATE = "d043"
 """The passage about the ship that Brunel designed."""
 
-pytest.importorskip("bm25s")
 pytest.importorskip("igraph")
 
 

@@ -86,7 +86,6 @@ def test_a_judge_without_a_verdict_is_an_error() -> None:
 def test_own_questions_are_scored_and_judged_on_the_command_line(
     command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    pytest.importorskip("bm25s")
     ga_dspy.Index.build(corpus(), tmp_path / "index", kind="sparse")
     (tmp_path / "mine.csv").write_text(
         "question,answer\nWhich river does Bath lie on?,River Avon\n"

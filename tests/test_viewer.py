@@ -34,7 +34,6 @@ def data_of(page: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prediction() -> dspy.Prediction:
-    pytest.importorskip("bm25s")
     program = ga_dspy.GraphAnchor(ga_dspy.Index.from_passages(corpus(), kind="sparse"))
     with dspy.context(lm=ga_dspy.extractive_lm()):
         return program(question=DEMO_QUESTION)
