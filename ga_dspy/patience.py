@@ -113,11 +113,12 @@ def now() -> float:
 def spell(seconds: float) -> str:
     """A time in words.
 
-    >>> spell(45), spell(600), spell(5400)
-    ('45 s', '10 min', '1.5 h')
+    >>> spell(45), spell(600), spell(5400), spell(360_000)
+    ('45 s', '10 min', '1.5 h', '100 h')
     """
     unit, size = next(((u, s) for u, s in (("h", 3600), ("min", 60)) if seconds >= s), ("s", 1))
-    return f"{seconds / size:.2g} {unit}"
+    count = seconds / size
+    return f"{count:.0f} {unit}" if count >= 10 else f"{count:.2g} {unit}"
 
 
 # --- Which errors pass
