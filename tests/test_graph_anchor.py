@@ -117,6 +117,21 @@ def test_a_missing_next_query_is_made_from_the_graph() -> None:
     assert prediction.steps[1].query.startswith("Carbon County")
 
 
+@pytest.mark.parametrize(
+    ("reply", "query"),
+    [
+        ("1. FC Köln stadium", "1. FC Köln stadium"),
+        ("2. Bundesliga 2010 top scorer", "2. Bundesliga 2010 top scorer"),
+        ("- Montana capital", "Montana capital"),
+        ("1. Montana\n2. Helena", "Montana Helena"),
+        ("Montana\n2. Bundesliga", "Montana 2. Bundesliga"),
+    ],
+)
+def test_a_number_that_counts_no_list_stays_in_a_query(reply: str, query: str) -> None:
+    prediction = run([read(SEAT, "insufficient", reply), SECOND, ANSWER])
+    assert prediction.steps[1].query == query
+
+
 def test_a_query_that_was_tried_is_not_searched_again() -> None:
     prediction = run([read(SEAT, "insufficient", QUESTION.upper()), SECOND, ANSWER])
     assert "tried before" in prediction.steps[0].rule

@@ -216,7 +216,7 @@ class GraphAnchor(IterativeProgram):
 
     def _asked_for(self, queries: str) -> str:
         """The queries of a reply, one a line, as many as a step may have."""
-        lines = (short_text(_NUMBER.sub("", line)) for line in (queries or "").splitlines())
+        lines = map(short_text, _without_numbers((queries or "").splitlines()))
         distinct = [line for line in dict.fromkeys(lines) if line]
         return "\n".join(distinct[: self.queries]) if self.queries > 1 else " ".join(distinct)
 
@@ -400,7 +400,24 @@ class GraphAnchor(IterativeProgram):
         return chain_links(evidence_chain(state.graph, state.question, end.answer), by_id)
 
 
-_NUMBER = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+")
+_BULLET = re.compile(r"\s*[-*•]\s+")
+_NUMBER = re.compile(r"\s*\(?(\d{1,2})[.)]\s+")
+
+
+def _without_numbers(lines: Sequence[str]) -> list[str]:
+    """Lines without bullets, and without numbers where they count the lines of a list.
+
+    A number alone belongs to its query:
+
+    >>> _without_numbers(["1. FC Köln stadium"]), _without_numbers(["1. Who?", "2. Where?"])
+    (['1. FC Köln stadium'], ['Who?', 'Where?'])
+    """
+    kept = [_BULLET.sub("", line, count=1) for line in lines if line.strip()]
+    numbers = [_NUMBER.match(line) for line in kept]
+    counted = [int(number[1]) for number in numbers if number]
+    if len(counted) > 1 and counted == list(range(1, len(kept) + 1)):
+        return [line[number.end() :] for line, number in zip(kept, numbers, strict=True) if number]
+    return kept
 
 
 def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:
