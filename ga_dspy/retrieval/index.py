@@ -39,6 +39,7 @@ _PARTS = {
     "hybrid": {"words": "BM25 scores", "vectors": "vectors", "aliases": "titles"},
 }
 _PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
+_NO_VECTOR = np.zeros(0, dtype=np.float32)
 
 # --- What a build makes
 
@@ -361,10 +362,11 @@ class Index(PassageRetriever):
         if not len(engine):
             return []
         most = max(k, AMONG) if self.reranker else k
+        # An encoder and Milvus may wait for a server: other searches do not wait for that.
+        vector = _NO_VECTOR if manifest.kind == "sparse" else self._encode(query)
+        rank = partial(ranking.rank, query, vector, most, anchors)
         try:
-            rank = partial(ranking.rank, query, most, anchors)
-            stored = manifest.encoder  # one of the user's own may wait for a server
-            found = in_turn(rank) if stored is None or stored.loadable else rank()
+            found = in_turn(rank) if isinstance(engine, LocalEngine) else rank()
             passages = engine.passages([row for row, _ in found])
         except IndexError as error:
             raise DamagedFile(
@@ -613,9 +615,8 @@ class Index(PassageRetriever):
         if kind == "sparse":
             return rank.SparseRanking(engine)
         if kind == "dense":
-            return rank.DenseRanking(engine, self._encode)
-        made = rank.HybridRanking if kind == "hybrid" else rank.LinkedRanking
-        return made(engine, self._encode)
+            return rank.DenseRanking(engine)
+        return rank.HybridRanking(engine) if kind == "hybrid" else rank.LinkedRanking(engine)
 
     def _encode(self, query: str) -> NDArray[np.float32]:
         return cast("Encoder", self.encoder).encode_query(query)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
@@ -18,7 +18,7 @@ from ga_dspy.retrieval.postings import Rows, are_among, distinct
 # Only candidates are scored: what words, vectors, names or links put forward. Equal scores are
 # ordered by row, so a result never depends on the machine.
 
-Encode: TypeAlias = Callable[[str], NDArray[np.float32]]
+Vector: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = NDArray[np.float64]
 
 Kind = Literal["sparse", "dense", "hybrid", "linked"]
@@ -87,8 +87,15 @@ class Relevance(NamedTuple):
 class Ranking(Protocol):
     """Finds the best rows for a query."""
 
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
-        """Return at most `k` rows, best first; `anchors` are names already known to matter."""
+    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+        """Return at most `k` rows, best first.
+
+        Args:
+            query: The query.
+            vector: Its vector; empty where the ranking goes by words alone.
+            k: The most rows to return.
+            anchors: Names already known to matter.
+        """
 
 
 class SparseRanking:
@@ -97,7 +104,7 @@ class SparseRanking:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows that share a word with the query, best first."""
         return ordered(*self.engine.best(query, k), k)
 
@@ -105,12 +112,11 @@ class SparseRanking:
 class DenseRanking:
     """Cosine similarity; the engine proposes, the exact cosine orders."""
 
-    def __init__(self, engine: Engine, encode: Encode) -> None:
-        self.engine, self.encode = engine, encode
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows, best first."""
-        vector = self.encode(query)
         rows = self.engine.nearest(vector, 2 * k + SPARE)
         return ordered(rows, self.engine.cosines(vector, rows), k)
 
@@ -121,21 +127,20 @@ class HybridRanking:
     And 0.05 where it is that of an anchor.
     """
 
-    def __init__(self, engine: Engine, encode: Encode) -> None:
-        self.engine, self.encode = engine, encode
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
         rows = _union(*(self.engine.called(name) for name in anchors))
-        relevance = self.relevance(query, k, rows)
+        relevance = self.relevance(query, vector, k, rows)
         relevance.scores[relevance.at(rows)] += ANCHOR_BONUS
         return best(relevance.rows, relevance.scores, k)
 
-    def relevance(self, query: str, k: int, more: Rows | None = None) -> Relevance:
+    def relevance(self, query: str, vector: Vector, k: int, more: Rows | None = None) -> Relevance:
         """Score the rows that words or vectors put forward, those named in the query, and more."""
         pool = max(POOL, 2 * k)
         found, lexical = self.engine.best(query, pool)
-        vector = self.encode(query)
         near = self.engine.nearest(vector, pool)
         closest = float(self.engine.cosines(vector, near[:1]).max(initial=0.0))
         none = near[:0]
@@ -183,12 +188,12 @@ class LinkedRanking:
     HotpotQA's and MuSiQue's training questions.
     """
 
-    def __init__(self, engine: Engine, encode: Encode) -> None:
-        self.engine, self.hybrid = engine, HybridRanking(engine, encode)
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.hybrid = engine, HybridRanking(engine)
 
-    def rank(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
-        relevance = self.hybrid.relevance(query, k)
+        relevance = self.hybrid.relevance(query, vector, k)
         starts, mass = _start(relevance, self._anchored(anchors))
         surroundings = Surroundings(self.engine, starts, mass, relevance.rows, self._whole)
         walked = surroundings.walk(damping=DAMPING, steps=STEPS)
