@@ -331,7 +331,8 @@ def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> 
         ("volume", 5), ("tone", "low"), ("k", 2), ("passage_tokens", 6000),
         ("token_budget", None), ("abstain", None),
     ]  # fmt: skip
-    assert "volume: How loud." in str(Louder.__doc__) and "k: Passages" in str(Louder.__doc__)
+    assert "volume (int): How loud. Default: " in str(Louder.__doc__)
+    assert "k (int): Passages" in str(Louder.__doc__)
     parameters = inspect.signature(Louder.__init__).parameters
     assert parameters["tone"].annotation == Literal["high", "low"]
     assert parameters["volume"].default == 3 and parameters["label"].default == ""
