@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +93,17 @@ def two(query: str, k: int) -> list[Passage]:
 @pytest.mark.parametrize("program", EVERY)
 def test_every_program_s_prediction_has_the_same_fields(program: type[MultiHopProgram]) -> None:
     assert set(ask(program(two)).keys()) == FIELDS
+
+
+@pytest.mark.parametrize("kind", [np.str_, np.array, lambda text: np.array(text, dtype=object)])
+def test_a_question_may_be_a_text_in_a_form_of_numpy_s(kind: Callable[[str], Any]) -> None:
+    assert ask(VanillaRAG(two), kind(QUESTION)).answer == "Tavira"
+
+
+@pytest.mark.parametrize("other", [np.array([QUESTION]), np.array(7), QUESTION.encode(), None])
+def test_a_question_that_is_no_text_is_refused(other: Any) -> None:
+    with pytest.raises(InputError, match="(?s)the question is .*expected a text"):
+        ask(VanillaRAG(two), other)
 
 
 @pytest.mark.parametrize("program", EVERY)

@@ -998,7 +998,9 @@ LONGEST_QUESTION = 20_000
 """Characters of a question; what is longer is a document."""
 
 
-def _stripped(question: str) -> str:
+def _stripped(question: Any) -> str:
+    if getattr(question, "shape", None) == ():  # MLflow passes a text as a NumPy scalar
+        question = question.item()
     is_text = isinstance(question, str) and question.strip()
     if not is_text or len(question) > LONGEST_QUESTION:
         long = f"{len(question):,} characters long" if is_text else repr(question)
