@@ -102,7 +102,7 @@ def test_a_question_may_be_a_text_in_a_form_of_numpy_s(kind: Callable[[str], Any
 
 @pytest.mark.parametrize("other", [np.array([QUESTION]), np.array(7), QUESTION.encode(), None])
 def test_a_question_that_is_no_text_is_refused(other: Any) -> None:
-    with pytest.raises(InputError, match="(?s)the question is .*expected a text"):
+    with pytest.raises(InputError, match=r"(?s)the question is .*expected a text"):
         ask(VanillaRAG(two), other)
 
 

@@ -238,6 +238,25 @@ def tell(kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]) -> Con
         yield Tell(Event(kind, message, data()))
 
 
+def tell_search(number: int, query: str) -> Conversation[None]:
+    """Tell that a step searches."""
+    data = {"number": number, "query": query}
+    yield from tell("search", f"step {number}: searching {query!r}", lambda: data)
+
+
+def tell_passages(number: int, fresh: Labelled, retrieved: Sequence[str]) -> Conversation[None]:
+    """Tell what a step found: the new passages by their labels, and the ids of all."""
+    yield from tell(
+        "passages",
+        f"step {number}: {len(retrieved)} passages, {len(fresh)} new",
+        lambda: {
+            "number": number,
+            "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
+            "retrieved": list(retrieved),
+        },
+    )
+
+
 def step_message(step: Step) -> str:
     """What a step gained and how it was judged, in a few words."""
     gains = (
@@ -792,11 +811,7 @@ class MultiHopProgram(Configured):
         reading, fresh = state.reading, dict[int, Passage]()
         returned: list[str] = []
         query = " | ".join((step.reformulated or step.query).splitlines())
-        yield from tell(
-            "search",
-            f"step {step.number}: searching {query!r}",
-            lambda: {"number": step.number, "query": query},
-        )
+        yield from tell_search(step.number, query)
         for query in filter(str.strip, (step.reformulated or step.query).splitlines()):
             made = step.made or bool(step.reformulated)
             anchors = self._anchors(state, query)
@@ -806,17 +821,8 @@ class MultiHopProgram(Configured):
             "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
             "passage_ids": (*step.passage_ids, *(passage.id for passage in fresh.values())),
         }
-        step = step.replace(**ids)
-        yield from tell(
-            "passages",
-            f"step {step.number}: {len(ids['retrieved'])} passages, {len(fresh)} new",
-            lambda: {
-                "number": step.number,
-                "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
-                "retrieved": list(ids["retrieved"]),
-            },
-        )
-        return step, fresh
+        yield from tell_passages(step.number, fresh, ids["retrieved"])
+        return step.replace(**ids), fresh
 
     def _anchors(self, state: State, query: str) -> tuple[str, ...]:
         """Names beside the query from which the retriever may start."""
