@@ -31,6 +31,8 @@ from ga_dspy.graph import (
     split_qualifier,
     stated_aliases,
 )
+from ga_dspy.graph.identity import split_title
+from ga_dspy.graph.traits import Traits, about, contradict, long_title, traits
 from ga_dspy.passage import Passage
 from ga_dspy.text import Mention, mentions, sentences, supports_phrase
 
@@ -98,18 +100,17 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
     check = _Check(passages, known)
     for line in draft.skipped:
         check.drop("line", line, "not read as a graph line", "unreadable")
-    entities = [entity for proposed in draft.entities if (entity := check.entity(proposed))]
+    entities = [entity for proposed in draft.entities for entity in check.entity(proposed)]
     relations = [relation for link in draft.relations if (relation := check.relation(link))]
-    listed = {entity.name for entity in entities}
+    listed = {(e.name, each.passage) for e in entities for each in e.evidence}
     labels = {passage.id: label for label, passage in passages.items()}
     for relation in relations:
-        cited = [labels[evidence.passage] for evidence in relation.evidence]
         for name in dict.fromkeys((relation.head, relation.tail)):
-            if name not in listed:
-                listed.add(name)
-                evidence = check.entity_evidence(name, cited)
-                aliases = check.aliases(name, evidence)
-                entities.append(Entity(name=name, aliases=aliases, evidence=evidence))
+            stating = dict.fromkeys(evidence.passage for evidence in relation.evidence)
+            missing = [labels[id] for id in stating if (name, id) not in listed]
+            if missing:
+                listed |= {(name, id) for id in stating}
+                entities += check.records(DraftEntity(name=name), missing)
     update = GraphUpdate(entities=tuple(entities), relations=tuple(relations))
     is_unreadable = bool(draft.skipped) and not (draft.entities or draft.relations)
     return Grounding(update, tuple(check.dropped), is_unreadable)
@@ -130,12 +131,21 @@ class _Check:
         self.dropped[Dropped(kind=kind, item=item, cause=cause, reason=reason)] = None
 
     def mentions(self, name: str, passage: Passage) -> tuple[Mention, ...]:
-        """Mentions of a name as it stands, else without the qualifier of a namesake."""
+        """Mentions of a name as it stands, else without what tells it from namesakes.
+
+        Behind a comma too, where the passage says that: "Tampa, Florida" is the Tampa of a
+        passage that mentions Florida.
+        """
         key = name, passage.id
         if key not in self.found:
             text, base = self.contents[passage.id], split_qualifier(name).base
             found = mentions(name, text)
-            self.found[key] = found or (mentions(base, text) if base != name else ())
+            if not found and base != name:
+                found = mentions(base, text)
+            before, comma, behind = name.partition(", ")
+            if not found and comma and supports_phrase(behind, text):
+                found = mentions(before, text)
+            self.found[key] = found
         return self.found[key]
 
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
@@ -149,23 +159,59 @@ class _Check:
             return False
         return True
 
-    def entity(self, draft: DraftEntity) -> Entity | None:
+    def entity(self, draft: DraftEntity) -> list[Entity]:
         name = self.plain_name(draft.name)
         if self.is_no_knowledge("entity", name, name):
-            return None
-        evidence = self.entity_evidence(name, draft.passages)
-        if not evidence:
+            return []
+        records = self.records(draft.model_copy(update={"name": name}), draft.passages)
+        if not records:
             cited = "".join(f"[{label}]" for label in draft.passages if label in self.passages)
             self.drop("entity", name, f"not found in {cited or 'any passage'}")
-            return None
+        return records
+
+    def records(self, draft: DraftEntity, cited: Sequence[int]) -> list[Entity]:
+        """A record of what is stated of a name; several where its passages tell it apart."""
+        evidence = self.entity_evidence(draft.name, cited)
+        groups: list[list[Evidence]] = []
+        for each in evidence:
+            ours = self.traits(draft, (each,))
+            fitting = (g for g in groups if not contradict(ours, self.traits(draft, g)))
+            group = next(fitting, None)
+            if group is None:
+                groups.append([each])
+            else:
+                group.append(each)
+        return [self.record(draft, group, len(groups) > 1) for group in groups]
+
+    def record(self, draft: DraftEntity, evidence: Sequence[Evidence], is_one_of: bool) -> Entity:
         support = "\n".join(self.contents[each.passage] for each in evidence)
+        stated = [a for a in draft.attributes if self.is_supported(draft.name, a, support)]
+        is_untyped = is_hedged(draft.type) or is_unstated(draft.type)
+        if is_one_of and not supports_phrase(draft.type, support):
+            is_untyped = True
         return Entity(
-            name=name,
-            type="" if is_hedged(draft.type) or is_unstated(draft.type) else draft.type,
-            attributes=tuple(a for a in draft.attributes if self.is_supported(name, a, support)),
-            aliases=self.aliases(name, evidence),
-            evidence=evidence,
+            name=draft.name,
+            type="" if is_untyped else draft.type,
+            attributes=tuple(stated),
+            aliases=self.aliases(draft.name, evidence),
+            about=self.about(draft.name, evidence),
+            evidence=tuple(evidence),
         )
+
+    def traits(self, draft: DraftEntity, evidence: Sequence[Evidence]) -> Traits:
+        return traits(draft.type, (), "", self.about(draft.name, evidence))
+
+    def about(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
+        """What the passages say of a name that tells it from its namesakes."""
+        base = split_qualifier(name).base
+        lines = dict[str, None]()
+        for each in evidence:
+            passage = self.by_id[each.passage]
+            start = len(passage.content) - len(passage.text)
+            found = self.mentions(name, passage)
+            at = [(m.start - start, m.end - start) for m in found if m.start >= start]
+            lines.update(dict.fromkeys(about(base, passage.title, passage.text, at)))
+        return tuple(lines)
 
     def is_supported(self, name: str, attribute: str, support: str) -> bool:
         item = f"{name}: {attribute}"
@@ -177,12 +223,16 @@ class _Check:
         return supported
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
-        """Other names that the passages of an entity state for it."""
+        """Other names that the passages of an entity state for it, their titles among them."""
         own = normalise(name)
         for id in {each.passage for each in evidence} - self.stated.keys():
             self.stated[id] = stated_aliases(self.by_id[id].text)
         pairs = [pair for each in evidence for pair in self.stated[each.passage]]
         both_ways = [*pairs, *((alias, full) for full, alias in pairs)]
+        for each in evidence:
+            passage = self.by_id[each.passage]
+            subject = long_title(passage.title, passage.text[:200])
+            both_ways.append((subject, split_title(passage.title).base))
         return tuple(dict.fromkeys(other for one, other in both_ways if normalise(one) == own))
 
     def relation(self, draft: DraftRelation) -> Relation | None:

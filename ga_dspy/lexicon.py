@@ -113,6 +113,12 @@ ADJECTIVES: Final = frozenset(
 )
 """Adjectives made of countries, with their plurals."""
 
+COUNTRIES: Final = frozenset(_DEMONYMS)
+"""Countries, in lower case."""
+
+COUNTRY_OF: Final = {word: land for land, them in _DEMONYMS.items() for word in them}
+"""For an adjective made of a country that country."""
+
 IMPERSONAL: Final = TELLING | HEADS | COMPANY_FORMS | ADJECTIVES
 """Words that no person's name holds."""
 

@@ -24,12 +24,12 @@ from ga_dspy.graph import (
     split_qualifier,
     stated_aliases,
 )
+from ga_dspy.graph.clusters import near_pairs
 from ga_dspy.graph.identity import (
     identity,
     is_acronym,
     is_nickname,
     near_duplicate,
-    near_pairs,
     says_same,
     without_legal_form,
     words_in_digits,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,21 +12,17 @@ from pydantic import ValidationError
 
 from ga_dspy import notebook
 from ga_dspy.errors import DamagedFile
-from ga_dspy.graph.identity import (
+from ga_dspy.graph.clusters import (
     Cluster,
-    contradict,
     gather,
-    identity,
-    kind_of,
+    groups_of_passages,
     matches,
     passages_of,
-    plain_relation,
     references,
-    says_same,
-    split_qualifier,
-    traits,
 )
+from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
+from ga_dspy.graph.traits import contradict, details, kind_of, traits
 from ga_dspy.text import normalise, visible
 
 if TYPE_CHECKING:
@@ -106,6 +102,51 @@ class KnowledgeGraph(Value):
             for name in (entity.name, *entity.aliases):
                 found[identity(name)][entity.name] = entity
         return dict(found)
+
+    def is_joint(self, name: str, one: Collection[str], other: Collection[str]) -> bool:
+        """Whether the name alone says that two statements on a node speak of one thing.
+
+        A chain of evidence must not pass through a joint. A node is none between passages that
+        share a fact of it which few namesakes share (a date, a state, a parent, a title), where
+        a passage read is about it and no namesake was read, where a passage gives it both its
+        names, or where the name is no common one. Statements of one passage are never a joint.
+
+        >>> from ga_dspy.graph import Evidence
+        >>> records = (
+        ...     Entity(name="Norwell", evidence=(Evidence(passage=id, start=0, end=7),))
+        ...     for id in ("1", "2")
+        ... )
+        >>> graph = KnowledgeGraph().merge(GraphUpdate(entities=tuple(records)))
+        >>> graph.is_joint("Norwell", {"1"}, {"2"}), graph.is_joint("Norwell", {"1"}, {"1", "2"})
+        (True, False)
+
+        Args:
+            name: The node as it is shown.
+            one: The passages of the statement that the chain comes by.
+            other: Those of the statement it goes on with.
+        """
+        if not set(one).isdisjoint(other):
+            return False
+        if name not in self._groups:
+            cluster = self._view.clusters.get(name, [])
+            keys = {each.key for each in cluster}
+            rivals = {n for key in keys for n in self._nodes_of_key[key]} - {name}
+            self._groups[name] = groups_of_passages(cluster, bool(rivals))
+        groups = self._groups[name]
+        ours, theirs = ({groups.get(id, id) for id in ids} for ids in (one, other))
+        return ours.isdisjoint(theirs)
+
+    @cached_property
+    def _groups(self) -> dict[str, dict[str, str]]:
+        return {}
+
+    @cached_property
+    def _nodes_of_key(self) -> dict[str, set[str]]:
+        nodes: dict[str, set[str]] = defaultdict(set)
+        for name, cluster in self._view.clusters.items():
+            for each in cluster:
+                nodes[each.key].add(name)
+        return nodes
 
     @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -189,6 +230,8 @@ class View(NamedTuple):
     relations: tuple[Relation, ...]
     entity_records: tuple[tuple[Entity, ...], ...]
     relation_records: tuple[tuple[Relation, ...], ...]
+    clusters: dict[str, Cluster]
+    """The references to each node, by the name it is shown under."""
 
 
 @lru_cache(maxsize=64)
@@ -202,7 +245,8 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
     place = {record: i for i, record in enumerate(update.entities)}
     node: dict[tuple[str, frozenset[str]], str] = {}
     entities: list[tuple[Entity, tuple[Entity, ...]]] = []
-    for title, part in zip(_titles(parts), parts, strict=True):
+    titles = _titles(parts)
+    for title, part in zip(titles, parts, strict=True):
         node |= {(one.name, one.passages): title for one in part if one.entity is None}
         stated = (one.entity for one in part if one.entity)
         if records := tuple(sorted(stated, key=place.__getitem__)):
@@ -214,6 +258,7 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
         tuple(shown for shown, _ in relations),
         tuple(records for _, records in entities),
         tuple(records for _, records in relations),
+        dict(zip(titles, parts, strict=True)),
     )
 
 
@@ -258,8 +303,9 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     """
     known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
     kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
-    details = _details(part)
-    for text in details:
+    stated = _details(part)
+    read = dict.fromkeys(text for one in part for text in details(one.traits) if text)
+    for text in (*stated, *read):
         ours = [
             traits(text, (), ""),
             *(traits(kind, (text,), "") for kind in kinds if len(kinds) == 1),
@@ -270,7 +316,7 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
             if cluster
         ):
             return text
-    return "; ".join(details)
+    return "; ".join(stated)
 
 
 def _details(part: Cluster) -> list[str]:

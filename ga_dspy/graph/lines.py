@@ -15,7 +15,6 @@ from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from ga_dspy.graph.identity import kind_of
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.records import (
     Draft,
@@ -27,6 +26,7 @@ from ga_dspy.graph.records import (
     printable,
     single_line,
 )
+from ga_dspy.graph.traits import kind_of
 from ga_dspy.graph.values import (
     FIELDS,
     Read,

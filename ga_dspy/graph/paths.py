@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ga_dspy import lexicon
-from ga_dspy.graph.identity import identity, kind_of, plain_relation
+from ga_dspy.graph.identity import identity, plain_relation
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
 from ga_dspy.graph.records import Entity, Relation
+from ga_dspy.graph.traits import kind_of
 from ga_dspy.terms import Term, terms
 from ga_dspy.text import (
     CONNECTORS,

@@ -92,9 +92,14 @@ class _Triple(Value):
 
 
 class Entity(_Described):
-    """A person, place, work or whatever else has a name, and what the passages state of it."""
+    """A person, place, work or whatever else has a name, and what the passages state of it.
+
+    `about` is what its passages say besides that could tell it from a namesake: lines of
+    "key: value" that `ga_dspy.graph.traits` writes and reads.
+    """
 
     aliases: Lines = ()
+    about: Lines = ()
     evidence: tuple[Evidence, ...] = ()
 
 

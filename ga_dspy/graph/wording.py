@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -128,7 +129,10 @@ _KNOWN_AS: Final = re.compile(
     rf"(?:[\"”'’]? or [\"“'‘]?(?P<other>{_NAME}))?"
 )
 _NEE: Final = re.compile(rf"(?P<name>{_NAME})[\s,(\"“]+n[ée]e[\s\"”]+(?P<alias>{_NAME})")
-_IN_PARENTHESES: Final = re.compile(rf"(?P<name>{_NAME})\s*\(\s*(?P<alias>[A-Z][A-Za-z.]{{1,9}})\)")
+_LONG_NAME: Final = rf"{_WORD}(?:[ -](?:(?:{_JOINT}|for|in|on|to) ){{0,2}}{_WORD})+"
+_IN_PARENTHESES: Final = re.compile(
+    rf"(?P<name>{_LONG_NAME})\s*\(\s*(?P<alias>[A-Z][A-Za-z.]{{1,9}})\)"
+)
 _CUT_BEFORE: Final = re.compile(
     r"(?:[^\s(\"“'‘]|\S*\d\S*\s|[:,]\s|"
     r"\b(?:of|von|van|de|du|da|di|dos|das|den|der|ter|la|le|al|bin|ibn|and|&)\s|"
@@ -165,11 +169,9 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
         if _begins(text, match) and _ends(text, match.end("alias")):
             first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
             found.append((match["name"], first + match["alias"]))
-    found += [
-        (match["name"].removesuffix("'s").removesuffix("’s"), match["alias"])
-        for match in _IN_PARENTHESES.finditer(text)
-        if is_acronym(match["alias"], match["name"])
-    ]
+    for match in _IN_PARENTHESES.finditer(text):
+        name = match["name"].removesuffix("'s").removesuffix("’s")
+        found += [(long, match["alias"]) for long in _spelled_out(name, match["alias"])]
     return tuple(
         (name, alias)
         for name, alias in dict.fromkeys(found)
@@ -179,6 +181,34 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
         and alias[-1] not in "-'’"
         and normalise(name) != normalise(alias)
     )
+
+
+def _spelled_out(name: str, short: str) -> list[str]:
+    """The longest end of a name that a short form abbreviates, if one does."""
+    words = name.split()
+    ends = [words[i:] for i in range(len(words)) if words[i][0].isupper()]
+    fitting = (" ".join(end) for end in ends if _abbreviates(short.replace(".", ""), end))
+    return list(fitting)[:1]
+
+
+def _abbreviates(short: str, words: Sequence[str]) -> bool:
+    """Whether a short form in capitals is made of beginnings of words, small words aside.
+
+    >>> _abbreviates("ISKCON", "International Society for Krishna Consciousness".split())
+    True
+    """
+    if is_acronym(short, " ".join(words)):
+        return True
+    pattern = "".join(
+        f"(?:{re.escape(word[:1])}{_beginning(word[1:4])})" + "?" * word.islower() for word in words
+    )
+    long_enough = len(short) > 2 and len([w for w in words if not w.islower()]) > 1
+    return long_enough and short.isupper() and bool(re.fullmatch(pattern, short, re.IGNORECASE))
+
+
+def _beginning(rest: str) -> str:
+    """A pattern for none or more of the first letters of what follows an initial."""
+    return f"(?:{re.escape(rest[0])}{_beginning(rest[1:])})?" if rest else ""
 
 
 def _begins(text: str, match: re.Match[str]) -> bool:

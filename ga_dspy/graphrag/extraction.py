@@ -21,7 +21,7 @@ from ga_dspy.signatures.graphrag import ExtractFacts
 from ga_dspy.signatures.prompt import render_passage
 from ga_dspy.storage import Journal
 
-_FORMAT = 1
+_FORMAT = 2
 """Counts changes of this module that change what is extracted from the same reply."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.graph import Relation
-from ga_dspy.graph.identity import kind_of
+from ga_dspy.graph.traits import kind_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.linking import Lexicon, keys
 from ga_dspy.graphrag.walk import GraphPath, Neighbourhood

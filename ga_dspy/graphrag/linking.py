@@ -16,7 +16,8 @@ from rapidfuzz import fuzz, process
 
 from ga_dspy.errors import require
 from ga_dspy.graph import normalise, split_qualifier
-from ga_dspy.graph.identity import identity, kind_of, words_in_digits
+from ga_dspy.graph.identity import identity, words_in_digits
+from ga_dspy.graph.traits import kind_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.walk import Wiring
 from ga_dspy.retrieval.encoders import Encoder, encode_texts

@@ -226,7 +226,7 @@ def _ends(relations: Iterable[Relation]) -> set[str]:
 
 
 def _redact(entity: Entity, hidden: set[str]) -> Entity:
-    """The entity without attributes, aliases and a type that mention a hidden name."""
+    """The entity without a wording that mentions a hidden name."""
     secrets = [normalise(name) for name in hidden]
 
     def is_open(text: str) -> bool:
@@ -236,6 +236,7 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
         update={
             "attributes": tuple(filter(is_open, entity.attributes)),
             "aliases": tuple(filter(is_open, entity.aliases)),
+            "about": tuple(filter(is_open, entity.about)),
             "type": entity.type if is_open(entity.type) else "",
         }
     )

@@ -14,21 +14,19 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from ga_dspy.graph import Entity, GraphUpdate, Relation, normalise
-from ga_dspy.graph.identity import (
+from ga_dspy.graph.clusters import (
     Cluster,
     Match,
     Reference,
     attach,
     gather,
-    identity,
-    kind_of,
     matches,
     passages_of,
     references,
-    split_qualifier,
-    traits,
 )
+from ga_dspy.graph.identity import identity, split_qualifier
 from ga_dspy.graph.knowledge_graph import view
+from ga_dspy.graph.traits import kind_of, traits
 from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
 from ga_dspy.text import MONTHS
 

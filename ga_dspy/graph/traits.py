@@ -1,0 +1,570 @@
+"""Traits: what keeps a mention of a thing apart from its namesakes.
+
+A mention belongs to its passage, and a passage is about the thing in its title. Two mentions of
+one name are two things where what their passages say of them contradicts itself: the kind, the
+title, the whereabouts, a date, a rank, or another thing that there can be one of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from ga_dspy import lexicon
+from ga_dspy.graph.identity import (
+    TABLES,
+    group_of,
+    identity,
+    near_duplicate,
+    plain_relation,
+    split_title,
+)
+from ga_dspy.text import ARTICLES, normalise, remembered
+
+Facts = frozenset[tuple[str, str]]
+
+
+class Traits(NamedTuple):
+    """What could keep a thing apart from a namesake: its kind, and facts as (key, value)."""
+
+    kind: str
+    facts: Facts
+
+    def values(self, key: str) -> frozenset[str]:
+        """What is stated under a key."""
+        return frozenset(value for each, value in self.facts if each == key)
+
+
+# --- Kinds
+
+_KIND_OF: Final = group_of("kinds")
+_BROAD: Final = group_of("broad")
+_FIELD_OF: Final = group_of("fields")
+_MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in TABLES["may_coincide"]}
+_WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
+_MOVABLE: Final = _WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
+_HEAD_ENDS: Final = re.compile(
+    r",| (?:of|in|at|by|for|from|with|to|who|which|that|on|based|directed|written|starring|known|"
+    r"located|born|used|released|published|produced|created)\b"
+)
+
+
+@remembered(most=16384, longest=200)
+def kind_of(type_: str) -> str:
+    """The broad kind of a type as the text words it; empty where it is unknown.
+
+    >>> kind_of("American singer-songwriter"), kind_of("capital city of France"), kind_of("thing")
+    ('person', 'settlement', '')
+    """
+    head = normalise(_HEAD_ENDS.split(type_, maxsplit=1)[0]).split()
+    return next((_KIND_OF[word] for word in reversed(head) if word in _KIND_OF), "")
+
+
+def is_placed_kind(kind: str) -> bool:
+    """Whether things of a kind have a place that tells them apart, and are places themselves."""
+    return kind == "place" or kind in TABLES["broad"]["place"]
+
+
+def _kinds_apart(one: str, other: str) -> bool:
+    if not one or not other or one == other or frozenset((one, other)) in _MAY_COINCIDE:
+        return False
+    return other not in (_BROAD.get(one), one) and one not in (_BROAD.get(other), other)
+
+
+def _finest(kinds: Iterable[str]) -> str:
+    """The first kind that is no mere work, place or organisation, else the first."""
+    known = [kind for kind in kinds if kind]
+    return next((kind for kind in known if kind not in TABLES["broad"]), "".join(known[:1]))
+
+
+# --- Facts in a wording
+
+_EVENTS: Final = {verb: event for event, verbs in TABLES["events"].items() for verb in verbs}
+_EVENT: Final = "|".join(sorted(_EVENTS, key=len, reverse=True))
+_WHEN: Final = re.compile(
+    rf"\b({_EVENT})\b(?:(?!\b(?:{_EVENT})\b)[^;]){{0,40}}?\b(\d{{3,4}})\b", re.IGNORECASE
+)
+_YEARS: Final = re.compile(
+    r"(?<![\d,.])\d{3,4}(?![\d,]*\d)(?!\s?(?:km|miles?|metres?|meters?|feet)\b)"
+)
+_YEAR: Final = re.compile(r"\b(?:1\d|20)\d\d\b")
+_LIFE: Final = re.compile(
+    r"\(?\s*(?:born )?(?P<born>[^–—()-]*?\d{3,4})[^–—()\d]{0,30}[-–—]\s?"
+    r"(?P<died>[^–—();]*?\d{3,4})\b"
+)
+_DIED: Final = re.compile(r"\bd\.\s?[^()]*?(\d{3,4})\b")
+_DATED: Final = re.compile(
+    r"(?:(?:release )?(?:year|date)\b:? ?|from |of |in )?(\d{4})\b(.{0,60})", re.IGNORECASE
+)
+_NUMBER_WORDS: Final = group_of("numbers")
+_RANK: Final = re.compile(
+    r"\b(?P<number>\d{1,2}(?:st|nd|rd|th)|[a-z]{5,8}) (?P<rank>duke|earl|baron|viscount|marquess|"
+    r"marquis|count|prince|lord|baronet|king|pope)\b(?P<land>(?: of)?(?: (?!and\b)[a-z]+){0,2})"
+)
+_GENERATION: Final = re.compile(
+    r"(?:\A|[\s,(])(?:(?P<first>[Ss]n?r\b|[Ss]enior\b|(?:the )?[Ee]lder\b)|"
+    r"(?P<second>[Jj]n?r\b|[Jj]unior\b|(?:the )?[Yy]ounger\b))\.?\)?\Z"
+)
+_WHERE: Final = re.compile(
+    r"(?:(?P<level>country|state|province|county|region|location): ?|"
+    r"(?:located|situated|lies|lie|based|headquartered)(?: (?:north|south|east|west)\w*)? in )"
+    r"(?P<place>.+)",
+    re.IGNORECASE,
+)
+_NAMED_PLACES: Final = re.compile(r"[A-Z][\w'’.]*(?: (?:of )?[A-Z][\w'’.]*)*")
+_LEVEL: Final = {"country": "0", "state": "1", "province": "1", "county": "2"}
+_PART_OF: Final = group_of("within")
+_WHOLES: Final = frozenset(TABLES["within"]) | lexicon.COUNTRIES
+_SYNONYMS: Final = group_of("synonyms")
+_PLACE_WORDS: Final = ARTICLES.union(TABLES["place_words"])
+
+
+def is_known_place(name: str) -> bool:
+    """Whether a normalised name is a country or a first part of one."""
+    return name in _WHOLES or _PART_OF.get(name, "") in _WHOLES
+
+
+def is_place(name: str) -> bool:
+    """Whether a normalised name is a country, a state or a county that these rules know."""
+    words = name.split()
+    return (
+        name in _PART_OF
+        or name in _WHOLES
+        or (len(words) > 1 and "county" in (words[0], words[-1]))
+    )
+
+
+def _levels(place: str) -> Iterator[tuple[str, str]]:
+    """A known place and all that it lies in, each with its level: 0 for a country."""
+    while place in _PART_OF:
+        whole = _PART_OF[place]
+        yield ("in 2" if whole in _PART_OF else "in 1"), place
+        place = whole
+    if place in _WHOLES:
+        yield "in 0", place
+    elif is_place(place):
+        yield "in 2", place.removeprefix("county ").removesuffix(" county")
+
+
+@remembered(most=16384, longest=400)
+def _places_in(text: str) -> Facts:
+    """The known places that a text names, and what follows "country:" and the like."""
+    found: set[tuple[str, str]] = set()
+    where = _WHERE.fullmatch(text)
+    level = _LEVEL.get((where["level"] or "").casefold()) if where else None
+    if where and level:
+        found.add((f"in {level}", identity(where["place"].split(",")[0])))
+    names = [identity(run) for run in _NAMED_PLACES.findall(text)]
+    if (whole := identity(text)) in _PART_OF or whole in _WHOLES:
+        names.append(whole)
+    for name in names:
+        found.update(_levels(name))
+    return frozenset(found)
+
+
+def _is_placed(text: str) -> bool:
+    """Whether a wording says where its thing is: "located in", "town in", or places alone."""
+    parts = [identity(part) for part in text.split(",") if part.strip()]
+    return bool(_WHERE.fullmatch(text)) or all(map(is_place, parts)) or " in " in f" {text}"
+
+
+@remembered(most=16384, longest=400)
+def _dates_in(text: str) -> Facts:
+    found = {(_EVENTS[verb.casefold()], year) for verb, year in _WHEN.findall(text)}
+    if life := _LIFE.fullmatch(text.rstrip(" )")):
+        found |= {(event, life[event][-4:].strip()) for event in ("born", "died")}
+    return frozenset(found)
+
+
+@remembered(most=16384, longest=400)
+def _ranks_in(text: str) -> Facts:
+    found = set()
+    for match in _RANK.finditer(normalise(text)):
+        number = match["number"]
+        digits = number[:-2] if number[0].isdigit() else _NUMBER_WORDS.get(number, "")[:-2]
+        if digits:
+            found.add((f"{match['rank']}{match['land'].rstrip()}", digits))
+    return frozenset(found)
+
+
+def _personal(text: str) -> Facts:
+    """The countries and the field of work in what is said of a person."""
+    words = normalise(text).replace("-", " ").split()
+    nations = {lexicon.COUNTRY_OF[word] for word in words if word in lexicon.COUNTRY_OF}
+    head = normalise(_HEAD_ENDS.split(text, maxsplit=1)[0]).split()
+    fields = {_FIELD_OF[word] for word in head if word in _FIELD_OF}
+    return frozenset({*(("nation", n) for n in nations), *(("field", f) for f in fields)})
+
+
+def _released(text: str, kind: str) -> Facts:
+    """The year of a work, where a wording opens with it: "1969", "1996 romantic drama film"."""
+    dated = _DATED.match(text)
+    if not dated or not _is_sort(dated[2], kind):
+        return frozenset()
+    return frozenset({("released", dated[1])})
+
+
+def _is_sort(text: str, kind: str) -> bool:
+    """Whether what follows a year says what sort of work it is: "1969 film", "1969 western"."""
+    is_short = len(text.split()) < 3 and text.islower() and not kind_of(text)
+    return not text or is_short or kind_of(text) in (kind, "work")
+
+
+# --- Facts in a relation
+
+_ONE_OF: Final = {
+    wording: key for key, wordings in TABLES["single_valued"].items() for wording in wordings
+}
+_INVERSE: Final = {
+    wording: key
+    for key, wordings in TABLES["single_valued_inverse"].items()
+    for wording in wordings
+}
+_SAID_OF: Final = re.compile(
+    rf"(?:.* )?(?P<key>{'|'.join(sorted(_ONE_OF, key=len, reverse=True))})(?:: | )(?P<name>[A-Z].*)"
+)
+_NAMES: Final = frozenset(_ONE_OF.values()) | frozenset(_INVERSE.values())
+
+
+@lru_cache(maxsize=16384)
+def facts_of_ends(head: str, relation: str, tail: str) -> tuple[Facts, Facts]:
+    """What a relation says of its head and of its tail that there can be one of.
+
+    >>> facts_of_ends("Ann", "is the author of", "Red Hill")
+    (frozenset(), frozenset({('written by', 'ann')}))
+    """
+    plain = normalise(plain_relation(relation))
+    wording = f"{plain} {tail}"
+    ours = _dates_in(wording) | (_places_in(tail) if _WHERE.match(f"{plain} x") else frozenset())
+    key, inverse = _ONE_OF.get(plain), _INVERSE.get(plain)
+    if key:
+        ours |= {(key, identity(tail))}
+    return ours, frozenset({(inverse, identity(head))} if inverse else ())
+
+
+# --- What a passage says of a mention
+
+_DEFINED: Final = re.compile(
+    r"(?P<aside>\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<more>,[^.;()]{0,200}?)??"
+    r"(?:,? (?:is|was|are|were) (?:an?|the|one of the)?\s*|, (?:an?|the) )(?P<what>[^.;]{3,300})"
+)
+_ROMAN: Final = re.compile(r"[ivx]+")
+_SUBJECT: Final = re.compile(
+    r"\W*(?P<name>[^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|has|had) )"
+)
+_BEHIND: Final = re.compile(r", (?P<place>[A-Z][\w'’.]*(?: [A-Z][\w'’.]*)*)")
+_LONGER: Final = re.compile(r"(?<!\w)(?!(?:The|An?|In|At|By|On)\b)[A-Z][\w'’.]*\s\Z")
+"""Before a name: then it is the end of a longer one."""
+_MAX_LEAD: Final = 6
+
+
+def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+    """What a passage says of a name, as lines of "key: value" for `traits`.
+
+    Args:
+        name: The name, as a model writes it.
+        title: The title of the passage.
+        text: Its text, without the title.
+        at: Where the text mentions the name.
+    """
+    facts: set[tuple[str, str]] = set()
+    kinds: list[str] = []
+    is_titled = names_title(name, title, text)
+    if is_titled:
+        facts.add(("title", title))
+        qualifier = split_title(title).qualifier
+        if qualifier:
+            kinds.append(kind_of(qualifier))
+            facts |= _stated(qualifier)
+        if opening := _SUBJECT.match(text):
+            kinds += _define(text[opening.end() :], facts)
+    for start, end in list(at)[:2]:
+        if not _LONGER.search(text[max(0, start - 30) : start]):
+            kinds += _define(text[end : end + 500], facts)
+        kinds += _lead(text[max(0, start - 80) : start], facts)
+        behind = _BEHIND.match(text, end)
+        if behind and identity(name) not in (*_PART_OF, *_WHOLES):
+            words = behind["place"].split()
+            for n in range(len(words), 0, -1):
+                facts |= set(_levels(identity(" ".join(words[:n]))))
+    kind = _finest(kinds)
+    if kind:
+        facts.add(("kind", kind))
+    facts |= {("year", year) for year in _near_years(text, at, is_titled)}
+    return tuple(sorted(f"{key}: {value}" for key, value in facts))
+
+
+def _near_years(text: str, at: Iterable[tuple[int, int]], is_titled: bool) -> set[str]:
+    places = [0] * is_titled + [start for start, _ in at][:2]
+    near = (text[max(0, place - 150) : place + 250] for place in places)
+    return {year for part in near for year in _YEAR.findall(part)}
+
+
+def _define(text: str, facts: set[tuple[str, str]]) -> list[str]:
+    """Read "(1850–1912), …, was a painter in …" behind a name; its kind, if it is known."""
+    defined = _DEFINED.match(text)
+    aside = defined["aside"] if defined else (re.match(r"\s*\([^()]*\)", text) or [""])[0]
+    if aside:
+        inside = aside.strip().removeprefix("(").removesuffix(")").strip()
+        facts |= _dates_in(inside) | {("died", year) for year in _DIED.findall(inside)}
+    if born := re.match(r",? born[^,;.()]{0,60}?\b\d{4}\b", text):
+        facts |= _dates_in(born[0])
+    if not defined:
+        return []
+    what = defined["what"]
+    kind = kind_of(what)
+    facts |= _ranks_in(defined["more"] or "")
+    if kind == "person":
+        facts |= _personal(_HEAD_ENDS.split(what, maxsplit=1)[0]) | _dates_in(what)
+    elif kind in _WORKS:
+        facts |= _released(what, kind)
+        if year := re.match(r"[^,]*?\b((?:1[89]|20)\d\d) ", _HEAD_ENDS.split(what)[0] + " "):
+            facts.add(("released", year[1]))
+    elif kind and kind not in _MOVABLE:
+        facts |= _places_in(what) | _dates_in(what)
+    return [kind]
+
+
+def _lead(text: str, facts: set[tuple[str, str]]) -> list[str]:
+    """Read "the 1969 film", "the baseball player" right before a name."""
+    words = re.split(r"[.;,:(\"“]", text)[-1].split()[-_MAX_LEAD:]
+    if not words or not text.endswith(" ") or not words[-1].islower():
+        return []
+    kind = kind_of(words[-1])
+    if kind == "person":
+        facts |= _personal(" ".join(words))
+    elif kind in _WORKS and len(words) > 1 and _YEAR.fullmatch(words[-2]):
+        facts.add(("released", words[-2]))
+    return [kind]
+
+
+def names_title(name: str, title: str, text: str) -> bool:
+    """Whether a passage of this title is about what a name means.
+
+    It is where the title is the name, with or without what tells it from namesakes, or where the
+    text opens with the name as a longer form of the title.
+    """
+    key = identity(name)
+    if key in (identity(title), identity(split_title(title).base)):
+        return True
+    return identity(long_title(title, text[:200]) or title) == key
+
+
+@lru_cache(maxsize=4096)
+def long_title(title: str, opening_text: str) -> str:
+    """The subject that a text opens with, where it is the title with more names in it; else "".
+
+    >>> long_title("Robert A. Lund", "Robert Adolf Lund (born 1903) was a director.")
+    'Robert Adolf Lund'
+    """
+    opening = _SUBJECT.match(opening_text)
+    base = split_title(title).base
+    if not opening or not base:
+        return ""
+    subject = opening["name"].strip(" \"'“”‘’")
+    long, short = normalise(subject).split(), normalise(base).split()
+    if len(long) > 2 and (_ROMAN.fullmatch(long[-1]) or long[-1] in ("jr", "sr")):
+        long.pop()
+        subject = subject.rpartition(" ")[0]
+    if long == short or len(short) < 2 or len(long) < len(short) or long[-1] != short[-1]:
+        return ""
+    left = iter(long)
+    is_within = all(
+        any(w == each or (len(each) == 1 and w[0] == each) for w in left) for each in short
+    )
+    return subject if is_within else ""
+
+
+def _stated(text: str) -> Facts:
+    """The facts in a qualifier: "1969 film", "Suffolk", "7th Earl of Mar", "born 1989"."""
+    found = _dates_in(text) | _ranks_in(text) | _places_in(text) | _personal(text)
+    found |= {("qualifier", identity(text))}
+    if generation := _GENERATION.search(text):
+        found |= {("generation", generation.lastgroup or "")}
+    return found | {("dated", year) for year in _YEAR.findall(text)}
+
+
+# --- Traits of a record
+
+
+@lru_cache(maxsize=16384)
+def traits(
+    type_: str, attributes: tuple[str, ...], qualifier: str, said: tuple[str, ...] = ()
+) -> Traits:
+    """Read the kind and the telling facts out of a record's wording.
+
+    Args:
+        type_: The type of the record.
+        attributes: Its attributes.
+        qualifier: What stands in parentheses behind its name.
+        said: What its passage says of it, as `about` writes it.
+    """
+    kind = _finest(map(kind_of, (type_, qualifier, *attributes)))
+    theirs = frozenset((key, value) for key, _, value in (line.partition(": ") for line in said))
+    passage_kind = next((value for key, value in theirs if key == "kind"), "")
+    if _kinds_apart(kind, passage_kind):
+        theirs = frozenset(fact for fact in theirs if fact[0] == "year")
+    else:
+        kind = _finest((kind, passage_kind))
+    facts = {fact for fact in theirs if fact[0] != "kind"}
+    for text in (type_, *attributes):
+        facts |= _dates_in(text) | _ranks_in(text)
+        if stated := _SAID_OF.fullmatch(text):
+            facts.add((_ONE_OF[stated["key"]], identity(stated["name"])))
+        if _is_placed(text):
+            facts |= _places_in(text)
+        if kind == "person":
+            facts |= _personal(text)
+        elif kind in _WORKS:
+            facts |= _released(text, kind)
+    if qualifier:
+        facts |= _stated(qualifier)
+    return _dated(kind, facts)
+
+
+def details(one: Traits) -> Iterator[str]:
+    """Wordings of what tells a mention from its namesakes, the plainest first."""
+    for key in ("title", "in 1", "in 0", "in 2", "released", "born", "died", *sorted(_NAMES)):
+        for value in sorted(one.values(key)):
+            if key == "title":
+                yield split_title(value).qualifier
+            elif key.startswith("in "):
+                yield value.title() + " County" * (key == "in 2")
+            elif key == "released":
+                yield value
+            else:
+                yield f"{key} {value.title() if key in _NAMES else value}"
+
+
+def _dated(kind: str, facts: Iterable[tuple[str, str]]) -> Traits:
+    """Traits in which a year of a work is the year of its release."""
+    key_of = {"dated": "released"} if kind in _WORKS else {}
+    return Traits(kind, frozenset((key_of.get(key, key), value) for key, value in facts))
+
+
+def _tells(key: str, kind: str) -> bool:
+    """Whether a fact can tell things of a kind apart: a person may be anywhere."""
+    if key.startswith("in "):
+        return kind not in _MOVABLE
+    if key in ("nation", "field"):
+        return kind == "person"
+    if key in ("born", "died"):
+        return kind in ("", "person")
+    if key == "released":
+        return kind in _WORKS or not kind
+    return key not in ("dated", "year")
+
+
+def with_facts(one: Traits, facts: Iterable[tuple[str, str]]) -> Traits:
+    """Traits with more facts, of those that can tell things of its kind apart."""
+    return pooled((one, Traits("", frozenset(facts))))
+
+
+def pooled(several: Iterable[Traits]) -> Traits:
+    """What several mentions say together."""
+    every = list(several)
+    kind = _finest(one.kind for one in every)
+    return _dated(kind, (fact for one in every for fact in one.facts))
+
+
+# --- When two contradict each other
+
+_SOFT: Final = frozenset(("nation", "field", "in 0"))
+_FIELDS_APART: Final = {frozenset(pair.split()) for pair in TABLES["fields_apart"]}
+
+
+def contradict(one: Traits, other: Traits) -> bool:
+    """Whether two mentions of one name cannot mean one thing.
+
+    They cannot when both state a kind, a title, a qualifier, a whereabouts, a year or another
+    thing that there is one of, and differ in it. A qualifier may say more than the other:
+    "(film)", "(1925 film)". Years that are one apart count as one: sources differ by that.
+
+    >>> england = traits("city", ("country: England",), "")
+    >>> contradict(england, traits("city", ("state: Massachusetts",), ""))
+    True
+    >>> contradict(england, traits("university town", ("located in the UK",), ""))
+    False
+    """
+    if one == other:
+        return False
+    if _kinds_apart(one.kind, other.kind):
+        return True
+    keys = {key for key, _ in one.facts} & {key for key, _ in other.facts}
+    telling = (key for key in keys if _tells(key, one.kind) and _tells(key, other.kind))
+    return any(_differ(key, one, other) for key in telling)
+
+
+def shared(one: Traits, other: Traits) -> Facts:
+    """The facts that speak for one thing: those that few namesakes share."""
+    return telling(one) & telling(other)
+
+
+def telling(one: Traits) -> Facts:
+    """The facts of a mention that few namesakes share."""
+    return frozenset(f for f in one.facts if f[0] not in _SOFT and _tells(f[0], one.kind))
+
+
+def _differ(key: str, one: Traits, other: Traits) -> bool:
+    ours, theirs = one.values(key), other.values(key)
+    if not ours.isdisjoint(theirs):
+        return False
+    if key == "title":
+        apart = all(_titles_apart(a, b) for a in ours for b in theirs)
+        return apart and not shared(one, other)
+    if key == "qualifier":
+        return all(_qualified_apart(a, b) for a in ours for b in theirs)
+    if key in _EVENTS.values():
+        years, their_years = set(map(int, ours)), set(map(int, theirs))
+        if any(abs(a - b) <= 1 for a in years for b in their_years):
+            return False
+        return not (theirs <= one.values("year") and ours <= other.values("year"))
+    if key in _NAMES:
+        return not any(_alike(a, b) for a in ours for b in theirs) and not shared(one, other)
+    if key == "nation":
+        ours, theirs = (v | {_PART_OF.get(n, n) for n in v} for v in (ours, theirs))
+        return ours.isdisjoint(theirs) and not shared(one, other)
+    if key == "field":
+        apart = all(frozenset((a, b)) in _FIELDS_APART for a in ours for b in theirs)
+        return apart and not shared(one, other)
+    return True
+
+
+def _titles_apart(one: str, other: str) -> bool:
+    """Whether two titles are of two things: those of two qualifiers that can both hold are not."""
+    first, second = split_title(one), split_title(other)
+    if first.qualifier and second.qualifier:
+        return _qualified_apart(identity(first.qualifier), identity(second.qualifier))
+    return normalise(one) != normalise(other)
+
+
+@lru_cache(maxsize=16384)
+def _alike(one: str, other: str) -> bool:
+    """Whether two names may mean one person: a surname, an initial, a slip."""
+    words, others = set(one.split()), set(other.split())
+    if words <= others or others <= words or near_duplicate(one, other):
+        return True
+    first, second = one.split(), other.split()
+    return first[-1] == second[-1] and first[0][0] == second[0][0]
+
+
+@lru_cache(maxsize=16384)
+def _qualified_apart(one: str, other: str) -> bool:
+    """Whether two qualifiers differ, and neither only says more than the other."""
+    if one == other:
+        return False
+    words, others = (
+        {_SYNONYMS.get(word, word) for word in text.split()} - _PLACE_WORDS or {text}
+        for text in (one, other)
+    )
+    if words <= others or others <= words:
+        return False
+    places = [_places_in(text) for text in (one, other)]
+    if all(places):
+        return any(
+            _differ(key, *(Traits("", each) for each in places))
+            for key in {k for k, _ in places[0]} & {k for k, _ in places[1]}
+        )
+    return True
