@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,17 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """In the site, what lies above docs/ lies in it."""
     return re.sub(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(ABOVE)}))", r"](\1", markdown)
+
+
+class Settings(griffe.Extension):
+    """Programs are shown with the arguments that their declared settings make."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Take the docstring of the class itself, which lists them."""
+        if cls.docstring and cls.path.startswith(("ga_dspy.programs.", "ga_dspy.graphrag.")):
+            made = getattr(import_module(cls.module.path), cls.name, None)
+            if hasattr(made, "declared"):
+                cls.docstring.value = inspect.getdoc(made) or ""
 
 
 class Doctests(griffe.Extension):

@@ -1,6 +1,6 @@
 """Multi-hop question answering in DSPy over an evolving, grounded knowledge graph.
 
-Names are loaded when first used, so that `import ga_dspy` costs next to nothing.
+Names and subpackages are imported when first used, so that `import ga_dspy` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -43,14 +43,21 @@ _HOME = {
     "save": "ga_dspy.artifact",
 }
 
+_MODULES = (
+    "arena", "artifact", "eval", "graph", "graphrag", "grounding", "optimize", "programs",
+    "retrieval", "serve", "signatures", "testing", "viewer",
+)  # fmt: skip
+
 __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"ga_dspy.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ga_dspy' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_MODULES])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +21,118 @@ import typer
 
 import ga_dspy
 from ga_dspy.cli.commands import app
-from ga_dspy.demo import corpus
-from ga_dspy.graphrag import build_graph
+from ga_dspy.demo import corpus, questions
 
 ROOT = Path(__file__).parents[1]
 DOCS, SHARED = ROOT / "docs", ROOT.parent / "shared"
 PAGES = {str(p.relative_to(ROOT)): p for p in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
-PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+SERVING = ("serve", "mcp", "chat", "bench")  # these wait for clients, or need a clone and hours
+SERVERS = {"--engine", "--tracking-uri", "--ray"}
+CORPUS = [*corpus()[:12], *(passage for passage in corpus()[12:] if "Brunel" in passage.content)]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the pages speak of."""
+def made(
+    tmp_path_factory: pytest.TempPathFactory,
+    command: Callable[..., subprocess.CompletedProcess[str]],
+) -> Path:
+    """A folder with the files that the pages speak of, and what their commands make of them."""
     pytest.importorskip("lightgbm")
     folder = tmp_path_factory.mktemp("docs")
     (folder / "docs").mkdir()
     (folder / "docs" / "bridge.md").write_text("# The bridge\n\nNils Haug designed the bridge.")
-    (folder / "artifacts").mkdir()
-    (folder / "artifacts" / "mine").symlink_to(ROOT / "artifacts" / "demo")
-    index = ga_dspy.Index.build(corpus()[:12], folder / "my-index")
+    shutil.copytree(ROOT / "artifacts" / "demo", folder / "artifacts" / "mine")
+    passages = "".join(f"{passage.model_dump_json()}\n" for passage in CORPUS)
+    for name in ("corpus.jsonl", "ga_dspy/demo/corpus.jsonl", "musique/dev.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(passages)
+    train, dev = (json.loads(questions(split).read_text())[:6] for split in ("train", "dev"))
+    for name, rows in {"train": train, "dev": dev, "test": dev, "questions": dev}.items():
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+        own = [{"question": row["question"], "answer": row["answer"]} for row in rows]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in own))
+        with (folder / f"{name}.csv").open("w") as table:
+            writer = csv.DictWriter(table, ["question", "answer"])
+            writer.writeheader()
+            writer.writerows(own)
+    (folder / "questions.txt").write_text("Who designed the bridge?\n")
+    ga_dspy.Index.build(CORPUS, folder / "my-index")
     (folder / "index").symlink_to("my-index")
-    build_graph(index, folder / "graph", lm=ga_dspy.extractive_lm())
+    (folder / "data").mkdir()
+    (folder / "data" / "index").symlink_to("../my-index")
+    for run in ("runs/a", "runs/b"):
+        asked = ("--dataset", "qa", "--data", "dev.csv", "--limit", "1", "--program", "vanilla-rag")
+        command("eval", *asked, "--index", "my-index", "--out", run, cwd=folder)
     return folder
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in PAGES[p].read_text()])
-def test_the_python_on_a_page_runs_and_prints_what_stands_below_it(
+@pytest.fixture
+def workspace(made: Path, tmp_path: Path) -> Path:
+    """A copy of that folder for one page."""
+    return Path(shutil.copytree(made, tmp_path / "here", symlinks=True))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(PAGES[p].read_text())])
+def test_the_blocks_of_a_page_run_in_order_and_print_what_stands_below_them(
     page: str,
     workspace: Path,
+    command: Callable[..., subprocess.CompletedProcess[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if page == "docs/integrations.md":
-        pytest.skip("tests/test_integrations.py runs it")
     monkeypatch.chdir(workspace)
     names: dict[str, Any] = {"lm": ga_dspy.extractive_lm()}
-    names["index"] = names["my_retriever"] = ga_dspy.Index.open("my-index")
+    names["index"] = names["my_retriever"] = ga_dspy.Index.from_passages(CORPUS)
     names["program"] = ga_dspy.GraphAnchor(names["index"])
     names["my_search"] = lambda query: ["Halden Bridge | Nils Haug designed the bridge."]
-    with dspy.context(lm=names["lm"]):
-        for code, below in PYTHON.findall(PAGES[page].read_text()):
+    is_measured_elsewhere = page.startswith("docs/results/")  # on whole datasets, for hours
+    for language, code, below in BLOCKS.findall(PAGES[page].read_text()):
+        if language == "sh" and not is_measured_elsewhere:
+            for words in offline(code):
+                clear(words)
+                told = words.index(">") if ">" in words else len(words)
+                done = command(*words[:told], cwd=workspace)
+                assert done.returncode == 0, (words, done.stdout, done.stderr)
+                for file in words[told + 1 :]:
+                    Path(file).write_text(done.stdout)
+        elif language == "python" and page != "docs/integrations.md":  # test_integrations.py
             code = re.sub(r"dspy\.LM\([^)]*\)", "lm", code)  # a test reaches no endpoint
-            exec(compile(f"import dspy, ga_dspy\n{code}", page, "exec", dont_inherit=True), names)
+            with dspy.context(lm=names["lm"]):
+                exec(
+                    compile(f"import dspy, ga_dspy\n{code}", page, "exec", dont_inherit=True), names
+                )
             printed = capsys.readouterr().out
             assert not below or printed == below
+
+
+def offline(block: str) -> Iterator[list[str]]:
+    """The commands of a block as they can be run here: small numbers, and the embedded LM."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] != ["ga-dspy"] or words[1] in SERVING or SERVERS & {*words}:
+            continue
+        for option in ("--lm", "--api-base", "--judge", "--reflection-lm", "--prompt-lm"):
+            if option in words:
+                at = words.index(option)
+                del words[at : at + 2]
+        for option, value in (("--validation", "2"), ("--recipe", "labeled")):
+            if option in words:
+                words[words.index(option) + 1] = value
+        words += {"arena": ["--limit", "1"], "eval": ["--limit", "1"],
+                  "compile": ["--set", "demos=1", "--no-track"]}.get(words[1], [])  # fmt: skip
+        yield words[1:]
+
+
+def clear(words: list[str]) -> None:
+    """Take away what a command is to make, which the workspace has already."""
+    if "--out" in words:
+        old = Path(words[words.index("--out") + 1])
+        if old.is_symlink():
+            old.unlink()
+        elif old.is_dir():
+            shutil.rmtree(old)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 
+from ga_dspy import load, save
+from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 from ga_dspy.testing import scripted_lm
@@ -213,3 +216,117 @@ def test_a_tool_says_what_an_agent_should_ask_of_it() -> None:
     assert "complete question" in tool.args["question"]["description"]
     assert "setting" not in str(tool).lower()
     assert GraphAnchor(search).as_tool("wiki", "Knows Montana.").desc == "Knows Montana."
+
+
+# --- Settings by assignment
+
+
+def test_a_setting_can_be_assigned_and_holds_in_searches_settings_and_copies(
+    tmp_path: Path,
+) -> None:
+    depths: list[int] = []
+
+    def count(query: str, k: int) -> list[Passage]:
+        depths.append(k)
+        return [CREEK, LODGE]
+
+    program = GraphAnchor(count)
+    before = program.read
+    program.k = 7
+    ask(program)
+    assert (depths, program.read is before) == ([7], True)
+    assert program.settings()["k"] == program.deepcopy().k == 7
+    program.style = "sentence"
+    save(program, tmp_path / "artifact")
+    loaded: Any = load(tmp_path / "artifact", retriever=count)
+    assert (loaded.k, loaded.style) == (7, "sentence")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "steps"),
+    [
+        ("fused", False, ["answer", "update", "judge"]),
+        ("index", "text", ["answer", "read"]),
+        ("index", None, ["answer", "judge"]),
+        ("queries", 3, ["read", "answer"]),
+        ("answer_from", "graph", ["read", "answer"]),
+        ("style", "report", ["read", "answer"]),
+        ("max_steps", 9, ["read", "answer"]),
+    ],
+)
+def test_what_rests_on_a_setting_is_made_again(name: str, value: Any, steps: list[str]) -> None:
+    program = GraphAnchor(search)
+    setattr(program, name, value)
+    made = GraphAnchor(search, **{name: value})
+    asked = {n: one.signature for n, one in program.named_predictors()}
+    assert sorted(asked) == sorted(steps) == sorted(n for n, _ in made.named_predictors())
+    for step, predictor in made.named_predictors():
+        assert asked[step].equals(predictor.signature)
+        assert list(asked[step].fields) == list(predictor.signature.fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("k", 0, "k is 0"),
+        ("k", "7", "k is '7'"),
+        ("style", "essay", "style is 'essay'"),
+        ("answer_from", "none", "answer_from is 'none'"),
+        ("answer_with", dspy.Signature("question -> tone"), "an output field called answer"),
+    ],
+)
+def test_an_assigned_setting_is_checked_as_a_passed_one(name: str, value: Any, says: str) -> None:
+    program = GraphAnchor(search)
+    with pytest.raises(InputError, match=says):
+        setattr(program, name, value)
+    assert getattr(program, name) == getattr(GraphAnchor(search), name)
+
+
+def test_settings_that_exclude_each_other_are_refused_and_nothing_changes() -> None:
+    program = GraphAnchor(search, answer_from="graph")
+    with pytest.raises(InputError, match="answer_from='graph' and no index"):
+        program.index = None
+    assert (program.index, sorted(n for n, _ in program.named_predictors())) == (
+        "graph",
+        ["answer", "read"],
+    )
+
+
+def test_demos_stay_where_the_fields_stay_and_are_never_lost() -> None:
+    program = GraphAnchor(search)
+    program.answer.demos = program.read.demos = [dspy.Example(question="?", answer="!")]
+    program.style, program.k = "sentence", 9
+    assert len(program.answer.demos) == 1 and "full sentences" in program.answer.signature.__doc__
+    with pytest.raises(InputError, match="fused=False changes what read asks"):
+        program.fused = False
+    assert program.fused is True and len(program.read.demos) == 1
+    program.read.demos = []
+    program.read.signature = program.read.signature.with_instructions("Compiled.")
+    with pytest.raises(InputError, match="changes what read asks"):
+        program.queries = 2
+
+
+def test_a_state_of_other_predictors_is_refused_by_name(tmp_path: Path) -> None:
+    GraphAnchor(search).save(tmp_path / "state.json")
+    apart = GraphAnchor(search, fused=False)
+    with pytest.raises(InputError, match="the state is of the predictors read, answer; expected"):
+        apart.load(tmp_path / "state.json")
+
+
+# --- Help
+
+
+@pytest.mark.parametrize("kind", [GraphAnchor, VanillaRAG])
+def test_a_program_s_help_lists_every_argument_with_type_and_default(kind: Any) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert next(iter(parameters)) == "retriever" and parameters["k"].default == 5
+    assert parameters.keys() == {"retriever", *kind.declared()}
+    about = inspect.getdoc(kind) or ""
+    assert about.count("Args:") == 1
+    assert "    k (int): " in about and " Default: 5." in about and "    retriever: " in about
+    assert all(f"    {name} (" in about for name in kind.declared())
+
+
+def test_the_signature_of_a_made_program_is_that_of_a_call() -> None:
+    parameters = inspect.signature(GraphAnchor(search)).parameters
+    assert list(parameters)[:2] == ["question", "config"]

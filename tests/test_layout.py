@@ -66,6 +66,15 @@ def test_every_public_name_can_be_imported() -> None:
     assert names == "ok"
 
 
+def test_every_public_package_is_an_attribute_that_is_imported_when_first_used() -> None:
+    packages = {path.parent.name for path in (ROOT / "ga_dspy").glob("*/__init__.py")}
+    names = sorted({*packages, "grounding", "testing"} - {"cli", "demo"})
+    for name in names:
+        code = f"import sys, ga_dspy; before = 'ga_dspy.{name}' in sys.modules; "
+        said = python(f"{code}print(before, ga_dspy.{name}.__name__, '{name}' in dir(ga_dspy))")
+        assert said == f"False ga_dspy.{name} True"
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import ga_dspy
 

@@ -20,8 +20,8 @@ from test_serve import KEY, serving
 
 import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
-from ga_dspy.serve import Guard, Limits, Service
-from ga_dspy.serve.agents import make_mcp
+from ga_dspy.serve import Limits, Service
+from ga_dspy.serve.agents import make_http_app, make_mcp
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,7 @@ def test_a_session_over_stdin_asks_and_searches(folder: Path) -> None:
 
 @contextmanager
 def over_http(index: ga_dspy.Index, *keys: bytes) -> Iterator[str]:
-    app = server_of(index).streamable_http_app(host="0.0.0.0")
-    with serving(Guard(app, Limits(), keys)) as url:
+    with serving(make_http_app(server_of(index), Limits(), keys=keys)) as url:
         yield f"{url}/mcp"
 
 

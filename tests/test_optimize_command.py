@@ -16,6 +16,7 @@ from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import Candidate, Caps, Estimate
+from ga_dspy.optimize.compilation import check_sets
 from ga_dspy.optimize.spending import Spent
 from ga_dspy.retrieval import Index
 
@@ -36,6 +37,14 @@ def test_a_file_of_its_own_can_be_the_validation_set() -> None:
         "hotpotqa", demo.questions("train"), str(demo.questions("dev")), None
     )
     assert (len(questions.train), len(questions.validation)) == (30, 30)
+
+
+def test_two_files_of_ones_own_that_share_no_question_can_be_compiled_on(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        rows = "".join(f"Where is town {n} of {name}?,Montana\n" for n in range(4))
+        (tmp_path / f"{name}.csv").write_text(f"question,answer\n{rows}")
+    read = read_questions("qa", tmp_path / "train.csv", "2", tmp_path / "test.csv")
+    check_sets({"train": read.train, "validation": read.validation, "test": read.test or []})
 
 
 @pytest.mark.parametrize("number", ["0", "30"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +93,17 @@ def two(query: str, k: int) -> list[Passage]:
 @pytest.mark.parametrize("program", EVERY)
 def test_every_program_s_prediction_has_the_same_fields(program: type[MultiHopProgram]) -> None:
     assert set(ask(program(two)).keys()) == FIELDS
+
+
+@pytest.mark.parametrize("kind", [np.str_, np.array, lambda text: np.array(text, dtype=object)])
+def test_a_question_may_be_a_text_in_a_form_of_numpy_s(kind: Callable[[str], Any]) -> None:
+    assert ask(VanillaRAG(two), kind(QUESTION)).answer == "Tavira"
+
+
+@pytest.mark.parametrize("other", [np.array([QUESTION]), np.array(7), QUESTION.encode(), None])
+def test_a_question_that_is_no_text_is_refused(other: Any) -> None:
+    with pytest.raises(InputError, match=r"(?s)the question is .*expected a text"):
+        ask(VanillaRAG(two), other)
 
 
 @pytest.mark.parametrize("program", EVERY)
@@ -331,7 +343,8 @@ def test_a_setting_declared_in_a_class_body_is_checked_saved_and_explained() -> 
         ("volume", 5), ("tone", "low"), ("k", 2), ("passage_tokens", 6000),
         ("token_budget", None), ("abstain", None),
     ]  # fmt: skip
-    assert "volume: How loud." in str(Louder.__doc__) and "k: Passages" in str(Louder.__doc__)
+    assert "volume (int): How loud. Default: " in str(Louder.__doc__)
+    assert "k (int): Passages" in str(Louder.__doc__)
     parameters = inspect.signature(Louder.__init__).parameters
     assert parameters["tone"].annotation == Literal["high", "low"]
     assert parameters["volume"].default == 3 and parameters["label"].default == ""

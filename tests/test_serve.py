@@ -21,7 +21,6 @@ import httpx
 import openai
 import pytest
 import schemathesis
-import uvicorn
 from endpoint import Behaviour, Endpoint, Outage
 from hypothesis import HealthCheck, Phase, given, settings
 from openai.types.chat import ChatCompletionMessageParam
@@ -29,7 +28,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
-from ga_dspy.serve import Limits, Service, make_app
+from ga_dspy.serve import Limits, Service, make_app, make_server
 from ga_dspy.serve.api import Answer
 from ga_dspy.testing import ScriptedEngine, scripted_lm
 
@@ -43,10 +42,10 @@ def index() -> ga_dspy.Index:
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app: Any, limits: Limits | None = None, **options: Any) -> Iterator[str]:
     """An app on a port of its own, in a thread."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    server = make_server(app, limits or Limits(), log_level="critical", **options)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
@@ -64,7 +63,8 @@ def asked(
     """A client of a service over an index."""
     with dspy.context(lm=lm or ga_dspy.extractive_lm()):
         service = Service(program(index), limits)
-    with serving(make_app(service, **access)) as url, httpx.Client(base_url=url, timeout=60) as to:
+    app = make_app(service, **access)
+    with serving(app, service.limits) as url, httpx.Client(base_url=url, timeout=60) as to:
         yield to
 
 

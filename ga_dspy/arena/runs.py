@@ -27,7 +27,7 @@ _IDS = {
     "musique": r"\dhop\d?__\d+(_\d+)+",
     "hotpotqa": "[0-9a-f]{24}",
     "2wikimultihopqa": "[0-9a-f]{32}.*",
-    "bamboogle": r"bamboogle-\d+",
+    "bamboogle": "bamboogle-[0-9a-f]+",
 }
 
 

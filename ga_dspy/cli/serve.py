@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-from math import ceil
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,13 @@ KeyEnv = Annotated[str | None, typer.Option(help="Variable that holds the API ke
 Open = Annotated[bool, typer.Option("--open", help="Listen anywhere without a key.")]
 AtOnce = Annotated[int, typer.Option(min=1, help="Questions at once; further ones are refused.")]
 PerMinute = Annotated[int, typer.Option(min=0, help="Requests of a key or address; 0: any.")]
+Proxies = Annotated[
+    str,
+    typer.Option(
+        "--forwarded-allow-ips",
+        help="Addresses of proxies whose X-Forwarded-For names the client; none by default.",
+    ),
+]
 Deadline = Annotated[float, typer.Option(min=0.1, help="Seconds until a question is given up.")]
 
 
@@ -57,6 +63,7 @@ def serve(
     at_once: AtOnce = 256,
     per_minute: PerMinute = 600,
     deadline: Deadline = 300.0,
+    proxies: Proxies = "",
 ) -> None:
     """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics.
 
@@ -66,9 +73,10 @@ def serve(
     need_package("mcp", "serve")
     from ga_dspy.serve import Limits, Service, make_app
 
-    keys = read_keys(api_key_env, host, is_open)
-    service = Service(asking.program, Limits(at_once, per_minute, deadline))
-    _listen(make_app(service, keys=keys, is_open=is_open), host, port, deadline)
+    keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
+    service = Service(asking.program, limits)
+    app = make_app(service, keys=keys, is_open=is_open)
+    _listen(app, limits, host=host, port=port, trusted_proxies=proxies)
 
 
 def mcp(
@@ -80,6 +88,7 @@ def mcp(
     at_once: AtOnce = 256,
     per_minute: PerMinute = 600,
     deadline: Deadline = 300.0,
+    proxies: Proxies = "",
 ) -> None:
     """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP.
 
@@ -87,28 +96,35 @@ def mcp(
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
     """
     need_package("mcp", "serve")
-    from ga_dspy.serve import Guard, Limits, Service
-    from ga_dspy.serve.agents import make_mcp
+    from ga_dspy.serve import Limits, Service
+    from ga_dspy.serve.agents import make_http_app, make_mcp
 
     keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
     server = make_mcp(Service(asking.program, limits))
     if http is None:
         server.run()
     else:
-        # The guard sees to names; behind a proxy any may come.
-        app = server.streamable_http_app(host="0.0.0.0")
-        _listen(Guard(app, limits, keys, is_open), host, http, deadline)
+        app = make_http_app(server, limits, keys=keys, is_open=is_open)
+        _listen(app, limits, host=host, port=http, trusted_proxies=proxies)
 
 
-def _listen(app: Any, host: str, port: int, deadline: float) -> None:
+def _listen(app: Any, limits: Any, **options: Any) -> None:
     """Serve until SIGTERM or Ctrl-C, and then what is under way, for as long as a question may."""
-    import uvicorn
+    from ga_dspy.serve import make_server
 
+    server = make_server(app, limits, **options)
+    if sys.platform != "win32":  # each connection takes a file descriptor, of the LM's endpoint too
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Uvicorn raises the signal again when all is done.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # The garbage collector need not go through what was loaded, while all who ask wait for it.
     gc.freeze()
-    uvicorn.run(
-        app, host=host, port=port, access_log=False, server_header=False,
-        timeout_graceful_shutdown=ceil(deadline),
-    )  # fmt: skip
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        return
+    if not server.started:
+        sys.exit(3)

@@ -7,6 +7,7 @@ with a row that lacks one of the two is refused, and the row is named.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -39,8 +40,8 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
     its number; Bamboogle has none), `type` and `level` ("" where the dataset has none; MuSiQue's
     type is its number of hops, "2hop"), `answerable` (False only in MuSiQue's full set, whose
     answers are then those of the answerable twin), `evidences` (2Wiki's gold triples, else
-    empty). Repeated ids get "#2", "#3", … in file order. A row without an id is named by its
-    position, `bamboogle-17`.
+    empty). Repeated ids get "#2", "#3", … in file order. A row without an id gets one from its
+    question's text, so that no two files share ids by accident.
 
     Args:
         dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for questions of one's own.
@@ -104,7 +105,7 @@ def _questions(
         if reason := _why_unusable(row):
             unusable.append(f"row {position} ({reason})")
             continue
-        fields = question_fields(dataset, row, position)
+        fields = question_fields(dataset, row)
         first_id = fields["id"]
         while fields["id"] in ids:
             repeats[first_id] += 1
@@ -139,8 +140,10 @@ def _why_unusable(row: object) -> str:
     return "" if accepted_answers(row) else "no answer"
 
 
-def question_fields(dataset: DatasetName, row: Any, position: int) -> dict[str, Any]:
-    """The fields of a question as `load` gives them, but for `answer`; `position` counts from 1."""
+def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
+    """The fields of a question as `load` gives them, but for `answer`."""
+    question = _text(row.get("question"))
+    digest = hashlib.sha256(question.encode()).hexdigest()[:12]
     given_id = _text(row.get("_id")) or _text(row.get("id"))
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
@@ -155,8 +158,8 @@ def question_fields(dataset: DatasetName, row: Any, position: int) -> dict[str, 
     hops_by_id = re.match(r"\d+hop", given_id)
     hops_type = f"{hops}hop" if hops else hops_by_id.group() if hops_by_id else ""
     return {
-        "id": given_id or f"{dataset}-{position}",
-        "question": _text(row.get("question")),
+        "id": given_id or f"{dataset}-{digest}",
+        "question": question,
         "answers": accepted_answers(row),
         "gold_titles": _unique(titles),
         "supporting_facts": tuple(dict.fromkeys(facts)),

@@ -103,8 +103,8 @@ class Question(NamedTuple):
 
 def _read(rows: Sequence[Row], dataset: DatasetName) -> list[Question]:
     questions = []
-    for position, row in enumerate(rows, start=1):
-        fields = datasets.question_fields(dataset, datasets.from_hub_row(row), position)
+    for row in rows:
+        fields = datasets.question_fields(dataset, datasets.from_hub_row(row))
         paragraphs = tuple((title, " ".join(parts)) for title, parts in fields["paragraphs"])
         titles, wanted = [title for title, _ in paragraphs], set(fields["gold_titles"])
         complete = wanted.issubset(titles)

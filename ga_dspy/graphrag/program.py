@@ -40,6 +40,8 @@ from ga_dspy.programs.program import (
     State,
     Step,
     setting,
+    tell_passages,
+    tell_search,
 )
 from ga_dspy.programs.reading import fit_passages
 from ga_dspy.signatures import (
@@ -202,11 +204,13 @@ class GraphRAG(MultiHopProgram):
             paths=self.paths,
             keep=self.facts or _LEADING,
         )
+        yield from tell_search(1, question)
         found: Found = yield Search(find, question, self.k)
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
             return (yield from self._overview(inquiry, "combine"))
-        inquiry.reading.add(question, found.passages)
+        fresh = inquiry.reading.add(question, found.passages)
+        yield from tell_passages(1, fresh, [passage.id for passage in found.passages])
         inquiry.graph = self._used(found)
         unknown = "the graph knows nothing of what is named: what is like it was read"
         yield from self._end_step(inquiry, self._step(inquiry, unknown if found.gap else ""))
@@ -251,7 +255,8 @@ class GraphRAG(MultiHopProgram):
                 f"{setting} needs summaries of the graph's communities, and the GraphIndex has "
                 "none",
                 expected="a graph that was built with summaries",
-                remedy='build it with summaries, or use mode="local", which needs none',
+                remedy="run `ga-dspy graph build … --summaries`, or GraphIndex.open(index, graph, "
+                'summaries=True); mode="local" needs none',
             )
         return self.graph_index.topics
 

@@ -136,8 +136,8 @@ class GraphIndex(PassageRetriever):
             index: The folder of the index.
             graph: The folder of the graph.
             encoder: As for `Index.open`.
-            summaries: Have the communities summarised, which the modes "global" and "hybrid"
-                need: those written before are read from the folder, for the others `lm` is asked.
+            summaries: Have the communities summarised that have no summary in the folder yet; the
+                modes "global" and "hybrid" need some.
             lm: Writes summaries; by default the configured one.
 
         Raises:
@@ -146,10 +146,11 @@ class GraphIndex(PassageRetriever):
         """
         opened = Index.open(index, encoder=encoder)
         stored = open_graph(graph, opened)
-        topics: tuple[Topic, ...] = ()
+        kept = Summaries(stored.path / SUMMARIES)
+        written: Mapping[str, Any] = kept.kept(stored.communities)
         if summaries:
-            kept = Summaries(stored.path / SUMMARIES)
-            topics = topics_of(stored.communities, kept.of(stored.graph, stored.communities, lm=lm))
+            written = kept.of(stored.graph, stored.communities, lm=lm)
+        topics = topics_of(stored.communities, written)
         return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS / "profiles")
 
     def for_caller(self, access: Access) -> GraphIndex:

@@ -439,7 +439,8 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
                 f"{len(shared)} questions are in {first} and in {second}, by "
                 f"{'id' if by_id else 'text'}: {listed(map(repr, shared), 3)}",
                 expected="sets that share none",
-                remedy=f"take them out of {first}",
+                remedy=f"take them out of {first}"
+                + (", or give each question an id of its own" if by_id else ""),
             )
 
 

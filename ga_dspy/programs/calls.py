@@ -369,7 +369,7 @@ def ask(
     while attempts < _ATTEMPTS:
         if over := meter.overdue():
             raise StepFailed.from_error(step, over) from over
-        signature = _own_signature(predictor)
+        signature = own_signature(predictor)
         request = Ask(step, predictor, given, meter, rollout)
         try:
             prediction = yield request
@@ -567,7 +567,7 @@ def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in inputs.items()}
 
 
-def _own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
+def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
     """The signature of the one predictor in a module, whose reply is the module's; else None."""
     predictors = _predictors(module)
     return predictors[0].signature if len(predictors) == 1 else None
@@ -575,7 +575,7 @@ def _own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
 
 def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
     """Note a call that DSPy saw fail; of a module with several predictors it is not known whose."""
-    if dspy.settings.trace is not None and _own_signature(module):
+    if dspy.settings.trace is not None and own_signature(module):
         dspy.settings.trace.append((_predictors(module)[0], dict(inputs), prediction))
 
 

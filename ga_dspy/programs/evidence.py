@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import dspy
@@ -159,8 +159,9 @@ class Conclusion(NamedTuple):
         passages: Labelled,
         left_out: tuple[int, ...] = (),
         style: Style = "span",
+        own: Collection[str] = (),
     ) -> Self:
-        """What the answer step replied.
+        """What the answer step replied; `own` are the outputs of a signature of one's own.
 
         A short answer is quoted where a passage that it cites mentions it in its text, or else any
         other passage, which then is the one cited. A sentence that refutes a premise is where a
@@ -190,7 +191,7 @@ class Conclusion(NamedTuple):
             cited = tuple(dict.fromkeys(n for n in (*inline, *cited) if n in passages))
         if verdict not in get_args(Verdict):
             verdict = "answered" if quoted or (answer and cited) else "not in passages"
-        known = {"answer", "guess", "verdict", "cited", "links", "reasoning"}
+        known = {"answer", "guess", "verdict", "cited"} | {"links"}.difference(own)
         more = {name: value for name, value in reply.items() if name not in known}
         is_held = quoted and verdict != "not in passages" and not guessed
         return cls(answer, verdict, cited, is_held, left_out, citations, more)

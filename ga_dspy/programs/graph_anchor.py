@@ -36,6 +36,7 @@ from ga_dspy.programs.program import (
     Signatures,
     State,
     Step,
+    check_outputs,
     name_outage,
     setting,
 )
@@ -74,9 +75,6 @@ class GraphAnchor(IterativeProgram):
 
     Where not all passages fit in the answer's prompt, those that carry the graph's facts are
     served first.
-
-    Args:
-        retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
     """
 
     fused: bool = setting(
@@ -155,12 +153,8 @@ class GraphAnchor(IterativeProgram):
             raise InputError(
                 "stop='judge+path' and no graph", expected="one to find paths in", remedy=remedy
             )
-        if self.answer_with is not None and "answer" not in self.answer_with.output_fields:
-            raise InputError(
-                f"answer_with has the outputs {', '.join(self.answer_with.output_fields)}",
-                expected="an output field called answer",
-                remedy="name the field with the answer `answer`",
-            )
+        if self.answer_with is not None:
+            check_outputs(self.answer_with.output_fields.keys())
         shown = None if self.answer_from == "passages" else self.index
         answer = self.answer_with or answer_signature(
             shown, passages=self.answer_from != "graph", style=self.style
@@ -391,7 +385,8 @@ class GraphAnchor(IterativeProgram):
     def _concluded(
         self, reply: dspy.Prediction, passages: Labelled, left_out: tuple[int, ...]
     ) -> Conclusion:
-        return Conclusion.from_reply(reply, passages, left_out, self.style)
+        own = self.answer_with.output_fields if self.answer_with else ()
+        return Conclusion.from_reply(reply, passages, left_out, self.style, own)
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
         if self.style != "span":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial, wraps
 from types import MethodType, NoneType
-from typing import Any, Literal, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import dspy
 from dspy.primitives.prediction import Completions
@@ -30,14 +30,16 @@ from ga_dspy.programs.calls import (
     Result,
     Search,
     StepFailed,
+    Usage,
     adrive,
     ask,
     drive,
     is_ours,
+    own_signature,
     prompt_tokens,
 )
 from ga_dspy.programs.events import Event, Kind, Tell, is_watched
-from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support
+from ga_dspy.programs.evidence import Citation, Conclusion, EvidenceLink, Support
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
@@ -133,6 +135,24 @@ class Prediction(dspy.Prediction):
         tokens: Tokens in all.
     """
 
+    answer: str
+    verdict: str
+    supported: Support | None
+    guess: str
+    evidence: tuple[EvidenceLink, ...]
+    cited: tuple[str, ...]
+    citations: tuple[Citation, ...]
+    passages: tuple[Passage, ...]
+    left_out: tuple[str, ...]
+    graph: KnowledgeGraph
+    notes: str
+    steps: tuple[Step, ...]
+    failures: tuple[str, ...]
+    may_pass: bool
+    usage: dict[str, Usage]
+    calls: int
+    tokens: int
+
     @property
     def completions(self) -> Completions:
         """The prediction as the one completion, of which `dspy.majority` takes votes."""
@@ -172,6 +192,31 @@ class Prediction(dspy.Prediction):
         )
 
 
+ANSWER_FIELDS = ("answer", "guess", "verdict", "cited")
+"""What the answer step itself gives of a prediction; the program finds the rest."""
+
+
+def check_outputs(names: Collection[str]) -> None:
+    """Check the outputs of an answer step of one's own.
+
+    Raises:
+        InputError: There is no `answer`, or one has the name of a field that the program fills.
+    """
+    if "answer" not in names:
+        raise InputError(
+            f"the answer step has the outputs {', '.join(names)}",
+            expected="an output field called answer",
+            remedy="name the field with the answer `answer`",
+        )
+    taken = [n for n in names if n in Prediction.__annotations__ and n not in ANSWER_FIELDS]
+    if taken:
+        raise InputError(
+            f"the answer step has the output {', '.join(taken)}",
+            expected="names that no field of the prediction has: the program fills these itself",
+            remedy=f"name it otherwise, for instance my_{taken[0]}",
+        )
+
+
 def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
     """A prediction as JSON values, of whichever class a copy of it is."""
     ordered = {"answer": prediction.answer, **prediction}
@@ -191,6 +236,25 @@ def tell(kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]) -> Con
     """Tell whoever watches that something happened; costs nothing where nobody does."""
     if is_watched():
         yield Tell(Event(kind, message, data()))
+
+
+def tell_search(number: int, query: str) -> Conversation[None]:
+    """Tell that a step searches."""
+    data = {"number": number, "query": query}
+    yield from tell("search", f"step {number}: searching {query!r}", lambda: data)
+
+
+def tell_passages(number: int, fresh: Labelled, retrieved: Sequence[str]) -> Conversation[None]:
+    """Tell what a step found: the new passages by their labels, and the ids of all."""
+    yield from tell(
+        "passages",
+        f"step {number}: {len(retrieved)} passages, {len(fresh)} new",
+        lambda: {
+            "number": number,
+            "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
+            "retrieved": list(retrieved),
+        },
+    )
 
 
 def step_message(step: Step) -> str:
@@ -235,6 +299,14 @@ def setting(
     return field(default=default, metadata=about)
 
 
+class _CallSignature:
+    """The arguments of a class, and of a call of its instances, which DSPy's metaclass hides."""
+
+    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
+        called = inspect.signature(owner.__init__ if instance is None else owner.forward)
+        return called.replace(parameters=list(called.parameters.values())[1:])
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, field))
 class Configured(dspy.Module):
     """A DSPy module whose class body declares its settings.
@@ -242,19 +314,33 @@ class Configured(dspy.Module):
     As in a dataclass, whatever is annotated there is an argument; `ClassVar` marks what is not.
     """
 
+    __signature__: ClassVar[Any] = _CallSignature()
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         writes_its_own = "__init__" in vars(cls)
         dataclass(kw_only=True, eq=False, repr=False)(cls)
         if not writes_its_own:
             vars(cls)["__init__"].__annotations__ = typing.get_type_hints(cls)
-            about = [f"    {name}: {one.metadata['doc']}" for name, one in cls.declared().items()]
-            cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Settings:", *about])
+            cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", *cls._documented()])
+
+    @classmethod
+    def _documented(cls) -> Iterator[str]:
+        """The arguments with type, purpose and default, as a docstring has them."""
+        yield "Args:"
+        types = typing.get_type_hints(cls)
+        for one in fields(cls):
+            if one.init and "doc" in one.metadata and one.default is MISSING:
+                yield f"    {one.name}: {one.metadata['doc']}"
+        for name, one in cls.declared().items():
+            default = getattr(one.default, "__name__", repr(one.default))
+            kind = inspect.formatannotation(types[name])
+            yield f"    {name} ({kind}): {one.metadata['doc']} Default: {default}."
 
     @classmethod
     def declared(cls) -> dict[str, Field[Any]]:
         """The settings by name, the class's own before those that it inherits."""
-        by_name = {one.name: one for one in fields(cls) if one.init and "doc" in one.metadata}
+        by_name = {one.name: one for one in fields(cls) if one.init and "saved" in one.metadata}
         order = (name for kind in cls.__mro__ for name in vars(kind).get("__annotations__", ()))
         return {name: by_name[name] for name in dict.fromkeys(order) if name in by_name}
 
@@ -265,18 +351,22 @@ class Configured(dspy.Module):
             InputError: One of them has a value that it cannot have.
         """
         super().__init__()
-        types = typing.get_type_hints(type(self))
-        for name, one in self.declared().items():
-            value, listed = getattr(self, name), _listed_values(types[name])
-            if one.metadata["least"] is not None:
-                if value is not None or None not in listed:
-                    check_whole(name, value, one.metadata["least"], one.metadata["most"])
-            elif set(listed) - {None} and value not in listed:
-                raise InputError(
-                    f"{name} is {value!r}",
-                    expected=f"one of {', '.join(map(repr, listed))}",
-                    remedy=f"pass {name}={listed[0]!r}",
-                )
+        for name in self.declared():
+            self._check(name, getattr(self, name))
+
+    def _check(self, name: str, value: Any) -> None:
+        """Check a value of a setting."""
+        about = self.declared()[name].metadata
+        listed = _listed_values(typing.get_type_hints(type(self))[name])
+        if about["least"] is not None:
+            if value is not None or None not in listed:
+                check_whole(name, value, about["least"], about["most"])
+        elif set(listed) - {None} and value not in listed:
+            raise InputError(
+                f"{name} is {value!r}",
+                expected=f"one of {', '.join(map(repr, listed))}",
+                remedy=f"pass {name}={listed[0]!r}",
+            )
 
     def settings(self) -> dict[str, Any]:
         """The settings that make this program again, by name; JSON values."""
@@ -444,14 +534,15 @@ class MultiHopProgram(Configured):
     A subclass implements `converse` once, as a generator of searches and LM calls; threads and
     asyncio both run that one algorithm. It declares its settings in its class body, each with
     `setting(…)`, and says in `signatures` what the LM is asked; the last step is called `answer`.
-    Each predictor may be replaced by another module that takes the same inputs.
-
-    Args:
-        retriever: Anything `ga_dspy.retrieval.as_retriever` takes; `program.retriever` may be set
-            to another.
+    Each predictor may be replaced by another module that takes the same inputs. A setting may be
+    changed by assignment, `program.k = 7`, as long as that costs no predictor its demos or its
+    instruction.
     """
 
-    retriever: Any = field(kw_only=False)
+    retriever: Any = field(
+        kw_only=False,
+        metadata={"doc": "Anything `ga_dspy.retrieval.as_retriever` takes; may be set to another."},
+    )
     k: int = setting("Passages a query.", default=5, least=1, most=1000)
     passage_tokens: int = setting("Budget for the passages in a prompt.", default=6000, least=50)
     token_budget: int | None = setting(
@@ -484,16 +575,77 @@ class MultiHopProgram(Configured):
             setattr(self, name, dspy.Predict(signature))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Take another retriever or predictor; refuse another setting, for prompts rest on it."""
+        """Take another retriever, predictor or setting.
+
+        Raises:
+            InputError: A setting cannot have the value, or would cost a predictor what it learned.
+        """
         if name == "retriever":
             value = as_retriever(value)
-        elif vars(self).get(name, value) != value and name in self.declared():
+        elif name == "answer" and isinstance(value, dspy.Module):
+            signature = own_signature(value)
+            if signature is not None:
+                check_outputs(signature.output_fields.keys())
+        if name in vars(self) and name in self.declared():
+            self._set(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def _set(self, name: str, value: Any) -> None:
+        """Change a setting; make the predictors again that rest on it."""
+        self._check(name, value)
+        before, old = self.signatures(), vars(self)[name]
+        self.__dict__[name] = value
+        try:
+            after = self.signatures()
+            changed = [n for n in before if n not in after or not _is_same(before[n], after[n])]
+            kept = [n for n in changed if n in after and self._keeps(n, before[n], after[n])]
+            lost = [n for n in changed if n not in kept and self._is_tuned(n, before[n])]
+            if lost:
+                raise InputError(
+                    f"{name}={value!r} changes what {', '.join(lost)} asks",
+                    expected="a predictor without demos, instruction or LM of its own there",
+                    remedy=f"make another program with {name}={value!r}, and compile that",
+                )
+        except InputError:
+            self.__dict__[name] = old
+            raise
+        for step in changed:
+            if step in kept:
+                getattr(self, step).signature = after[step]
+            else:
+                delattr(self, step)
+        for step in after.keys() - vars(self).keys():
+            setattr(self, step, dspy.Predict(after[step]))
+
+    def _keeps(self, step: str, old: type[dspy.Signature], new: type[dspy.Signature]) -> bool:
+        """Whether a predictor can take a signature and keep its demos: the fields are the same."""
+        module = getattr(self, step)
+        is_ours = isinstance(module, dspy.Predict) and module.signature.equals(old)
+        return is_ours and list(old.fields) == list(new.fields)
+
+    def _is_tuned(self, step: str, signature: type[dspy.Signature]) -> bool:
+        """Whether a predictor is another than the program made."""
+        module = getattr(self, step)
+        if not isinstance(module, dspy.Predict) or not module.signature.equals(signature):
+            return True
+        return bool(module.demos or module.config) or module.lm is not None
+
+    def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
+        """Take over demos and instructions that `dump_state` gave.
+
+        Raises:
+            InputError: They are of other predictors than this program's.
+        """
+        names = [name for name, _ in self.named_parameters()]
+        stated = [name for name in state if name != "metadata"]
+        if set(names) != set(stated):
             raise InputError(
-                f"{name} of a {type(self).__name__} that is made already was set to {value!r}",
-                expected="settings to be passed when a program is made",
-                remedy=f"make another: {type(self).__name__}(retriever, {name}={value!r})",
+                f"the state is of the predictors {', '.join(stated)}",
+                expected=", ".join(names),
+                remedy="make the program with the settings that the saved one had",
             )
-        super().__setattr__(name, value)
+        super().load_state(state, **options)
 
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings: signatures by the predictor's name."""
@@ -659,11 +811,7 @@ class MultiHopProgram(Configured):
         reading, fresh = state.reading, dict[int, Passage]()
         returned: list[str] = []
         query = " | ".join((step.reformulated or step.query).splitlines())
-        yield from tell(
-            "search",
-            f"step {step.number}: searching {query!r}",
-            lambda: {"number": step.number, "query": query},
-        )
+        yield from tell_search(step.number, query)
         for query in filter(str.strip, (step.reformulated or step.query).splitlines()):
             made = step.made or bool(step.reformulated)
             anchors = self._anchors(state, query)
@@ -673,17 +821,8 @@ class MultiHopProgram(Configured):
             "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
             "passage_ids": (*step.passage_ids, *(passage.id for passage in fresh.values())),
         }
-        step = step.replace(**ids)
-        yield from tell(
-            "passages",
-            f"step {step.number}: {len(ids['retrieved'])} passages, {len(fresh)} new",
-            lambda: {
-                "number": step.number,
-                "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
-                "retrieved": list(ids["retrieved"]),
-            },
-        )
-        return step, fresh
+        yield from tell_passages(step.number, fresh, ids["retrieved"])
+        return step.replace(**ids), fresh
 
     def _anchors(self, state: State, query: str) -> tuple[str, ...]:
         """Names beside the query from which the retriever may start."""
@@ -790,6 +929,8 @@ class MultiHopProgram(Configured):
                 evidence = end.quotes(cited, state.question)
         is_enough = self.abstain is None or supported in ("chained", self.abstain)
         stated = (step.failure for step in state.steps if step.failure)
+        if end.more:
+            check_outputs({"answer", *end.more})
         return Prediction(
             dict(end.more),
             verdict=end.verdict,
@@ -821,6 +962,11 @@ def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[R
         if is_ours(error):
             raise
         raise StepFailed.from_error(step, error) from error
+
+
+def _is_same(one: type[dspy.Signature], other: type[dspy.Signature]) -> bool:
+    """Whether two signatures ask the same."""
+    return list(one.fields) == list(other.fields) and one.equals(other)
 
 
 class _Tool(dspy.Tool):
@@ -858,7 +1004,9 @@ LONGEST_QUESTION = 20_000
 """Characters of a question; what is longer is a document."""
 
 
-def _stripped(question: str) -> str:
+def _stripped(question: Any) -> str:
+    if getattr(question, "shape", None) == ():  # MLflow passes a text as a NumPy scalar
+        question = question.item()
     is_text = isinstance(question, str) and question.strip()
     if not is_text or len(question) > LONGEST_QUESTION:
         long = f"{len(question):,} characters long" if is_text else repr(question)

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from http import HTTPStatus
+from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,14 +42,14 @@ MODEL = "ga-dspy"
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
-Scalar = str | int | float | bool
-Some = Field(min_length=1)
+Scalar = Annotated[str, Field(max_length=1_000)] | int | float | bool
+Scalars = Annotated[list[Scalar], Field(max_length=1_000)]
+Key = Annotated[str, Field(max_length=200)]
+Some = Field(min_length=1, max_length=32)
 Signs = Literal[">", ">=", "<", "<=", "!="]
-Bounds = (
-    Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], list[Scalar]], Some]
-)
-Where = Annotated[dict[str, Scalar | list[Scalar] | Bounds], Some] | None
-"""Conditions on the metadata of passages, as of `Index.only`."""
+Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
+Where = Annotated[dict[Key, Scalar | Scalars | Bounds], Some] | None
+"""Conditions on the metadata of passages, as of `Index.only`; each costs time per passage."""
 
 
 class _Loose(BaseModel):
@@ -136,14 +137,22 @@ def problem_of(error: Any) -> JSONResponse:
 
 _OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
 """The names under which a machine reaches itself."""
-_FREE = ("/", "/readyz", "/openapi.json")
-"""What needs no key, for no question and no document is in it, but may be asked only so often."""
+_FREE = ("/", "/healthz", "/readyz", "/openapi.json")
+"""What needs no key, for no question and no document is in it; all but /healthz is counted."""
+_MOST_ADDRESSES = 10_000
+_GRACE = 5.0  # seconds beyond the deadline: a question that timed out is answered with a 504
+_REST = 64
+"""Requests at once beside questions and searches."""
 
 
 class Guard:
-    """ASGI middleware that refuses requests before the app behind it sees them.
+    """ASGI middleware that refuses requests before the app behind it sees them, and bounds others.
 
-    It also answers for an error that the app does not: the server would close the connection.
+    A request takes at most the deadline and some seconds, whatever it asks for. The guard also
+    answers for an error that the app does not: the server would close the connection.
+
+    Requests are counted by the key that they have, and else, with a wrong key too, by address: who
+    guesses keys uses up the requests of an address, and never those of a key.
 
     Args:
         app: The app.
@@ -158,10 +167,14 @@ class Guard:
         self, app: ASGIApp, limits: Limits, keys: Collection[bytes] = (), is_open: bool = False
     ) -> None:
         self.app, self.limits, self.keys, self.is_open = app, limits, keys, is_open
-        self._minute, self._asked = 0, Counter[str]()
+        self._minute, self._by_key, self._by_address = 0, Counter[bytes](), Counter[str]()
+        self._going = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or hand it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         left, is_begun = self.limits.body, False
 
         async def send_part(message: Message) -> None:
@@ -177,40 +190,80 @@ class Guard:
                 raise HTTPException(413, f"a request of more than {self.limits.body:,} bytes")
             return message
 
-        if scope["type"] == "http" and (refused := self._refusal(scope, Request(scope).headers)):
+        if refused := self._refusal(scope, Request(scope).headers):
             await refused(scope, receive, send)
             return
+        self._going += 1
         try:
-            await self.app(scope, receive_part, send_part)
+            async with asyncio.timeout(self.limits.deadline + _GRACE):
+                await self.app(scope, receive_part, send_part)
         except Exception as error:
-            if is_begun or scope["type"] != "http":
+            if not is_begun:
+                await problem_of(error)(scope, receive, send)
+            elif not isinstance(error, TimeoutError):  # after one, the server closes the connection
                 raise
-            await problem_of(error)(scope, receive, send)
+        finally:
+            self._going -= 1
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
-        client, limits = (scope.get("client") or ("",))[0], self.limits
+        limits, path = self.limits, scope["path"]
         if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
             return problem(403, "a name that is not this machine's, and no key is asked for")
-        if scope["path"] == "/healthz":
-            return None
-        if self.keys and scope["path"] not in _FREE:
-            bearer = headers.get("authorization", "").removeprefix("Bearer ")
-            client = headers.get("x-api-key", bearer)
-            sent = client.encode("latin-1")
-            if sum(hmac.compare_digest(sent, key) for key in self.keys) == 0:
-                expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
-                asked = {"WWW-Authenticate": "Bearer"}
-                return problem(401, "no API key that is known", asked, expected=expected)
+        key = self._key(headers)
+        if path != "/healthz":
+            if after := self._must_wait(key, (scope.get("client") or ("",))[0]):
+                later = {"Retry-After": str(after)}
+                return problem(429, f"more than {limits.per_minute} requests a minute", later)
+            # Questions and searches have bounds of their own; this one is for all the rest.
+            if self._going >= 2 * limits.at_once + _REST:
+                return problem_of(Busy(self._going, "requests"))
+        if self.keys and not key and path not in _FREE:
+            expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
+            asked = {"WWW-Authenticate": "Bearer"}
+            return problem(401, "no API key that is known", asked, expected=expected)
         if int(headers.get("content-length") or 0) > limits.body:
             return problem(413, f"a request of more than {limits.body:,} bytes")
+        return None
+
+    def _key(self, headers: Mapping[str, str]) -> bytes:
+        """The key of a request where it is one that is known."""
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        sent = headers.get("x-api-key", bearer if scheme.lower() == "bearer" else "")
+        found = [key for key in self.keys if hmac.compare_digest(sent.encode("latin-1"), key)]
+        return found[0] if found else b""
+
+    def _must_wait(self, key: bytes, address: str) -> int:
+        """Count a request; the seconds until the next one where there were too many, or 0."""
         minute, second = divmod(int(time.monotonic()), 60)
         if minute != self._minute:
-            self._minute, self._asked = minute, Counter()
-        self._asked[client] += 1
-        if 0 < limits.per_minute < self._asked[client]:
-            after = {"Retry-After": str(60 - second)}
-            return problem(429, f"more than {limits.per_minute} requests a minute", after)
-        return None
+            self._minute = minute
+            self._by_key.clear()
+            self._by_address.clear()
+        if key:
+            self._by_key[key] += 1
+            asked = self._by_key[key]
+        else:
+            address = _network(address)
+            self._by_address[address] += 1
+            asked = self._by_address[address]
+            if len(self._by_address) > _MOST_ADDRESSES:
+                del self._by_address[next(iter(self._by_address))]
+        return 60 - second if 0 < self.limits.per_minute < asked else 0
+
+
+def _network(address: str) -> str:
+    """What an address is counted as: of IPv6 the /64, which one client has whole.
+
+    >>> _network("2001:db8:1:2:aaaa::1"), _network("10.0.0.1")
+    ('2001:db8:1:2::/64', '10.0.0.1')
+    """
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv4Address):
+        return address
+    return str(parsed.ipv4_mapped or ip_network(f"{parsed}/64", strict=False))
 
 
 # --- The app
@@ -329,7 +382,7 @@ class Said(_Loose):
     """What one side said: a text, or parts, of which those with a text are read."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Annotated[list[dict[str, Any]], Field(max_length=1_000)] | None = None
 
     @property
     def text(self) -> str:
@@ -345,7 +398,7 @@ class Chat(_Loose):
     """
 
     model: str = Field(MODEL, max_length=200)
-    messages: list[Said] = Field(min_length=1)
+    messages: list[Said] = Field(min_length=1, max_length=1_000)
     stream: bool = False
 
 

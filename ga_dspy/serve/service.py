@@ -28,11 +28,13 @@ class Limits:
     """What a service bears.
 
     Attributes:
-        at_once: Questions under way at once; further ones are refused.
-        per_minute: Requests a minute of a key, or of an address where there are no keys; 0: any.
-        deadline: Seconds until a question is given up.
+        at_once: Questions under way at once, and searches; further ones are refused.
+        per_minute: Requests a minute of a key, and of an address without a valid one; 0: any.
+        deadline: Seconds until a request is given up.
         body: Bytes of a request.
         records: Answers kept for `/runs/{id}`.
+        arrival: Seconds until a request must have arrived whole.
+        waiting: Connections on which no request has arrived whole; the oldest are closed.
     """
 
     at_once: int = 256
@@ -40,10 +42,16 @@ class Limits:
     deadline: float = 300.0
     body: int = 1_000_000
     records: int = 1_000
+    arrival: float = 20.0
+    waiting: int = 512
 
 
 class Busy(GaDspyError):
-    """As many questions are under way as may be: ask again in a moment."""
+    """As many questions, searches or requests are under way as may be: try again in a moment."""
+
+    def __init__(self, count: int, what: str) -> None:
+        found = f"{count} {what} are under way"
+        super().__init__(found, expected="fewer", remedy="ask again in a moment")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +113,7 @@ class Service:
         self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
         self._going = Gauge("ga_dspy_questions_under_way", "Questions under way.", registry=to)
         self._under_way = set[asyncio.Task[Any]]()
+        self._searching = 0
 
     def ask(self, question: str, where: Where | None = None, turns: Sequence[Turn] = ()) -> Asking:
         """Begin a question; it goes on whether its events are read or not.
@@ -119,8 +128,7 @@ class Service:
             InputError: A condition is malformed, or the retriever cannot keep any.
         """
         if len(self._under_way) >= self.limits.at_once:
-            found = f"{len(self._under_way)} questions are under way"
-            raise Busy(found, expected="fewer", remedy="ask again in a moment")
+            raise Busy(len(self._under_way), "questions")
         program = self.program if where is None else self.program.only(where)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
         queue = asyncio.Queue[Event | None]()
@@ -144,12 +152,27 @@ class Service:
         return Asking(id, task, queue)
 
     async def search(self, query: str, k: int, where: Where | None = None) -> list[Passage]:
-        """Passages for a query, best first."""
+        """Passages for a query, best first.
+
+        Raises:
+            Busy: There are too many searches under way.
+            InputError: A condition is malformed, or the retriever cannot keep any.
+            TimeoutError: It took longer than the deadline.
+        """
+        if self._searching >= self.limits.at_once:
+            raise Busy(self._searching, "searches")
         corpus = self.program.retriever
         corpus = corpus if where is None else corpus.only(where)
-        searching = corpus.acall(query, k)
-        found: list[Passage] = await asyncio.create_task(searching, context=self._context.copy())
-        return found
+        self._searching += 1
+        try:
+            async with asyncio.timeout(self.limits.deadline):
+                searching = corpus.acall(query, k)
+                found: list[Passage] = await asyncio.create_task(
+                    searching, context=self._context.copy()
+                )
+                return found
+        finally:
+            self._searching -= 1
 
     async def _answer(
         self, id: str, program: MultiHopProgram, question: str, turns: Sequence[Turn],

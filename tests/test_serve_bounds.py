@@ -1,0 +1,317 @@
+"""What a client can make the service do: every route and every connection has bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import dspy
+import httpx
+import pytest
+from test_mcp import server_of
+from test_serve import KEY, asked, serving
+
+import ga_dspy
+from ga_dspy.errors import InputError
+from ga_dspy.serve import Guard, Limits, Service, make_app, make_server
+from ga_dspy.serve.agents import make_http_app, make_mcp
+from ga_dspy.serve.api import _MOST_ADDRESSES
+
+PASSAGES = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red.")]
+SAID = [{"role": "user", "content": "Which bridge is red?"}]
+CALL = {
+    "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+    "params": {"name": "search", "arguments": {"query": "bridge"}},
+}  # fmt: skip
+ROUTES: list[tuple[str, str, Any]] = [
+    ("POST", "/ask", {"question": "Which bridge is red?"}),
+    ("POST", "/search", {"query": "bridge"}),
+    ("POST", "/v1/chat/completions", {"messages": SAID}),
+    ("POST", "/v1/chat/completions", {"messages": SAID, "stream": True}),
+    ("POST", "/mcp", CALL),
+    ("GET", "/v1/models", None),
+    ("GET", "/runs/1", None),
+    ("GET", "/metrics", None),
+    ("GET", "/openapi.json", None),
+    ("GET", "/", None),
+    ("GET", "/readyz", None),
+]
+every_route = pytest.mark.parametrize(
+    ("method", "path", "body"), ROUTES, ids=[f"{m} {p} {n}" for n, (m, p, _) in enumerate(ROUTES)]
+)
+HEADERS = {"Accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def index() -> ga_dspy.Index:
+    return ga_dspy.Index.from_passages(PASSAGES, kind="sparse")
+
+
+def apps(index: Any, limits: Limits, lm: Any = None, **access: Any) -> dict[bool, Any]:
+    """The service and, at True, the MCP server over the same."""
+    with dspy.context(lm=lm or ga_dspy.extractive_lm()):
+        service = Service(ga_dspy.GraphAnchor(index), limits)
+    return {
+        False: make_app(service, **access),
+        True: make_http_app(server_of(index), limits, **access),
+    }
+
+
+@contextmanager
+def both(index: Any, limits: Limits, lm: Any = None, **access: Any) -> Iterator[Any]:
+    """Ask a route of the service or of the MCP server."""
+    with ExitStack() as stack:
+        clients = {}
+        for is_mcp, app in apps(index, limits, lm, **access).items():
+            url = stack.enter_context(serving(app, limits))
+            client = httpx.Client(base_url=url, headers=HEADERS, timeout=60)
+            clients[is_mcp] = stack.enter_context(client)
+        yield lambda method, path, **sent: clients[path == "/mcp"].request(method, path, **sent)
+
+
+@every_route
+def test_every_route_refuses_a_long_body(
+    method: str, path: str, body: Any, index: ga_dspy.Index
+) -> None:
+    with both(index, Limits(body=1_000)) as ask:
+        assert ask(method, path, json=body).status_code in (200, 404)
+        assert ask(method, path, content=b"x" * 2_000).status_code == 413
+
+
+@every_route
+def test_every_route_counts_who_asks(
+    method: str, path: str, body: Any, index: ga_dspy.Index
+) -> None:
+    while time.monotonic() % 60 > 50:  # not over the end of a minute
+        time.sleep(0.5)
+    with both(index, Limits(per_minute=2)) as ask:
+        assert [ask(method, path, json=body).status_code for _ in range(4)][2:] == [429, 429]
+
+
+@every_route
+def test_every_route_counts_wrong_keys_and_goes_on_for_good_ones(
+    method: str, path: str, body: Any, index: ga_dspy.Index
+) -> None:
+    while time.monotonic() % 60 > 50:
+        time.sleep(0.5)
+    with both(index, Limits(per_minute=3), keys=[KEY.encode()]) as ask:
+        wrong = [
+            ask(method, path, json=body, headers={"X-API-Key": f"{KEY}-{n}"}).status_code
+            for n in range(6)
+        ]
+        assert wrong[3:] == [429] * 3
+        assert ask(method, path, json=body, headers={"X-API-Key": KEY}).status_code in (200, 404)
+
+
+SLOW = [route for route in ROUTES if route[1] in ("/ask", "/search", "/readyz", "/mcp")] + [
+    ("POST", "/v1/chat/completions", {"messages": SAID})
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), SLOW, ids=[path for _, path, _ in SLOW])
+def test_a_route_that_works_has_a_deadline_and_so_many_at_once(
+    method: str, path: str, body: Any
+) -> None:
+    async def search(query: str, k: int) -> list[str]:
+        begun.set()
+        await asyncio.sleep(60)
+        return []
+
+    begun = threading.Event()
+    limits = Limits(at_once=1, deadline=1.0, per_minute=0)
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        service = Service(ga_dspy.GraphAnchor(search), limits)
+    is_mcp = path == "/mcp"
+    app = make_http_app(make_mcp(service), limits) if is_mcp else make_app(service)
+    with serving(app, limits) as url, httpx.Client(base_url=url, headers=HEADERS) as to:
+        replies: list[httpx.Response] = []
+        first = threading.Thread(
+            target=lambda: replies.append(to.request(method, path, json=body, timeout=20))
+        )
+        first.start()
+        assert begun.wait(10)
+        refused = to.request(method, path, json=body)
+        first.join(20)
+        assert not first.is_alive()
+    if is_mcp:
+        assert "under way" in refused.text and "no answer in time" in replies[0].text
+    elif path == "/ask":
+        assert refused.status_code == 429
+        assert '"status":504' in replies[0].text
+    else:
+        assert (refused.status_code, replies[0].status_code) == (429, 504)
+
+
+def deep(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        json.dumps({f"key {n}": n for n in range(500)}),
+        json.dumps({"a": list(range(20_000))}),
+        json.dumps({"a": {"within": list(range(20_000))}}),
+        json.dumps({"a": "x" * 100_000}),
+        json.dumps({"x" * 100_000: 1}),
+        json.dumps({"a": [[1]]}),
+        f'{{"a": {deep(100_000)}}}',
+        f'{{"a": {"9" * 100_000}}}',
+    ],
+    ids=["keys", "list", "within", "text", "name", "nested", "deep", "number"],
+)
+def test_conditions_that_would_cost_much_are_refused_at_once(
+    where: str, index: ga_dspy.Index
+) -> None:
+    with asked(index) as client:
+        for path, sought in (("/search", '"query": "x"'), ("/ask", '"question": "x"')):
+            begun = time.monotonic()
+            content = f'{{{sought}, "where": {where}}}'
+            headers = {"Content-Type": "application/json"}
+            refused = client.post(path, content=content, headers=headers)
+            assert refused.status_code in (400, 422)
+            assert len(refused.content) < 2_000
+            assert time.monotonic() - begun < 2
+
+
+def test_a_stream_that_is_not_read_ends_in_time(index: ga_dspy.Index) -> None:
+    long = [ga_dspy.Passage(id="1", title="Bridge", text="The bridge is red. " * 200_000)]
+    over = ga_dspy.Index.from_passages(long, kind="sparse")
+    limits = Limits(deadline=0.5, arrival=1.0)
+    question = b'{"question": "Which bridge is red?"}'
+    head = (
+        "POST /ask HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(question)}\r\n\r\n"
+    )
+    app = apps(over, limits)[False]
+    with open_server(app, limits) as (server, port), socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(head.encode() + question)
+        assert client.recv(4)
+        assert server.server_state.connections
+        end = time.monotonic() + 20
+        while server.server_state.connections and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not server.server_state.connections
+
+
+@contextmanager
+def open_server(app: Any, limits: Limits) -> Iterator[tuple[Any, int]]:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    server = make_server(app, limits, log_level="critical")
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server, listener.getsockname()[1]
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(20)
+
+
+HALF = {
+    "nothing": b"",
+    "a header": b"POST /search HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+    "a body": b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("sent", HALF.values(), ids=HALF)
+def test_others_are_answered_while_1100_requests_are_half_sent(
+    sent: bytes, index: ga_dspy.Index
+) -> None:
+    limits = Limits(waiting=64)
+    with open_server(apps(index, limits)[False], limits) as (server, port), ExitStack() as stack:
+        for _ in range(1_100):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            half.sendall(sent)
+        begun = time.monotonic()
+        for _ in range(5):
+            reply = httpx.post(f"http://127.0.0.1:{port}/search", json={"query": "bridge"})
+            assert reply.status_code == 200
+        assert time.monotonic() - begun < 5
+        assert len(server.server_state.connections) <= 70
+
+
+def test_who_opens_many_connections_closes_its_own(index: ga_dspy.Index) -> None:
+    limits = Limits(waiting=8)
+    with open_server(apps(index, limits)[False], limits) as (_, port), ExitStack() as stack:
+        other = stack.enter_context(
+            socket.create_connection(("127.0.0.1", port), 5, source_address=("127.0.0.2", 0))
+        )
+        other.sendall(b"GET /healthz HTTP/1.1\r\n")
+        for _ in range(40):
+            many = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            many.sendall(b"GET / HTTP/1.1\r\n")
+        other.sendall(b"Host: localhost\r\n\r\n")
+        assert other.recv(15) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("sent", HALF.values(), ids=HALF)
+def test_a_request_that_never_ends_is_given_up(sent: bytes, index: ga_dspy.Index) -> None:
+    limits = Limits(arrival=1.0)
+    app = apps(index, limits)[False]
+    with open_server(app, limits) as (server, port), socket.socket() as slow:
+        slow.connect(("127.0.0.1", port))
+        begun = time.monotonic()
+        while time.monotonic() - begun < 8:
+            with suppress(ConnectionError):
+                slow.sendall(sent[:1])
+                sent = sent[1:] or b""
+            time.sleep(0.02)
+            if time.monotonic() - begun > 0.5 and not server.server_state.connections:
+                break
+        assert 0.5 < time.monotonic() - begun < 5
+
+
+def test_an_address_that_a_client_claims_is_not_believed(index: ga_dspy.Index) -> None:
+    def codes(**options: Any) -> list[int]:
+        limits = Limits(per_minute=3)
+        with serving(apps(index, limits)[False], limits, **options) as url:
+            return [
+                httpx.get(f"{url}/metrics", headers={"X-Forwarded-For": f"10.0.0.{n}"}).status_code
+                for n in range(6)
+            ]
+
+    while time.monotonic() % 60 > 50:
+        time.sleep(0.5)
+    assert codes() == [200] * 3 + [429] * 3
+    assert codes(trusted_proxies="127.0.0.0/8") == [200] * 6
+
+
+@pytest.mark.parametrize("proxies", ["*", "10.0.0.1, somewhere"])
+def test_a_proxy_is_trusted_by_its_address(proxies: str, index: ga_dspy.Index) -> None:
+    with pytest.raises(InputError, match="whoever is trusted"):
+        make_server(apps(index, Limits())[False], Limits(), trusted_proxies=proxies)
+
+
+def test_a_table_of_addresses_does_not_grow_without_end(index: ga_dspy.Index) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        return None
+
+    guard = Guard(app, Limits(), [KEY.encode()])
+
+    async def ask(address: str) -> None:
+        async def send(message: Any) -> None:
+            return None
+
+        scope = {"type": "http", "path": "/", "headers": [], "client": (address, 1)}
+        await guard(scope, send, send)  # type: ignore[arg-type]
+
+    async def flood() -> None:
+        for n in range(_MOST_ADDRESSES + 500):
+            await ask(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")
+        for n in range(500):
+            await ask(f"2001:db8::{n:x}")
+
+    asyncio.run(flood())
+    assert len(guard._by_address) <= _MOST_ADDRESSES
+    assert guard._by_address["2001:db8::/64"] == 500
