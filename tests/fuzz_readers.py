@@ -27,7 +27,6 @@ from ga_dspy.cli.choices import read_pairs
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError
 from ga_dspy.eval.datasets import load
-from ga_dspy.eval.renaming import provenance, rename_file
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.eval.run import protocol_of, run
 from ga_dspy.graph import from_json, linearise, to_json
@@ -212,7 +211,6 @@ def targets(folder: Path) -> Iterator[Target]:
         about = protocol_of(program, examples, name="x", dataset="hotpotqa", source=source, lm=lm)
         run(program, examples, out=folder / "run", protocol=about)
         graph = to_json(program(question="Which moon is Titan?").graph).encode()
-    rename_file(source, folder / "copy" / "q.json", seed=1)
     yield Target("artifact", _files(folder / "artifact"), _read_artifact)
     with patch.object(segments, "EXACT", 5):  # so that FAISS indexes them
         Index.build(corpus()[:40], folder / "linked", encoder="hash-16")
@@ -221,7 +219,6 @@ def targets(folder: Path) -> Iterator[Target]:
     yield Target("stored graph", _files(folder / "graph"), _read_graph)
     yield Target("graph", {"a": graph}, lambda at, _: linearise(from_json(_text(at / "a"))))
     yield Target("journal", {"a": (folder / "run" / "journal.sqlite").read_bytes()}, _read_run)
-    yield Target("renamed copy", _files(folder / "copy"), lambda at, _: provenance(at / "q.json"))
     with Ledger(folder / "ledger.sqlite") as ledger:
         ledger.keep("key", "task", Kept({"outputs": ["Titan"]}, 3, 0.1))
     yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, _read_ledger)

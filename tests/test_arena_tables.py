@@ -10,7 +10,7 @@ import pytest
 
 from ga_dspy.arena import Run, Runs
 from ga_dspy.arena import tables as t
-from ga_dspy.arena.comparisons import contests, differences, internal_knowledge, significance
+from ga_dspy.arena.comparisons import contests, differences, significance
 from ga_dspy.arena.report import tables_of
 from ga_dspy.arena.table import Table, markdown
 from ga_dspy.eval import Protocol, Report, Result
@@ -361,40 +361,6 @@ def test_significance_without_the_baseline_says_what_it_needs() -> None:
     assert not missing.rows and "graph-anchor" in missing.needs
 
 
-def test_internal_knowledge_pairs_a_run_with_its_renamed_copy_by_id() -> None:
-    original = many("graph-anchor", 10, sha256="f1")
-    renamed = made(
-        "graph-anchor",
-        [
-            result(1, "Paris" if i < 4 else None, id=f"m{i}", question=f"renamed {i}?")
-            for i in range(8)
-        ],
-        renamed_from="f1",
-    )
-    closed = many("closed-book", 3, sha256="f1", k=None)
-    (shown,) = rows(internal_knowledge(runs(original, renamed, closed)))
-    assert [shown[f"F1, original{end}"] for end in ("", " low", " high")] == [100.0] * 3
-    assert shown["F1, renamed"] == 50.0
-    # Over the eight that both asked: 100 less 50, four pairs differing, 2 of 2^4 as extreme.
-    assert (shown["Difference"], shown["p"], shown["Shared"]) == (50.0, pytest.approx(0.125), 8)
-    assert (shown["Failed, renamed"], shown["F1, closed book"]) == (4, 30.0)
-
-
-def test_a_copy_of_another_file_or_lm_is_no_pair() -> None:
-    found = runs(
-        made("ircot", sha256="f1"),
-        made("ircot", renamed_from="f2"),
-        made("ircot", renamed_from="f1", lm="b"),
-    )
-    assert not internal_knowledge(found).rows
-
-
-def test_renamed_copies_have_a_table_1_of_their_own() -> None:
-    found = runs(made("ircot", sha256="f1"), made("ircot", RIGHT[:1], renamed_from="f1"))
-    assert [row["dataset"] for row in rows(t.table_1(found))] == ["HotpotQA"]
-    assert [row["dataset"] for row in rows(t.table_1_renamed(found))] == ["HotpotQA (renamed)"]
-
-
 def test_knowledge_use_splits_by_what_was_read_and_by_what_was_known() -> None:
     read = [
         result(1, "Paris", trace=(step(hit=True),)),
@@ -432,7 +398,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 19
+    assert len(set(names)) == len(names) == 17
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")

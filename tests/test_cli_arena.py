@@ -1,4 +1,4 @@
-"""Arena, report and renamed copies on the command line, as a user meets them."""
+"""Arena and report on the command line, as a user meets them."""
 
 from __future__ import annotations
 
@@ -81,26 +81,6 @@ def test_runs_on_other_questions_are_refused_in_one_table_unless_marked(
     assert "(a)" in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_a_renamed_copy_is_written_and_told_of(command: Command, tmp_path: Path) -> None:
-    source = tmp_path / "dev.json"
-    paragraphs = [
-        ["Mira Oldfield", ["Mira Oldfield (born 1931) was a painter from Tarvin."]],
-        ["Tarvin", ["Tarvin is a town in Lorne County."]],
-    ]
-    row = {
-        "_id": "1", "question": "In which county was Mira Oldfield born?", "answer": "Lorne County",
-        "type": "bridge", "level": "easy", "context": paragraphs,
-        "supporting_facts": [["Mira Oldfield", 0], ["Tarvin", 0]],
-    }  # fmt: skip
-    source.write_text(json.dumps([row]))
-    done = command("data", "rename", source, "--seed", "3", "--out", "copy.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "100.0 % of the questions" in done.stdout
-    copy = (tmp_path / "copy.json").read_text()
-    assert "Oldfield" not in copy and "Lorne" not in copy and "1931" in copy
-    assert json.loads((tmp_path / "copy.json.rename.json").read_text())["seed"] == 3
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -109,7 +89,6 @@ def test_a_renamed_copy_is_written_and_told_of(command: Command, tmp_path: Path)
         (("arena", "--dataset", "hotpotqa", "--dataset", "musique", "--data", DATA, "--index",
           "index", "--out", "o"), "2 --dataset, 1 --data"),
         (("report", "nowhere", "--out", "o"), "nowhere holds no run"),
-        (("data", "rename", "missing.json", "--out", "o.json"), "missing.json"),
     ],
 )  # fmt: skip
 def test_an_error_is_one_clear_line_and_exit_code_2(

@@ -1,4 +1,4 @@
-"""Whether two runs differ: against a baseline, and against the same run on renamed names."""
+"""Whether two runs differ: significance against a baseline, and the questions that differ."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import fsum
 from typing import NamedTuple
 
 from ga_dspy.arena.runs import Run, Runs, dataset_label, lm_label, method_label
-from ga_dspy.arena.table import NONE, Row, Table, f1_with_interval, number, row, table_of
+from ga_dspy.arena.table import NONE, Row, Table, number, row, table_of
 from ga_dspy.eval import Paired, paired_test
-from ga_dspy.eval.scores import holm, paired_permutation
+from ga_dspy.eval.scores import holm
 
 
 def significance(runs: Runs, baseline: str) -> Table:
@@ -175,50 +175,3 @@ def differences(runs: Runs, baseline: str) -> Table:
             for result, f1, its, its_f1 in pairs[:20]
         ]  # fmt: skip
     return table_of(runs, "differences", runs.in_order() if rows else [], rows, *notes)
-
-
-# --- Renamed copies.
-
-
-def internal_knowledge(runs: Runs) -> Table:
-    """F1 on a dataset and on its renamed copy, and what the LM knows without reading."""
-    pairs = _copies(runs)
-    return table_of(
-        runs,
-        "internal_knowledge",
-        [run for pair in pairs for run in pair],
-        (row(pair[0], _loss(runs, *pair)) for pair in pairs),
-    )
-
-
-def _copies(runs: Runs) -> list[tuple[Run, Run]]:
-    """Runs on a dataset, each with the method's run on a renamed copy of that very file."""
-    originals = {
-        (run.report.protocol.sha256, run.method, run.lm, run.budget): run
-        for run in runs.in_order()
-        if run.report.protocol.sha256
-    }
-    return [
-        (originals[key], run)
-        for run in runs.in_order()
-        if (key := (run.report.protocol.renamed_from, run.method, run.lm, run.budget)) in originals
-    ]
-
-
-def _loss(runs: Runs, original: Run, renamed: Run) -> Row:
-    one, other = (
-        {r.id: f1 for r, f1 in zip(run.report.results, run.report.values(), strict=True)}
-        for run in (original, renamed)
-    )
-    ids = [id for id in one if id in other]
-    test = paired_permutation([one[i] for i in ids], [other[i] for i in ids]) if ids else None
-    closed = runs.get("closed-book", original.dataset, original.lm)
-    return {
-        **f1_with_interval(original.report, "F1, original"),
-        **f1_with_interval(renamed.report, "F1, renamed"),
-        "Difference": test and test.difference,
-        "p": test and test.p_value,
-        "Shared": len(ids),
-        "Failed, renamed": len(renamed.report.failed),
-        "F1, closed book": closed.report.f1 if closed else None,
-    }

@@ -39,8 +39,6 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
         tables.sufficiency(runs),
         tables.graphrag(runs),
         tables.knowledge_use(runs),
-        comparisons.internal_knowledge(runs),
-        tables.table_1_renamed(runs),
         tables.side_by_side(runs),
         tables.ledger(runs),
         tables.failures(runs),

@@ -22,7 +22,6 @@ DATASETS = {
 }
 """Datasets by the names that commands use, as their authors write them, in the paper's order."""
 
-_RENAMED = " (renamed)"
 _IDS = {
     "musique": r"\dhop\d?__\d+(_\d+)+",
     "hotpotqa": "[0-9a-f]{24}",
@@ -57,10 +56,9 @@ class Run:
 
     @property
     def dataset(self) -> str:
-        """The dataset's name; the file's for questions of one's own; a renamed copy says so."""
+        """The dataset's name; the file's for questions of one's own."""
         protocol = self.report.protocol
-        name = Path(protocol.source).stem if protocol.dataset == "qa" else protocol.dataset
-        return name + (_RENAMED if protocol.renamed_from else "")
+        return Path(protocol.source).stem if protocol.dataset == "qa" else protocol.dataset
 
     @property
     def is_official(self) -> bool:
@@ -100,9 +98,9 @@ class Runs:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The datasets, in the paper's order, renamed copies after their originals."""
+        """The datasets, in the paper's order."""
         found = dict.fromkeys(run.dataset for run in self.runs)
-        known = [n for base in DATASETS for n in (base, base + _RENAMED) if n in found]
+        known = [name for name in DATASETS if name in found]
         return (*known, *(name for name in found if name not in known))
 
     @property
@@ -222,11 +220,10 @@ def _cell(run: Run) -> tuple[object, ...]:
 def dataset_label(name: str) -> str:
     """A dataset's name as its authors write it.
 
-    >>> dataset_label("musique (renamed)")
-    'MuSiQue (renamed)'
+    >>> dataset_label("musique")
+    'MuSiQue'
     """
-    base = name.removesuffix(_RENAMED)
-    return DATASETS.get(base, base) + name[len(base) :]
+    return DATASETS.get(name, name)
 
 
 def lm_label(name: str) -> str:

@@ -45,11 +45,6 @@ def table_1(runs: Runs) -> Table:
     return _by_dataset(runs, "table_1", _TABLE_1, paper.TABLE_1)
 
 
-def table_1_renamed(runs: Runs) -> Table:
-    """Table 1 once more, on renamed copies."""
-    return _by_dataset(runs, "table_1_renamed", _TABLE_1, renamed=True)
-
-
 def table_2(runs: Runs) -> Table:
     """Table 2: ablations by dataset."""
     ablations = _group("ablations")
@@ -86,7 +81,6 @@ def _by_dataset(
     printed: Sequence[paper.Scores] = (),
     *,
     beside: Sequence[str] = (),
-    renamed: bool = False,
     with_k: bool = False,
 ) -> Table:
     """A table of scores.
@@ -97,14 +91,12 @@ def _by_dataset(
         methods: Those in the table, in order.
         printed: The paper's rows.
         beside: Methods that alone do not make the table.
-        renamed: Whether it is of renamed copies, else of the datasets themselves.
         with_k: Whether vanilla RAG is named with its number of passages.
     """
     found = [
         run
         for run in runs.in_order()
         if run.budget is None
-        and bool(run.report.protocol.renamed_from) == renamed
         and (run.method in methods or (run.method not in METHODS and not beside))
     ]
     if all(run.method in beside for run in found):

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import extractive_lm
 import ga_dspy
-from ga_dspy.cli import artifact, ask, bench, develop, look, runs
+from ga_dspy.cli import artifact, ask, bench, look, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
@@ -66,7 +66,7 @@ def _describe(
 
 
 _EXAMPLES: Final = "\n\nExamples:\n"
-_NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "rename_data": "rename"}
+_NAMES: Final = {"evaluate": "eval", "compile_program": "compile"}
 
 
 _PASSED_ON: Final = {  # arguments and --help of a command that hands them to another program
@@ -112,7 +112,6 @@ for called, panel, about, commands in (
      (artifact.show, artifact.diff, artifact.verify)),
     ("bench", DEVELOP, "Measure parts of the library.",
      (bench.retrieval, *bench.of_a_clone())),
-    ("data", DEVELOP, "Prepare datasets.", (develop.rename_data,)),
 ):  # fmt: skip
     group = typer.Typer(help=about, **_TYPER)
     for each in commands:

@@ -1,9 +1,8 @@
 """Evaluation: datasets, official scores, and runs that are journaled and can be resumed.
 
 The order in which the files build on one another: `datasets` (questions), `scores` (of one answer,
-and how sure their mean is), `protocol` (what a run is), `renaming` (copies of datasets), `result`
-(what became of one question, and the journal), `judge` (an LM that judges answers), `report` (of a
-run), `run`.
+and how sure their mean is), `protocol` (what a run is), `result` (of one question, and the
+journal), `judge` (an LM that judges answers), `report` (of a run), `run`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch
 from ga_dspy.eval.protocol import ScoreVariant as ScoreVariant
-from ga_dspy.eval.renaming import provenance as provenance
-from ga_dspy.eval.renaming import rename_file as rename_file
-from ga_dspy.eval.renaming import rename_rows as rename_rows
 from ga_dspy.eval.report import Report as Report
 from ga_dspy.eval.report import load_report as load_report
 from ga_dspy.eval.report import paired_test as paired_test

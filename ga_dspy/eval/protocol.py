@@ -42,7 +42,6 @@ class Protocol(BaseModel):
         split: Which part of it: the file's name without its ending, or the hub's split.
         source: File name, or the hub's name of the rows.
         sha256: Digest of the file; None for rows that come from no file.
-        renamed_from: Digest of the file of which this one is a renamed copy; None for originals.
         questions_sha256: Digest of the questions asked, with ids and accepted answers, in order.
         n: Number of questions asked.
         limit: How many were asked for; None for all.
@@ -70,7 +69,6 @@ class Protocol(BaseModel):
     split: str
     source: str
     sha256: str | None
-    renamed_from: str | None = None
     questions_sha256: str
     n: int
     limit: int | None = None

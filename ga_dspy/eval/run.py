@@ -15,7 +15,6 @@ from ga_dspy.cluster import spread
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.judge import Judge, judge_result
 from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
-from ga_dspy.eval.renaming import provenance
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
@@ -61,18 +60,15 @@ def protocol_of(
         judge: The LM that judges answers beside the scores; None for none.
 
     Raises:
-        DamagedFile: The file is a renamed copy that was changed after it was made.
         InputError: The LM's address has a password.
     """
     check_addresses(lm)
-    copy = provenance(source) if isinstance(source, Path) else None
     settings, adapter = program.settings(), dspy.settings.adapter
     adapter = None if isinstance(adapter, PlainAdapter) else adapter  # the usual one
     return Protocol.of(
         examples,
         dataset=dataset,
         source=source,
-        renamed_from=copy.source_sha256 if copy else None,
         program=name,
         prompts=fingerprint(program),
         lm=str(lm.model),

@@ -165,7 +165,7 @@ def register_prompts(
 
 # What two measurements may differ in and still be compared.
 _FREE = {
-    "dataset", "split", "source", "sha256", "renamed_from", "limit", "seed", "versions", "prompts",
+    "dataset", "split", "source", "sha256", "limit", "seed", "versions", "prompts",
 }  # fmt: skip
 
 
