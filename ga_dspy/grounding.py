@@ -10,6 +10,7 @@ known by another name, the entity carries it as an alias.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
 from typing import Literal, NamedTuple
@@ -72,16 +73,58 @@ class Grounding(NamedTuple):
     """Whether no item of the draft could be read, though lines there were."""
 
     @property
-    def feedback(self) -> str:
-        """What the model should mend, as lines for it.
+    def faults(self) -> tuple[Dropped, ...]:
+        """What the model should replace.
 
         The entities and relations that no passage supports; and, where not one item of the draft
         could be read, the lines of it.
         """
-        faults = [d for d in self.dropped if d.cause == "ungrounded" and d.kind != "attribute"]
-        if self.is_unreadable:
-            faults += [d for d in self.dropped if d.cause == "unreadable"]
-        return "\n".join(f"- {dropped}" for dropped in faults)
+        causes = ("ungrounded", "unreadable") if self.is_unreadable else ("ungrounded",)
+        return tuple(d for d in self.dropped if d.cause in causes and d.kind != "attribute")
+
+    @property
+    def feedback(self) -> str:
+        """The faults as lines for the model, and how to mend an end that joins several things."""
+        return "\n".join(f"- {fault}{_mend(fault)}" for fault in self.faults)
+
+
+_JOINED = re.compile(r" and | or | & |[,;/]")
+
+
+def _mend(fault: Dropped) -> str:
+    """How to write a name that joins several things.
+
+    >>> _mend(Dropped(kind="entity", item="A and B", cause="ungrounded", reason="not found in [1]"))
+    '; split "A and B": one item an end, word for word'
+    """
+    ends = dict.fromkeys((fault.item.split(" -> ")[0], fault.item.split(" -> ")[-1]))
+    missing = [e for e in ends if fault.kind == "entity" or f'"{e}"' in fault.reason]
+    joined = [f'"{end}"' for end in missing if _JOINED.search(end)]
+    return f"; split {' and '.join(joined)}: one item an end, word for word" if joined else ""
+
+
+def without_repeats(
+    update: GraphUpdate, kept: Sequence[GraphUpdate], faults: Collection[Dropped]
+) -> GraphUpdate:
+    """Leave out what a reply to feedback says a second time, in the same or in other words.
+
+    A relation between two things that are related already stays only where it has the wording of a
+    line at fault.
+    """
+    known = {normalise(e.name) for one in kept for e in one.entities if e.type or e.attributes}
+    related = {_ends(relation) for one in kept for relation in one.relations}
+    asked = {normalise(part) for fault in faults for part in fault.item.split(" -> ")[1:-1]}
+    return GraphUpdate(
+        entities=tuple(e for e in update.entities if normalise(e.name) not in known),
+        relations=tuple(
+            r for r in update.relations
+            if _ends(r) not in related or normalise(r.relation) in asked
+        ),
+    )  # fmt: skip
+
+
+def _ends(relation: Relation) -> frozenset[str]:
+    return frozenset((normalise(relation.head), normalise(relation.tail)))
 
 
 def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str] = ()) -> Grounding:

@@ -201,6 +201,65 @@ def test_what_each_attempt_got_right_is_kept() -> None:
     assert prediction.graph.find("Red Lodge").type == "county seat"
 
 
+JOINED = "2. Red Lodge -> founded by -> Bob Smith and Ann Lee [1]"
+MIXED = read(f"{SEAT}\n{JOINED}", "insufficient", "Carbon County")
+
+
+def test_feedback_asks_for_the_lines_at_fault_alone_and_says_the_mend() -> None:
+    prompt = run([MIXED, read("none", ""), SECOND, ANSWER]).prompts[1]
+    told = prompt.rpartition("[[ ## feedback ## ]]")[2]
+    assert "Write replacements for them alone" in told and "repeat no other line" in told
+    assert 'split "Bob Smith and Ann Lee": one item an end, word for word' in told
+    assert "is the seat of" not in told
+
+
+def test_a_reply_to_feedback_adds_no_second_copy_in_other_words() -> None:
+    again = read("Relations:\n1. Red Lodge -> has as its county -> Carbon County [1]", "")
+    found = run([MIXED, again, SECOND, ANSWER])
+    assert [r.relation for r in found.steps[0].relations] == ["is the seat of"]
+    assert found.steps[0].attempts == 2
+
+
+def test_a_replacement_in_the_words_of_the_line_at_fault_is_kept() -> None:
+    joined = read(f"{SEAT}\n2. Red Lodge -> lies in -> Carbon County and Ohio [1]", "insufficient")
+    mended = read("Relations:\n1. Red Lodge -> lies in -> Carbon County [1]", "")
+    found = run([joined, mended, SECOND, ANSWER])
+    assert [r.relation for r in found.steps[0].relations] == ["is the seat of", "lies in"]
+
+
+def test_what_the_first_reply_concluded_stands_after_feedback() -> None:
+    mistaken = {**read("none", "exhausted", "x", "Montana"), "reasoning": "wrong"}
+    step = run([MIXED, mistaken, SECOND, ANSWER]).steps[0]
+    assert (step.reasoning, step.judgement) == ("because", "insufficient")
+    assert (step.next_query, step.candidate) == ("Carbon County", "Montana")
+    assert [r.tail for r in step.relations] == ["Carbon County"]
+
+
+def test_what_was_concluded_from_a_line_at_fault_is_judged_again() -> None:
+    line = f"{SEAT}\n2. Red Lodge -> lies in -> Idaho [1]"
+    invented = read(line, "sufficient", candidate="Idaho")
+    step = run([invented, read("none", "insufficient", "Carbon County"), SECOND, ANSWER]).steps[0]
+    assert (step.judgement, step.candidate, step.next_query) == (
+        "insufficient", "", "Carbon County",
+    )  # fmt: skip
+
+
+def test_a_reply_to_feedback_that_gives_lines_alone_is_enough() -> None:
+    found = run([MIXED, "[[ ## additions ## ]]\nnone", SECOND, ANSWER])
+    assert (found.calls, found.steps[0].attempts, found.answer) == (4, 2, "Montana")
+
+
+def test_optimizers_see_the_first_reply_with_the_replacements_in_it() -> None:
+    program = GraphAnchor(search)
+    joined = read(f"{SEAT}\n2. Red Lodge -> lies in -> Carbon County and Ohio [1]", "sufficient")
+    mended = read("Relations:\n1. Red Lodge -> lies in -> Carbon County [1]", "")
+    with dspy.context(lm=scripted_lm([joined, mended, ANSWER]), trace=[]):
+        program(question=QUESTION)
+        (_, inputs, reply), _ = dspy.settings.trace
+    assert (inputs["feedback"], reply.judgement) == ("", "sufficient")
+    assert [r.relation for r in reply.additions.draft.relations] == ["is the seat of", "lies in"]
+
+
 def test_a_truncated_graph_is_asked_for_anew() -> None:
     cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
     prediction = run([cut, FIRST, SECOND, ANSWER])

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
-from ga_dspy.grounding import Dropped, Grounding, ground
+from ga_dspy.grounding import Dropped, Grounding, ground, without_repeats
 from ga_dspy.passage import Passage
 from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, spell, too_long
 from ga_dspy.plain_adapter import PlainAdapter
@@ -35,7 +35,7 @@ from ga_dspy.secrets import withheld
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import safe
 from ga_dspy.storage import in_thread, in_turn
-from ga_dspy.text import TokenCounter, estimate_tokens
+from ga_dspy.text import TokenCounter, estimate_tokens, fold
 
 # --- One algorithm, run by threads or by asyncio.
 #
@@ -440,15 +440,18 @@ def _checked(
     return prediction
 
 
-_FAULTS = "Your last attempt had these faults: mend them, or leave the items out."
+_FAULTS = """\
+No passage supports these lines of your last reply. Write replacements for them alone, in the \
+passages' words, or "none"; the rest is kept: repeat no other line, and leave other fields empty \
+unless they change."""
 
 
 class Grounded(NamedTuple):
     """What passages add to a graph.
 
     Attributes:
-        reply: The last usable reply; its proposal holds grounded items only.
-        updates: What each attempt got right, in order.
+        reply: The first reply; its proposal holds the grounded items of all attempts.
+        updates: What each attempt got right and those before it had not, in order.
         dropped: What no passage supports, or could not be read.
     """
 
@@ -470,6 +473,9 @@ def ask_grounded(
     optional: Collection[str] = (),
 ) -> Generator[Ask, Any, Grounded]:
     """Ask for graph lines; send back what the passages do not support; keep what they do.
+
+    Replacements are asked for the lines at fault alone. What the first reply concludes stands,
+    unless a fault names its candidate: then what the next one says of it counts.
 
     What fails while faults are sent back costs only that: the attempts before are kept, and the
     failure is named in `dropped`.
@@ -502,7 +508,7 @@ def ask_grounded(
                 predictor,
                 {**inputs, "feedback": feedback},
                 meter,
-                required=required,
+                required=("additions",) if found else required,
                 optional=(*optional, "additions"),
             )
         except StepFailed as failure:
@@ -517,12 +523,31 @@ def ask_grounded(
             break
         replies.append(reply)
         found.append(ground(_proposal(reply.additions).draft, passages, known))
+    updates: list[GraphUpdate] = []
+    graph, faults = KnowledgeGraph(), list[Dropped]()
+    for grounding in found:
+        updates.append(without_repeats(grounding.update, updates, faults))
+        graph = graph.merge(updates[-1])
+        faults += grounding.dropped
     labels = {passage.id: label for label, passage in passages.items()}
-    lines = linearise(KnowledgeGraph().merge(found[-1].update), labels=labels)
-    clean = dspy.Prediction(**{**dict(replies[-1].items()), "additions": _proposal(lines)})
+    additions = _proposal(linearise(graph, labels=labels))
+    clean = dspy.Prediction(**_conclusion(replies, found), additions=additions)
     _retrace(replies, clean)
-    dropped: tuple[Dropped, ...] = sum((grounding.dropped for grounding in found), unusable)
-    return Grounded(clean, tuple(g.update for g in found), tuple(dict.fromkeys(dropped)))
+    return Grounded(clean, tuple(updates), tuple(dict.fromkeys((*unusable, *faults))))
+
+
+def _conclusion(replies: Sequence[dspy.Prediction], found: Sequence[Grounding]) -> dict[str, Any]:
+    """The fields of a reply beside its graph lines, after the replies to feedback."""
+    concluded = {name: value for name, value in replies[0].items() if name != "additions"}
+    for reply, before in zip(replies[1:], found, strict=False):
+        candidate = fold(str(concluded.get("candidate") or ""))
+        is_at_fault = candidate and any(candidate in fold(d.item) for d in before.faults)
+        said = {name: reply[name] for name in concluded if reply.get(name)}
+        if is_at_fault and said:
+            concluded |= {"candidate": "", **said}
+        else:
+            concluded |= {name: value for name, value in said.items() if not concluded[name]}
+    return concluded
 
 
 def _unreadable(item: str, cause: str) -> tuple[Dropped, ...]:
