@@ -17,6 +17,7 @@ import dspy
 import pytest
 
 from ga_dspy import Index, Passage
+from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
 from ga_dspy.graphrag.communities import Summary, community_text, find_communities, topics_of
@@ -226,6 +227,42 @@ def test_tasks_of_one_event_loop_each_see_their_own(world: GraphIndex) -> None:
 
     with dspy.context(lm=scripted_lm(reply)):
         assert asyncio.run(all_at_once()) == [True, False] * 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_generators_that_take_turns_each_have_their_own_rights(
+    world: GraphIndex, mode: Any
+) -> None:
+    program = GraphRAG(world, mode=mode, hops=4, facts=50)
+
+    def answers(access: Access) -> Iterator[str]:
+        for _ in range(2):
+            yield handed_out(program.for_caller(access), BETWEEN)
+
+    public, private = answers(EVERYBODY), answers(HR)
+    turns = [(next(private), next(public)) for _ in range(2)]
+    assert not any(SECRET.search(text) for _, text in turns)
+    assert mode != "local" or all(SECRET.search(text) for text, _ in turns)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_conditions_are_refused_before_anything_is_asked(world: GraphIndex, mode: Any) -> None:
+    lm, program = scripted_lm([]), GraphRAG(world, mode=mode)
+    with dspy.context(lm=lm):
+        for ask in (
+            lambda: program.only({"labels": "hr"}),
+            lambda: program(question=MAIN, where={"labels": "hr"}),
+            lambda: asyncio.run(program.acall(question=MAIN, where={"labels": "hr"})),
+            lambda: GraphIndex(world.index.only({"labels": "hr"}), world.graph),
+        ):
+            with pytest.raises(InputError):
+                ask()
+        required = Index.from_passages(PASSAGES.values(), kind="sparse", require=["labels"])
+        with pytest.raises(InputError, match="no condition on 'labels'"):
+            GraphRAG(GraphIndex(required, world.graph, topics=world.topics), mode=mode).for_caller(
+                HR
+            )(question=MAIN)
+    assert not lm.engine.prompts
 
 
 def test_no_demonstration_can_be_made_of_what_only_some_may_see(world: GraphIndex) -> None:

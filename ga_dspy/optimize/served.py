@@ -3,6 +3,7 @@
 The program comes from the model's own artifact. What else it needs is named in the environment:
 
     GA_DSPY_INDEX      folder of a retrieval index, in place of the one packed with the model
+    GA_DSPY_WHERE      what passages must meet, as JSON: {"tenant": "acme"}
     GA_DSPY_LM         any DSPy model name; by default the LM that the program was compiled for
     GA_DSPY_API_BASE   address of an OpenAI-compatible endpoint; its key is OPENAI_API_KEY
 
@@ -12,6 +13,7 @@ reached is an error of the request, never an empty answer.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -41,12 +43,26 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
                 remedy="set GA_DSPY_INDEX to the folder of an index over your passages",
             )
         self.program = load(artifact, retriever=Index.open(Path(index)))
+        if where := os.environ.get("GA_DSPY_WHERE"):
+            self.program = self.program.only(_conditions(where))
+        self.program.retriever.check_scope()
         self.lm = _lm(show(artifact).manifest.lms.get("task"))
 
     def predict(self, model_input: pd.DataFrame) -> list[dict[str, Any]]:
         """Answer the questions in column `question`, in order."""
         with dspy.context(lm=self.lm):
             return [_row(self.program(question=text)) for text in model_input["question"]]
+
+
+def _conditions(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"GA_DSPY_WHERE is {text!r:.80}",
+            expected="conditions on metadata as JSON",
+            remedy="""set it to such as '{"tenant": "acme"}'""",
+        ) from error
 
 
 def _lm(compiled_for: str | None) -> dspy.LM:
