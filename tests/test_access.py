@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import json
 import pickle
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def check(world: World, found: Any, *beside: Any) -> None:
 # --- The ways of Python and DSPy: each is given a program and what it is called with
 
 
-def questions(program: Any, given: Any, count: int = 3) -> Iterator[Any]:
+def questions(program: Any, given: Any, count: int = 3) -> Generator[Any, None, None]:
     for _ in range(count):
         yield program(question=QUESTION, **given)
 
@@ -585,3 +586,15 @@ def test_a_program_whose_forward_was_replaced_is_not_narrowed(world: World) -> N
     program = dspy.syncify(world.program)
     with pytest.raises(InputError, match="the forward of this GraphAnchor was replaced"):
         program.only(OURS)
+
+
+def test_a_narrowed_program_shares_the_predictors_and_has_settings_of_its_own(
+    world: World,
+) -> None:
+    narrowed = world.program.only(OURS)
+    assert dict(narrowed.named_predictors()) == dict(world.program.named_predictors())
+    narrowed.k, narrowed.style = 2, "sentence"
+    assert (world.program.k, world.program.style) == (5, "span")
+    for name, fresh in GraphAnchor(world.index).named_predictors():
+        assert getattr(world.program, name).signature.equals(fresh.signature)
+    assert "where" in inspect.signature(narrowed).parameters

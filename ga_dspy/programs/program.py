@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -515,7 +516,11 @@ def _taking_where(forward: Callable[..., Any]) -> Callable[..., Any]:
         asked = self if where is None else _replaced(self, lambda one: one.only(where), {})
         return forward(asked, *args, **named)
 
-    vars(run)["takes_where"] = True
+    described = inspect.signature(forward)
+    own = described.parameters.values()
+    where = inspect.Parameter("where", inspect.Parameter.KEYWORD_ONLY, default=None)
+    parts = sorted((*own, where), key=lambda parameter: parameter.kind)
+    vars(run).update(takes_where=True, __signature__=described.replace(parameters=parts))
     return run
 
 
@@ -612,7 +617,9 @@ class MultiHopProgram(Configured):
             raise
         for step in changed:
             if step in kept:
-                getattr(self, step).signature = after[step]
+                predictor = copy.copy(getattr(self, step))  # `only` shares the one that is here
+                predictor.signature = after[step]
+                setattr(self, step, predictor)
             else:
                 delattr(self, step)
         for step in after.keys() - vars(self).keys():
