@@ -18,6 +18,9 @@ from ga_dspy.errors import GaDspyError, InputError
 
 ScoreVariant = Literal["official", "squad"]
 
+UNKNOWN = "unknown: "
+"""How the digest of what cannot be compared begins; what it is follows."""
+
 EMBEDDED = "ga-dspy/extractive"
 """The name of the embedded extractive LM, which is no LLM; tables and prices say so."""
 
@@ -29,7 +32,8 @@ class ProtocolMismatch(GaDspyError):
         super().__init__(
             f"{where} holds a run under another protocol",
             expected=f"the same one to go on with; different: {'; '.join(differences)}",
-            remedy="run with the saved settings, or choose another output directory",
+            remedy="run with the saved settings, or choose another output directory; an object of "
+            "your own may have a text as its `fingerprint`",
         )
         self.differences, self.where = tuple(differences), where
 
@@ -61,6 +65,8 @@ class Protocol(BaseModel):
         score: Which F1 counts: "official" (HotpotQA's script) or "squad".
         versions: Versions of what computes the numbers.
         judge: Name of the LM that judges answers as well; None where none does.
+        digests: Digests of all that decides an answer, by part: code, predictors, retriever with
+            its conditions and metadata, LM, adapter; empty where they are not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,6 +94,7 @@ class Protocol(BaseModel):
     score: ScoreVariant = "official"
     versions: dict[str, str]
     judge: str | None = None
+    digests: dict[str, str] = {}
 
     @field_validator("settings", "sampling", mode="before")
     @classmethod
@@ -123,7 +130,8 @@ class Protocol(BaseModel):
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that stand for the whole record."""
-        left_out = {"judge"} if self.judge is None else set()  # so that earlier hashes hold
+        # So that earlier hashes hold.
+        left_out = {name for name in ("judge", "digests") if not getattr(self, name)}
         record = self.model_dump(mode="json", exclude=left_out)
         text = json.dumps(record, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -141,14 +149,22 @@ class Protocol(BaseModel):
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """One phrase a differing field, saved value first; empty where nothing differs."""
         saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
-        new = {"prompts", "endpoint"} - self.model_fields_set
-        return tuple(
-            f"{field} was not recorded yet by the version that began the run"
-            if field in new
-            else f"{field} was {_as_text(saved.get(field))}, is {_as_text(now.get(field))}"
-            for field in sorted(saved.keys() | now.keys())
-            if saved.get(field) != now.get(field)
-        )
+        new = {"prompts", "endpoint", "digests"} - self.model_fields_set
+        found = []
+        # What is named in words first; a digest only says that something differs.
+        fields = sorted(saved.keys() | now.keys(), key=lambda f: (f.startswith("digests."), f))
+        for field in fields:
+            was, value = saved.get(field), now.get(field)
+            if str(value).startswith(UNKNOWN):
+                what = str(value).removeprefix(UNKNOWN)
+                found.append(
+                    f"{field} holds {what}, which cannot be compared without a fingerprint"
+                )
+            elif was != value and field.partition(".")[0] in new:
+                found.append(f"{field} was not recorded yet by the version that began the run")
+            elif was != value:
+                found.append(f"{field} was {_as_text(was)}, is {_as_text(value)}")
+        return tuple(found)
 
 
 def file_digest(path: Path) -> str:
@@ -194,7 +210,7 @@ def fingerprint(program: dspy.Module) -> str:
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(fields)
-    for name in ("settings", "sampling", "versions"):
+    for name in ("settings", "sampling", "versions", "digests"):
         flat |= {f"{name}.{key}": part for key, part in flat.pop(name).items()}
     return flat
 

@@ -13,6 +13,7 @@ import dspy
 
 from ga_dspy.cluster import spread
 from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.eval.identity import digests_of
 from ga_dspy.eval.judge import Judge, judge_result
 from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
@@ -85,6 +86,7 @@ def protocol_of(
         limit=limit,
         seed=seed,
         judge=str(judge.model) if judge else None,
+        digests=digests_of(program, lm=lm, **({"judge": judge} if judge else {})),
     )
 
 
