@@ -354,3 +354,24 @@ def test_a_recipe_may_be_told_by_its_name(tmp_path: Path) -> None:
     recipe = show(tmp_path / "a").manifest.recipe
     assert recipe is not None
     assert recipe.name == "bootstrap"
+
+
+def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = VanillaRAG(lambda query, k: [])
+    program.answer.lm = dspy.LM("openai/m", temperature=0.3, api_key="sk-" + 20 * "x")
+    path = save(program, tmp_path / "a", lms={"task": "openai/n"})
+    assert show(path).manifest.predictor_lms["answer"].model_dump() == {
+        "model": "openai/m", "settings": {"temperature": 0.3},
+    }  # fmt: skip
+    assert "sk-" not in (path / "manifest.json").read_text() + (path / "program.json").read_text()
+    plain = load(path, retriever=lambda query, k: [])
+    assert plain.answer.lm is None
+    assert "'answer' was saved with an LM of its own (openai/m, temperature=0.3)" in caplog.text
+    caplog.clear()
+    lm = dspy.LM("openai/m")
+    assert load(path, retriever=lambda query, k: [], lms={"answer": lm}).answer.lm is lm
+    assert not caplog.text
+    with pytest.raises(ArtifactError, match="an LM for predictor 'read'; expected one of answer"):
+        load(path, retriever=lambda query, k: [], lms={"read": lm})

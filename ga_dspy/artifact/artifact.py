@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib
 import json
+import logging
 import re
 import shutil
 import uuid
@@ -43,6 +44,8 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.secrets import secrets_in, secrets_of
 from ga_dspy.storage import write_whole
+
+_log = logging.getLogger(__name__)
 
 # --- The folder
 
@@ -199,7 +202,13 @@ class ArtifactInfo(NamedTuple):
     predictors: dict[str, PredictorState]
 
 
-def load(source: Path | str, *, retriever: Any, **overrides: Any) -> MultiHopProgram:
+def load(
+    source: Path | str,
+    *,
+    retriever: Any,
+    lms: Mapping[str, dspy.BaseLM | None] | None = None,
+    **overrides: Any,
+) -> MultiHopProgram:
     """Make a compiled program from an artifact; it uses the LM that the app configures.
 
     Safe to call from several threads; each call gives a program of its own.
@@ -208,6 +217,9 @@ def load(source: Path | str, *, retriever: Any, **overrides: Any) -> MultiHopPro
         source: The folder, or "models:/name@champion", "models:/name/3", "runs:/id/artifact"
             (these need the extra "optimize").
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
+        lms: LMs of predictors, by the predictor's name. One that had an LM of its own when it was
+            saved and is given none here asks the configured LM, with a warning; None says that it
+            is to.
         **overrides: Settings to use in place of the saved ones, such as `k=10`, and arguments
             that are never saved, such as `count`.
 
@@ -223,7 +235,30 @@ def load(source: Path | str, *, retriever: Any, **overrides: Any) -> MultiHopPro
     for mismatch in mismatches(info.manifest.predictors, info.predictors, program):
         raise mismatch
     apply(info.predictors, program)
+    _assign(lms or {}, info.manifest, program)
     return program
+
+
+def _assign(
+    lms: Mapping[str, dspy.BaseLM | None], manifest: Manifest, program: MultiHopProgram
+) -> None:
+    """Give predictors their LMs; say which of them lack the one that they had."""
+    predictors = dict(program.named_predictors())
+    if unknown := [name for name in lms if name not in predictors]:
+        raise ArtifactError(
+            f"an LM for predictor {unknown[0]!r}",
+            expected=f"one of {', '.join(predictors)}",
+            remedy="correct the name",
+        )
+    for name, lm in lms.items():
+        predictors[name].lm = lm
+    for name, wanted in manifest.predictor_lms.items():
+        if name not in lms:
+            _log.warning(
+                "predictor %r was saved with an LM of its own (%s) and now asks the configured "
+                "one; pass load(…, lms={%r: dspy.LM(%r, …)})",
+                *(name, wanted, name, wanted.model),
+            )
 
 
 def show(source: Path | str) -> ArtifactInfo:
@@ -332,7 +367,8 @@ def save(
 ) -> Path:
     """Save a compiled program as an artifact; the program is left as it is.
 
-    LMs, retriever and token counter are not part of it: an app brings its own. Of the demos, the
+    LMs, retriever and token counter are not part of it: an app brings its own. Of a predictor's own
+    LM the name and the sampling are kept, which `load` asks for. Of the demos, the
     values of the predictor's fields are kept and other columns of a training row are not.
 
     Args:
@@ -371,6 +407,11 @@ def save(
         "sha256": hashlib.sha256(state).hexdigest(),
         "created": created or datetime.now(UTC),
         "lms": {role: _model_name(lm) for role, lm in (lms or {}).items()},
+        "predictor_lms": {
+            name: {"model": _model_name(predictor.lm), "settings": _sampling(predictor.lm)}
+            for name, predictor in program.named_predictors()
+            if predictor.lm is not None
+        },
         "recipe": recipe,
         "data": data or {},
         "scores": scores,
@@ -382,7 +423,10 @@ def save(
     for found in _leaks(manifest, states, known):
         raise found
     _check_same(program, manifest, states)
-    files = {PROGRAM: state, MANIFEST: _encoded(manifest.model_dump(mode="json"), MANIFEST)}
+    # Left out where it is empty: earlier versions know no such key.
+    unused = set() if manifest.predictor_lms else {"predictor_lms"}
+    told = _encoded(manifest.model_dump(mode="json", exclude=unused), MANIFEST)
+    files = {PROGRAM: state, MANIFEST: told}
     write(path, files, overwrite=overwrite)
     return path
 
@@ -419,6 +463,16 @@ def _model_name(lm: str | dspy.BaseLM) -> str:
     if "://" in name:
         raise _cannot_save("an address as the name of an LM", "pass the model name alone")
     return name
+
+
+_SAMPLING = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed",
+             "reasoning_effort")  # fmt: skip
+
+
+def _sampling(lm: dspy.BaseLM) -> dict[str, Any]:
+    """How an LM samples, as far as that is plain numbers and words."""
+    found = {name: lm.kwargs.get(name) for name in _SAMPLING}
+    return {name: part for name, part in found.items() if isinstance(part, int | float | str)}
 
 
 def _check_same(
@@ -459,7 +513,7 @@ def diff(a: Path | str, b: Path | str) -> str:
     return "\n".join(difflib.unified_diff(ours, theirs, str(a), str(b), lineterm=""))
 
 
-_COMPARED = {"program", "settings", "recipe", "lms", "scores"}
+_COMPARED = {"program", "settings", "recipe", "lms", "predictor_lms", "scores"}
 
 
 def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:

@@ -130,6 +130,17 @@ class PredictorEntry(Record):
     fields: tuple[FieldEntry, ...]
 
 
+class NamedLM(Record):
+    """The LM of a predictor: its name and how it samples; never an address, a key or a header."""
+
+    model: _Name
+    settings: dict[_Name, int | float | str] = Field(default_factory=dict)
+
+    def __str__(self) -> str:
+        with_settings = [f"{name}={value!r}" for name, value in self.settings.items()]
+        return ", ".join([self.model, *with_settings])
+
+
 class Versions(Record):
     """What wrote the artifact."""
 
@@ -212,6 +223,7 @@ class Manifest(Record):
         created: When, with a time zone.
         recipe: How it was compiled; None for a program that was not.
         lms: Model name by role ("task", "reflection", …): a name only, never an address.
+        predictor_lms: The LMs of predictors that have one of their own, by the predictor's name.
         data: What is known of each question set by role ("train", "test"): digest, size, …
         scores: What compiling changed.
         cost: What it cost.
@@ -226,6 +238,7 @@ class Manifest(Record):
     created: AwareDatetime
     recipe: Recipe | None = None
     lms: dict[_Name, _Name] = Field(default_factory=dict)
+    predictor_lms: dict[_Name, NamedLM] = Field(default_factory=dict)
     data: dict[_Name, dict[_Name, JsonValue]] = Field(default_factory=dict)
     scores: Scores | None = None
     cost: Cost | None = None
