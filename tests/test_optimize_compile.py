@@ -12,7 +12,7 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage, extractive_lm
-from ga_dspy.artifact import load, verify
+from ga_dspy.artifact import PROGRAMS, load, verify
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.optimize import (
     RECIPES,
@@ -219,6 +219,95 @@ def test_what_is_missing_is_said_before_any_call(
 ) -> None:
     with pytest.raises(InputError, match=said):
         compiled(name, tmp_path, lm=scripted_lm([]), **arguments)
+
+
+def _set(change: Callable[[Any], Any]) -> GraphAnchor:
+    program = GraphAnchor(search, max_steps=3, k=2)
+    change(program)
+    return program
+
+
+class Unregistered(GraphAnchor):
+    """A program that no artifact may name."""
+
+
+def secretive(program: GraphAnchor) -> None:
+    signature = program.answer.signature
+    program.answer.signature = signature.with_instructions("Say password: hunter2x.")
+
+
+UNSAVABLE: dict[str, tuple[Callable[[], GraphAnchor], str]] = {
+    "another module": (
+        lambda: _set(lambda p: setattr(p, "answer", dspy.ChainOfThought(p.answer.signature))),
+        "could not be saved .*'answer'.*__post_init__.*register",
+    ),
+    "a predictor's config": (
+        lambda: _set(lambda p: p.answer.config.update(temperature=1.0)),
+        "the LM settings of predictor 'answer'",
+    ),
+    "a predictor's LM": (
+        lambda: _set(lambda p: setattr(p.answer, "lm", scripted_lm([]))), "has an LM of its own"
+    ),
+    "a class that is not registered": (
+        lambda: Unregistered(search), "program 'Unregistered' is unknown.*register"
+    ),
+    "a secret": (lambda: _set(secretive), "holds a password"),
+    "another type of field": (
+        lambda: _set(lambda p: setattr(p, "answer", dspy.Predict("question -> answer: list[str]"))),
+        "'answer' was compiled with fields",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNSAVABLE)
+def test_a_program_that_could_not_be_saved_is_refused_before_any_call(
+    what: str, tmp_path: Path
+) -> None:
+    made, said = UNSAVABLE[what]
+    calls: list[str] = []
+    lm = scripted_lm(lambda prompt: calls.append(prompt) or "")  # type: ignore[func-returns-value]
+    with pytest.raises(InputError, match=said):
+        compile(
+            made(), recipe("labeled", demos=2), TRAIN, VALIDATION, test=TEST, out=tmp_path, lm=lm
+        )
+    assert not calls and not (tmp_path / "program.json").exists()
+
+
+def test_a_registered_class_with_a_module_of_its_own_is_compiled_and_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Thinking(GraphAnchor):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.answer = dspy.ChainOfThought(self.signatures()["answer"])
+
+    monkeypatch.setitem(PROGRAMS, "Thinking", Thinking)
+    compile(
+        Thinking(search, max_steps=3, k=2), recipe("labeled", demos=2), TRAIN, VALIDATION,
+        test=TEST, out=tmp_path, lm=scripted_lm(lambda p: {"reasoning": "so", **dict(task(p))}),  # type: ignore[arg-type]
+        threads=1,
+    )  # fmt: skip
+    assert isinstance(load(tmp_path, retriever=search).answer, dspy.ChainOfThought)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_costlier_program_that_gains_nothing_is_written_only_where_it_is_wanted(
+    keep: bool, tmp_path: Path
+) -> None:
+    def deaf(prompt: str) -> Reply:
+        reply = task(prompt)
+        if isinstance(reply, dict) and "answer" in reply and int(asked_of(prompt)) >= 20:
+            return {**reply, "answer": "State"}
+        return reply
+
+    outcome = compiled("labeled", tmp_path, lm=scripted_lm(deaf), settings={"demos": 2}, keep=keep)
+    program, summary = (
+        json.loads((tmp_path / f"{n}.json").read_text()) for n in ("program", "summary")
+    )
+    assert bool(program["answer"]["demos"]) is keep is not outcome.unchanged
+    assert outcome.verdict == ("no better than before" if keep else "unchanged")
+    before = outcome.before.summary()["tokens_mean"]
+    assert keep or summary["rejected"]["tokens"] > before
 
 
 def test_nothing_is_spent_where_the_estimate_is_not_agreed_to(tmp_path: Path) -> None:

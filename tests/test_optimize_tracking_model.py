@@ -24,6 +24,7 @@ import pytest
 import ga_dspy.artifact
 from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.graphrag import GraphIndex, GraphRAG, build_graph
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.optimize.mlflow_store import TrackingFailed
 from ga_dspy.optimize.registry import resolve
@@ -178,6 +179,56 @@ def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root:
     assert (row["answer"], row["supported"], row["calls"]) == ("Montana", "quoted", 1)
     kept = {path.suffix for path in root.rglob("*")}
     assert not {".pkl", ".pickle", ".joblib"} & kept
+
+
+@pytest.fixture(scope="module")
+def graph_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an index and the graph of its passages."""
+    pytest.importorskip("igraph")
+    root = tmp_path_factory.mktemp("graphs")
+    index = Index.build([TOWN], root / "index", kind="sparse")
+    build_graph(index, root / "graph", lm=ga_dspy.extractive_lm())
+    return root
+
+
+def compiled_graph_rag(root: Path, tracker: MLflowTracker, lm: Any) -> None:
+    corpus = GraphIndex.open(root / "index", root / "graph")
+    compile(
+        GraphRAG(corpus), recipe("labeled", demos=2), rows("train", 2), rows("validation", 2),
+        test=rows("test", 8), out=root / "towns", threads=1, lm=lm, tracker=tracker,
+    )  # fmt: skip
+
+
+def test_a_program_over_a_graph_is_packed_with_it_and_answers_as_it_is_served(
+    graph_world: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    root, uri = graph_world, f"sqlite:///{graph_world}/mlflow.db"
+    tracker = MLflowTracker(uri, root=root, index=root / "index", graph=root / "graph")
+    compiled_graph_rag(root, tracker, scripted_lm(answered))
+    assert "champion" in tracker.place
+    monkeypatch.setenv("GA_DSPY_LM", "openai/m")
+    monkeypatch.setenv("GA_DSPY_API_BASE", endpoint)
+    mlflow.set_tracking_uri(uri)
+    try:
+        model = mlflow.pyfunc.load_model("models:/towns@champion")
+        (row,) = model.predict([{"question": "Where is Red Lodge?"}])
+    finally:
+        mlflow.set_tracking_uri(None)
+    assert row["answer"] == "Montana"
+
+
+def test_an_index_without_the_graph_that_is_searched_is_not_packed_and_nothing_is_asked(
+    graph_world: Path,
+) -> None:
+    calls: list[str] = []
+    lm = scripted_lm(lambda prompt: calls.append(prompt) or "")  # type: ignore[func-returns-value]
+    uri = f"sqlite:///{graph_world}/other.db"
+    tracker = MLflowTracker(uri, root=graph_world, index=graph_world / "index")
+    with pytest.raises(InputError, match="without the graph that the program searches"):
+        compiled_graph_rag(graph_world, tracker, lm)
+    assert not calls
 
 
 READING = """

@@ -380,5 +380,8 @@ def choose_program(
         InputError: There is no such program, or it has no such setting.
     """
     if artifact:
-        return load(artifact, retriever=retriever, **settings)
-    return method(program).make(retriever, **settings)
+        made = load(artifact, retriever=retriever, **settings)
+    else:
+        made = method(program).make(retriever, **settings)
+    made.check_ready()
+    return made

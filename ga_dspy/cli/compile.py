@@ -80,6 +80,9 @@ def compile_program(
     pack_index: Annotated[
         bool, typer.Option("--pack-index", help="Store a copy of the index with the MLflow model.")
     ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Write the compiled program even if it gains nothing.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     r"""Tune prompts and demos against F1, and save the program as an artifact.
@@ -106,8 +109,8 @@ def compile_program(
     caps = Caps(max_calls, max_tokens, max_money)
     free = all(one.model == EMBEDDED for one in lms.values())
     lines = Lines(console, agreed=yes or free, caps=caps)
-    packed = index if pack_index else None
-    tracker = _tracker(console, tracking_uri, out, packed) if track else None
+    packed = (index, graph) if pack_index else (None, None)
+    tracker = _tracker(console, tracking_uri, out, *packed) if track else None
     outcome = compile(
         given,
         recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
@@ -125,6 +128,7 @@ def compile_program(
         tracker=tracker,
         progress=lines.show,
         confirm=lines.confirm,
+        keep=keep,
     )
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
@@ -223,7 +227,7 @@ class Lines:
 
 
 def _tracker(
-    console: Console, uri: str | None, out: Path, index: Path | None
+    console: Console, uri: str | None, out: Path, index: Path | None, graph: Path | None
 ) -> MLflowTracker | None:
     if find_spec("mlflow") is None and uri is None:
         how = f"not tracked: mlflow is not installed; run: {install('optimize')}"
@@ -232,7 +236,9 @@ def _tracker(
     from ga_dspy.optimize.tracking import MLflowTracker
 
     root = out.absolute().parent
-    return MLflowTracker(uri, root=root, index=index, say=lambda message: warn(console, message))
+    return MLflowTracker(
+        uri, root=root, index=index, graph=graph, say=lambda message: warn(console, message)
+    )
 
 
 def _summarise(console: Console, outcome: Outcome) -> None:
@@ -243,6 +249,14 @@ def _summarise(console: Console, outcome: Outcome) -> None:
         warn(console, f"stopped early: {outcome.stopped}")
     for dropped in outcome.dropped_demos:
         console.print(f"demo taken off: {dropped}", style="dim", markup=False)
+    if (lost := outcome.rejected) is not None:
+        before = outcome.before.summary()
+        warn(
+            console,
+            f"the compiled program gained nothing: F1 {lost['f1']:.1f} at {lost['tokens']:,.0f} "
+            f"tokens a question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
+            "program as given was written (--keep writes the compiled one)",
+        )
     seen = "" if outcome.held_out == "test" else ", which the recipe has seen"
     console.print(
         f"{outcome.verdict} on {outcome.basis}{seen} (p = {outcome.p_value:.3g}); "

@@ -64,6 +64,7 @@ def protocol_of(
         InputError: The LM's address has a password.
     """
     check_addresses(lm)
+    program.check_ready()
     settings, adapter = program.settings(), dspy.settings.adapter
     adapter = None if isinstance(adapter, PlainAdapter) else adapter  # the usual one
     return Protocol.of(

@@ -191,6 +191,15 @@ class GraphRAG(MultiHopProgram):
         question = super().start(question).question
         return Inquiry(question, access=self.graph_index.access)
 
+    def check_ready(self) -> None:
+        """Also that there is a graph, with summaries where the mode needs some."""
+        super().check_ready()
+        _ = self.graph_index
+        if self.mode == "global":
+            self._topics(f"mode={self.mode!r}")
+        elif self.mode == "hybrid" and self.summaries:
+            self._topics(f"summaries={self.summaries}")
+
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""
         inquiry, question = _inquiry(state), state.question

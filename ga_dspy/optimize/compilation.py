@@ -21,7 +21,8 @@ from typing import Any, cast
 
 import dspy
 
-from ga_dspy.artifact import save
+from ga_dspy.artifact import load, save
+from ga_dspy.artifact.artifact import nothing
 from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
 from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, run
 from ga_dspy.eval.protocol import questions_digest
@@ -64,6 +65,7 @@ def compile(
     tracker: Tracker | None = None,
     progress: Callable[[Candidate], None] | None = None,
     confirm: Callable[[Estimate], bool] | None = None,
+    keep: bool = False,
 ) -> Outcome:
     """Compile a program and write it to `out` as an artifact, with summary.json beside it.
 
@@ -92,6 +94,8 @@ def compile(
         tracker: Follows the compilation.
         progress: Called with each program that was tried.
         confirm: Asked with the estimate before anything is spent; by default not asked.
+        keep: Write the compiled program also where it is no better on the held-out questions; by
+            default the program as given is written then.
 
     Raises:
         InputError, MissingExtra: Something is missing, or a question is in two sets; found before
@@ -115,6 +119,7 @@ def compile(
         threads=threads,
         seed=seed,
         names=names or {},
+        keep=keep,
     )
     work.check()
     cost = work.estimate()
@@ -160,6 +165,7 @@ class _Compilation:
     threads: int
     seed: int
     names: Mapping[str, str]
+    keep: bool = False
     ledger: Ledger = field(init=False)
 
     @property
@@ -188,9 +194,27 @@ class _Compilation:
         check_addresses(*self.lms.values())
         check_sets(self.sets)
         need_package("scipy", "search")
+        self.program.check_ready()
+        self._check_savable()
         reflection = "reflection" in self.lms
         self.recipe.check(len(self.sets["train"]), reflection=reflection)
         check_prices(self.lms, self.caps)
+
+    def _check_savable(self) -> None:
+        """Save the program as it is to a folder that is thrown away, and load it again.
+
+        Raises:
+            InputError: What would be written in the end cannot be saved or loaded.
+        """
+        recipe = {"name": self.recipe.name, "parameters": asdict(self.recipe)}
+        about = {"recipe": recipe, "lms": self.lms, "data": fingerprints(self.sets, self.names)}
+        if fault := _unfit(self.program, **about):
+            raise InputError(
+                f"the program could not be saved when it is compiled: {fault}",
+                expected="a program that is saved and loaded as the same one",
+                remedy="put modules of your own into a subclass, in its __post_init__, and "
+                "decorate it with ga_dspy.artifact.register",
+            )
 
     def estimate(self) -> Estimate:
         """What it will cost, about."""
@@ -230,6 +254,9 @@ class _Compilation:
             for report in (before, after)
         )
         paired = paired_test(after, before)
+        rejected = None
+        if not (unchanged or self.keep or _gains(before, after)):
+            rejected, program, after, unchanged = _figures(after), self.program, before, True
         outcome = Outcome(
             recipe=self.recipe.name,
             parameters=asdict(self.recipe),
@@ -250,6 +277,7 @@ class _Compilation:
             artifact=self.out,
             failures=failures,
             unchanged=unchanged,
+            rejected=rejected,
         )
         _write(program, outcome, self.lms)
         return outcome
@@ -399,6 +427,17 @@ def _check_answering(gate: Gate) -> None:
         )
 
 
+def _figures(report: Report) -> dict[str, float]:
+    """F1 and tokens a question."""
+    return {"f1": report.f1, "tokens": round(report.summary()["tokens_mean"] or 0, 1)}
+
+
+def _gains(before: Report, after: Report) -> bool:
+    """Whether F1 is higher, or as high for fewer tokens."""
+    (old, dear), (new, cost) = (tuple(_figures(one).values()) for one in (before, after))
+    return (new, -cost) > (old, -dear)
+
+
 def _unanswered(report: Report) -> list[Result]:
     return [r for r in report.results if r.error or (r.step_failures and not r.answer)]
 
@@ -492,11 +531,11 @@ def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.Ba
     fresh.rmdir()
 
 
-def _unfit(program: MultiHopProgram) -> str:
-    """Why a program cannot be saved; empty where it can."""
+def _unfit(program: MultiHopProgram, **about: Any) -> str:
+    """Why a program cannot be saved and loaded; empty where it can."""
     with TemporaryDirectory() as folder:
         try:
-            save(program, Path(folder) / "artifact")
+            load(save(program, Path(folder) / "artifact", **about), retriever=nothing)
         except ArtifactError as error:
             return str(error)
     return ""

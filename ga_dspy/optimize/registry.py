@@ -30,6 +30,7 @@ from ga_dspy.optimize.mlflow_store import (
     store_uri,
 )
 from ga_dspy.optimize.trials import Outcome
+from ga_dspy.retrieval import Index
 from ga_dspy.secrets import without_password
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 ALIAS = "champion"
 REPORT = "reports/after.json"
-ARTIFACT, INDEX = "artifact", "index"
+ARTIFACT, INDEX, GRAPH = "artifact", "index", "graph"
 _ANSWERED = {
     "answer": "", "verdict": "", "supported": "", "evidence": [""], "cited": [""],
     "failures": [""], "steps": 1, "calls": 1, "tokens": 1,
@@ -53,7 +54,12 @@ _SERVED = Path(__file__).with_name("served.py")
 
 
 def log_program(
-    store: Store, run: str, artifact: Path, index: Path | None, corpus: str | None
+    store: Store,
+    run: str,
+    artifact: Path,
+    index: Path | None,
+    corpus: str | None,
+    graph: Path | None = None,
 ) -> str:
     """Log a compiled program with a run; the model's id.
 
@@ -63,6 +69,10 @@ def log_program(
         artifact: Its folder.
         index: A retrieval index to pack with it, so that it can be served by itself.
         corpus: The digest of the passages it was compiled on, where it is known.
+        graph: The graph of the index's passages, for a program that searches one.
+
+    Raises:
+        GaDspyError: The packed model does not load, so it could not be served.
     """
     from mlflow import pyfunc
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
@@ -87,13 +97,20 @@ def log_program(
         pyfunc.save_model(
             path=str(path),
             python_model=str(_SERVED),
-            artifacts={ARTIFACT: str(packed), **({INDEX: str(index.resolve())} if index else {})},
+            artifacts={
+                ARTIFACT: str(packed),
+                **{name: str(p.resolve()) for name, p in ((INDEX, index), (GRAPH, graph)) if p},
+            },
             signature=signature,
             input_example=[EXAMPLE],
             pip_requirements=[ours, *(f"{name}=={version(name)}" for name in ("dspy", "mlflow"))],
             metadata={"corpus": corpus},
             mlflow_model=Model(run_id=run, model_uuid=model, model_id=model),
         )
+        # As a server will, before anybody is told to serve it; where conditions are required, the
+        # server is told them.
+        if index and not Index.open(index).require:
+            pyfunc.load_model(str(path))
         client.log_model_artifacts(model, str(path))
     client.finalize_logged_model(model, LoggedModelStatus.READY)
     client.log_outputs(run, [LoggedModelOutput(model, step=0)])
@@ -165,7 +182,7 @@ def register_prompts(
 
 # What two measurements may differ in and still be compared.
 _FREE = {
-    "dataset", "split", "source", "sha256", "limit", "seed", "versions", "prompts",
+    "dataset", "split", "source", "sha256", "limit", "seed", "versions", "prompts", "digests",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 The program comes from the model's own artifact. What else it needs is named in the environment:
 
     GA_DSPY_INDEX      folder of a retrieval index, in place of the one packed with the model
+    GA_DSPY_GRAPH      folder of the graph of its passages, for a program that searches one
     GA_DSPY_WHERE      what passages must meet, as JSON: {"tenant": "acme"}
     GA_DSPY_LM         any DSPy model name; by default the LM that the program was compiled for
     GA_DSPY_API_BASE   address of an OpenAI-compatible endpoint; its key is OPENAI_API_KEY
@@ -26,6 +27,7 @@ from mlflow.models import set_model
 import ga_dspy
 from ga_dspy.artifact import load, show
 from ga_dspy.errors import InputError
+from ga_dspy.graphrag import GraphIndex
 from ga_dspy.retrieval import Index
 
 
@@ -42,10 +44,12 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
                 expected="one of the two",
                 remedy="set GA_DSPY_INDEX to the folder of an index over your passages",
             )
-        self.program = load(artifact, retriever=Index.open(Path(index)))
+        graph = os.environ.get("GA_DSPY_GRAPH") or context.artifacts.get("graph")
+        corpus = GraphIndex.open(index, graph) if graph else Index.open(Path(index))
+        self.program = load(artifact, retriever=corpus)
         if where := os.environ.get("GA_DSPY_WHERE"):
             self.program = self.program.only(_conditions(where))
-        self.program.retriever.check_scope()
+        self.program.check_ready()
         self.lm = _lm(show(artifact).manifest.lms.get("task"))
 
     def predict(self, model_input: pd.DataFrame) -> list[dict[str, Any]]:

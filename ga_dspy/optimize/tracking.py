@@ -61,6 +61,7 @@ class MLflowTracker:
         uri: Any tracking URI; by default `MLFLOW_TRACKING_URI`, else `mlflow.db` in `root`.
         root: The folder of the artifacts, and of the local store.
         index: A retrieval index to pack with the program, so that it can be served by itself.
+        graph: The graph of its passages, to pack with a program that searches one.
         say: Takes what the user should know; by default it is logged as a warning.
 
     Raises:
@@ -74,6 +75,7 @@ class MLflowTracker:
         root: Path = ROOT,
         *,
         index: Path | None = None,
+        graph: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         need_package("mlflow", "optimize")
@@ -83,7 +85,8 @@ class MLflowTracker:
                 expected="the folder of a built index",
                 remedy="build one with: ga-dspy index build … --out DIR",
             )
-        self.uri, self.root, self.index = store_uri(uri, root), root, index
+        self.uri, self.root = store_uri(uri, root), root
+        self.index, self.graph = index, graph
         self._say = say or logging.getLogger(__name__).warning
         self._one_at_a_time = threading.RLock()
         self._begun: tuple[str, str, int] | None = None
@@ -118,6 +121,12 @@ class MLflowTracker:
 
     def start(self, name: str, setup: dict[str, Any]) -> None:
         """The compilation called `name` begins, or goes on after it was interrupted."""
+        if setup.get("graph") and self.index is not None and self.graph is None:
+            raise InputError(
+                "an index to pack without the graph that the program searches",
+                expected="both: the registered model could answer nothing",
+                remedy="pass graph=… (on the command line --graph), or pack no index",
+            )
         same = json.dumps([platform.node(), name, setup], default=str)
         name = f"{setup['program']} by {name}" if "program" in setup else name
         self._begun = name, hashlib.sha256(same.encode()).hexdigest(), _now()
@@ -130,7 +139,7 @@ class MLflowTracker:
 
     def finish(self, outcome: Outcome) -> None:
         """It came to its end; the artifact is written."""
-        self._note(lambda run, at: run.finish(outcome, self.index, at))
+        self._note(lambda run, at: run.finish(outcome, self.index, self.graph, at))
 
     def fail(self, error: BaseException) -> None:
         """It ended without an outcome."""
@@ -217,7 +226,7 @@ class _CompilationRun(Run):
         curves = {"candidates/score": c.score, "candidates/best": c.best}
         self.metrics({**curves, "candidates/tokens": c.tokens}, at, step=c.number)
 
-    def finish(self, outcome: Outcome, index: Path | None, at: int) -> None:
+    def finish(self, outcome: Outcome, index: Path | None, graph: Path | None, at: int) -> None:
         """What it bought, what it cost, its prompts, the program and its place in the registry."""
         artifact, held_out = outcome.artifact, outcome.held_out
         self.tag("ga_dspy.verdict", outcome.verdict)
@@ -235,9 +244,12 @@ class _CompilationRun(Run):
         prompts = register_prompts(self.store, name, outcome.prompts_after, gained)
         if not outcome.unchanged:
             corpus = outcome.after.protocol.corpus
-            self.model = log_program(self.store, self.id, artifact, index, corpus)
             note = _note(outcome)
-            self.place = register(self.store, name, self.id, self.model, outcome, note)
+            try:
+                self.model = log_program(self.store, self.id, artifact, index, corpus, graph)
+                self.place = register(self.store, name, self.id, self.model, outcome, note)
+            except InputError as fault:
+                self.place = f"not registered, for it could not be served: {fault}"
         with pointed_at(self.store.uri):  # where a link looks for the run
             for prompt in prompts:
                 self.client.link_prompt_version_to_run(self.id, prompt)

@@ -76,7 +76,9 @@ class Outcome:
         lms: Model name by role ("task", "reflection", "prompt").
         artifact: The folder it was saved into.
         failures: How many held-out questions had no answer, before and after, though asked again.
-        unchanged: The program is the one that was given; it was not measured a second time.
+        unchanged: The program is the one that was given.
+        rejected: F1 and tokens a question of the compiled program, where it gained nothing on the
+            held-out questions and the one that was given was written.
     """
 
     recipe: str
@@ -101,6 +103,7 @@ class Outcome:
     artifact: Path
     failures: tuple[int, int] = (0, 0)
     unchanged: bool = False
+    rejected: dict[str, float] | None = None
 
     @property
     def verdict(self) -> str:
@@ -145,6 +148,7 @@ class Outcome:
             **scores,
             "p_value": round(self.p_value, 5),
             "verdict": self.verdict,
+            "rejected": self.rejected,
             "calls": self.calls,
             "replayed": self.replayed,
             "tokens": self.tokens,
@@ -184,7 +188,7 @@ class Tracker(Protocol):
 class Trial(NamedTuple):
     """A program with its mean score in percent; `whole` if on all validation questions.
 
-    `failed` is as in `Candidate`.
+    `failed` is as in `Candidate`; `tokens` are those of its questions.
     """
 
     program: MultiHopProgram
@@ -192,6 +196,11 @@ class Trial(NamedTuple):
     score: float
     whole: bool
     failed: int = 0
+    tokens: int = 0
+
+
+def _merit(trial: Trial) -> tuple[bool, float, int]:
+    return not trial.failed, trial.score, -trial.tokens
 
 
 def _failed(said: Any) -> bool:
@@ -248,7 +257,9 @@ class Trials(BaseCallback):
             kept = transplanted(self._given, program)
             on = "" if whole else f"; on {len(questions)} questions"
             on += f"; {failed} failed" if failed else ""
-            self._add(Trial(kept, fingerprint(kept), outputs.score, whole, failed), on)
+            tokens = sum(said.get("tokens") or 0 for _, said, _ in outputs.results)
+            mark = fingerprint(kept)
+            self._add(Trial(kept, mark, outputs.score, whole, failed, tokens), on)
 
     def note(self, program: Any, question: str, score: float, batch: int) -> None:
         """A program has a score (percent) on one train question; after a batch, it is a trial."""
@@ -287,13 +298,13 @@ class Trials(BaseCallback):
         self._tell(candidate)
 
     def best(self) -> Trial | None:
-        """The program with the highest score on all validation questions; of equals the first.
+        """The program with the highest score on all validation questions; of equals the cheapest.
 
         Where the LM left questions of a program unanswered, its score says little: it is not
         chosen over one without.
         """
         whole = [trial for trial in self.trials if trial.whole]
-        return max(whole, key=lambda trial: (not trial.failed, trial.score), default=None)
+        return max(whole, key=_merit, default=None)
 
     def promising(self) -> MultiHopProgram | None:
         """Of the programs not scored on all validation questions, the one that looks best."""

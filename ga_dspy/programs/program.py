@@ -658,6 +658,16 @@ class MultiHopProgram(Configured):
         """What the LM is asked under these settings: signatures by the predictor's name."""
         return {}
 
+    def check_ready(self) -> None:
+        """Check that questions can be asked, before any is.
+
+        Raises:
+            InputError: The retriever lacks a condition that it requires, or something that the
+                program needs.
+        """
+        if (retriever := vars(self).get("retriever")) is not None:
+            retriever.check_scope()
+
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """The algorithm."""
         raise TypeError(f"{type(self).__name__} must implement converse(state)")
@@ -775,8 +785,7 @@ class MultiHopProgram(Configured):
             InputError: The question is blank, or no text; or a condition that the retriever
                 requires is missing.
         """
-        if (retriever := vars(self).get("retriever")) is not None:
-            retriever.check_scope()
+        self.check_ready()
         return State(_stripped(question))
 
     def _ask(

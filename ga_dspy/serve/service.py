@@ -101,7 +101,7 @@ class Service:
     """
 
     def __init__(self, program: MultiHopProgram, limits: Limits | None = None) -> None:
-        program.retriever.check_scope()
+        program.check_ready()
         self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
         self.records = dict[str, bytes]()
