@@ -45,7 +45,7 @@ FACTS = {
     ],
 }
 PASSAGES = [
-    Passage(id=f"{tenant}-{n}", title=title, text=text, metadata={"tenant": tenant})
+    Passage(id=f"{tenant}-{n}", title=title, text=text, metadata={"tenant": tenant, "lang": "en"})
     for tenant, facts in FACTS.items()
     for n, (title, text) in enumerate(facts)
 ]

@@ -80,7 +80,7 @@ Labels = Annotated[list[str] | None, typer.Option(help="An access label of yours
 Wanted = Annotated[
     list[str] | None,
     typer.Option(
-        "--where", help="Only passages with such metadata: lang=en, date>=2020; repeatable."
+        "--where", help="Only passages with such metadata: lang=en, 'date>=2020'; repeatable."
     ),
 ]
 Patience = Annotated[
@@ -216,25 +216,43 @@ def for_labels(corpus: Index | GraphIndex, labels: Sequence[str]) -> GraphIndex:
     return corpus.for_caller(Access(labels=frozenset(labels)))
 
 
-def choose_where(wanted: Sequence[str] | None) -> Where | None:
-    """The conditions on metadata that the command line names; None for none.
+def choose_where(wanted: Sequence[str] | None) -> list[Where]:
+    """The conditions on metadata that the command line names; all of them must hold.
+
+    Values are read by the types of the field's own. Mappings are as many as it takes to compare a
+    field in one way twice.
 
     Raises:
-        InputError: One of them is none.
+        InputError: One of them is malformed.
+
+    >>> choose_where(["lang=en", "page!=3", "page!=4"])
+    [{'lang': {'=': 'en'}, 'page': {'!=': '3'}}, {'page': {'!=': '4'}}]
     """
-    found: dict[str, Any] = {}
+    found: list[dict[str, dict[str, str]]] = []
     for text in wanted or ():
         parts = re.fullmatch(r"\s*([\w.-]+)\s*(>=|<=|!=|=|>|<)\s*(.+)", text)
         if parts is None:
             raise InputError(
-                f"--where {text}", expected="a condition", remedy="pass lang=en or 'date>=2020'"
+                f"--where {text}",
+                expected="a field, a comparison and a value",
+                remedy="pass lang=en or 'date>=2020'",
             )
         key, sign, value = parts.groups()
-        if sign == "=":
-            found[key] = [value, *([float(value)] if re.fullmatch(r"-?\d+(\.\d+)?", value) else [])]
-        else:
-            found.setdefault(key, {})[sign] = value
-    return found or None
+        free = next((one for one in found if sign not in one.get(key, {})), None)
+        if free is None:
+            free = {}
+            found.append(free)
+        free.setdefault(key, {})[sign] = value.strip()
+    return list(found)
+
+
+def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
+    """Open an index, or its passages that meet the conditions which the command line names."""
+    conditions = choose_where(wanted)
+    opened = Index.open(index)
+    for where in conditions:
+        opened = opened.only(where)
+    return opened
 
 
 def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:
@@ -287,13 +305,11 @@ def choose_corpus(
     Raises:
         InputError: Conditions together with a graph, which cannot keep them.
     """
-    where = choose_where(wanted)
     if graph is None:
-        opened = Index.open(index)
-        return opened if where is None else opened.only(where)
-    if where is not None:
+        return open_only(index, wanted)
+    if wanted:
         raise InputError(
-            f"--where {wanted[0] if wanted else ''} together with --graph, which cannot keep it",
+            f"--where {wanted[0]} together with --graph, which cannot keep it",
             expected="one of the two",
             remedy="leave out --graph; or build a graph with labels and pass --label",
         )

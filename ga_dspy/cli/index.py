@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, choose_where
+from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, open_only
 from ga_dspy.cli.console import Console, building, columns, facts, number
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
@@ -193,7 +193,7 @@ def search(
     Examples:
         ga-dspy index search "bridges of steel" --index my-index --where lang=en
     """
-    hits = Index.open(index).search(query, k, where=choose_where(where))
+    hits = open_only(index, where).search(query, k)
     if json_only:
         found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
         print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
-from ga_dspy.retrieval.where import holds
+from ga_dspy.retrieval.where import Where, comparisons, readings, unknown_field
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -209,6 +209,16 @@ _LONG: Final = 1 << 14
 """Lists longer than this are read only where they can bring another row among the best."""
 
 
+_KEPT_BYTES: Final = 1 << 26
+"""The stores under conditions that are kept take about so much memory together."""
+
+_COMPARED: Final = 1 << 14
+"""Where at most so many of the rows are left, a query is compared with each of these alone."""
+
+_SHOWN: Final = 200
+"""The fields of so many passages are named where a condition names another."""
+
+
 class LocalEngine:
     """Segments, the rows that were deleted, and an index of the vectors where they are many.
 
@@ -216,17 +226,19 @@ class LocalEngine:
     """
 
     def __init__(
-        self, segments: Sequence[Segment], dead: Iterable[int] = (), near: Nearest | None = None
+        self,
+        segments: Sequence[Segment],
+        dead: Sequence[int] | Rows = (),
+        near: Nearest | None = None,
     ) -> None:
         self.segments = tuple(segments)
-        self.dead = np.unique(np.fromiter(dead, dtype=np.int64))
         self.near = near
         self.size = self.segments[-1].end
         self._bases = np.array([segment.base for segment in self.segments])
-        self._alive: NDArray[np.bool_] | None = None
-        if len(self.dead):
-            self._alive = np.ones(self.size, dtype=np.bool_)
-            self._alive[self.dead] = False
+        alive = np.ones(self.size, dtype=np.bool_)
+        alive[np.asarray(dead, dtype=np.int64)] = False
+        self.dead = np.flatnonzero(~alive)
+        self._alive = alive if len(self.dead) else None
         names = ("ids", "words", "aliases", "spans", "mentions")
         self.tables = {
             name: [Table.of(s.arrays, name) for s in self.segments]
@@ -236,7 +248,8 @@ class LocalEngine:
         self._owner = self._owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._asked = lru_cache(maxsize=64)(self._words_of)
-        self.restricted = lru_cache(maxsize=16)(self._restricted)
+        kept = min(max(_KEPT_BYTES // (16 * max(self.size, 1)), 2), 64)
+        self.restricted = lru_cache(maxsize=kept)(self._restricted)
 
     def __len__(self) -> int:
         return self.size - len(self.dead)
@@ -250,13 +263,39 @@ class LocalEngine:
         return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
     def _restricted(self, where: str) -> LocalEngine:
-        """The same store as if it held only passages that meet conditions, which come as JSON."""
-        wanted = json.loads(where)
-        gone = [
-            s.base + s.texts.without(lambda found: all(holds(found, one) for one in wanted))
-            for s in self.segments
-        ]
-        return LocalEngine(self.segments, np.concatenate([self.dead, *gone]), self.near)
+        """The same store as if it held only passages that meet conditions, which come as JSON.
+
+        Each mapping of conditions is read by the types of the passages that meet those before it,
+        so that nothing else shows in its errors. Without such passages nothing is an error.
+
+        Raises:
+            InputError: No passage has such a field, or a value of such a type.
+        """
+        alive = np.ones(self.size, dtype=np.bool_) if self._alive is None else self._alive
+        for one in json.loads(where):
+            if alive.any():
+                alive = self._meeting(one, alive)
+        return LocalEngine(self.segments, np.flatnonzero(~alive), self.near)
+
+    def _meeting(self, where: Where, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which rows among some meet all of some conditions."""
+        met = among.copy()
+        for name, sign, values in comparisons(where):
+            # Access labels say nothing of passages without: none of a caller's may have any.
+            seen = self._alive if sign == "within" else among
+            fields = [(s.base, kind, held) for s in self.segments
+                      for kind, held in s.texts.field(name).items()]  # fmt: skip
+            kinds = {kind for base, kind, held in fields
+                     if seen is None or seen[base + held.rows].any()}  # fmt: skip
+            if not kinds:
+                some = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
+                raise unknown_field(name, {key for passage in some for key in passage.metadata})
+            wanted = readings(name, sign, values, kinds)
+            hit = np.zeros(self.size, dtype=np.bool_)
+            for base, kind, held in fields:
+                hit[base + held.holding(sign, wanted.get(kind, ()))] = True
+            met &= ~hit if sign in ("!=", "within") else hit
+        return met
 
     # --- Rows
 
@@ -557,6 +596,9 @@ class LocalEngine:
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The rows nearest to a unit vector, best first; approximate in a large store."""
+        if self._alive is not None and len(self) <= _COMPARED:
+            rows = self.rows()
+            return rows[top(self.cosines(vector, rows), count)]
         first = self.near.size if self.near else 0
         found = [self._proposed(self.near, vector, count)] if self.near else []
         for segment in self.segments:

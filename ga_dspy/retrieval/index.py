@@ -707,7 +707,7 @@ class _View(Index):
     """
 
     def __init__(self, whole: Index, scope: Collection[str]) -> None:
-        self._whole, self._scope = whole, tuple(sorted(set(scope)))
+        self._whole, self._scope = whole, tuple(dict.fromkeys(scope))
         self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
         self._changing = threading.RLock()
         self._made_of: tuple[_State, _State] | None = None

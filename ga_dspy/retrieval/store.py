@@ -7,8 +7,8 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
-from itertools import accumulate
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate, chain
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import batched
 from ga_dspy.retrieval.postings import key_of
 from ga_dspy.retrieval.rank import KINDS, Kind
+from ga_dspy.retrieval.where import Field, field_of
 from ga_dspy.storage import MANIFEST, Generation, on_disk
 
 # --- The manifest: what the folder holds, and how to tell that it is whole.
@@ -131,6 +132,7 @@ class PassageTable:
         self._ends = list(accumulate(batch.num_rows for batch in self._batches))
         self._checked = set[int]()
         self._known = lru_cache(maxsize=256)(self._passage)
+        self._field = cache(self._field_of)
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
@@ -208,13 +210,25 @@ class PassageTable:
         found = compute.match_substring_regex(self._whole["text"], pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
 
-    def without(self, wanted: Callable[[Mapping[str, Any]], bool]) -> NDArray[np.int64]:
-        """The places of passages whose metadata is not wanted; alike ones are looked at once."""
-        if not len(self):
-            return np.zeros(0, dtype=np.int64)
-        coded = self._whole["metadata"].combine_chunks().dictionary_encode()
-        unwanted = [not wanted(_decoded(each)) for each in coded.dictionary.to_pylist()]
-        return np.flatnonzero(np.array(unwanted)[coded.indices.to_numpy()])
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The names in the metadata of all passages."""
+        return frozenset(chain.from_iterable(map(_decoded, self._coded.dictionary.to_pylist())))
+
+    def field(self, name: str) -> Field:
+        """The values of a field of the metadata; read once."""
+        return self._field(name) if len(self) and name in self.fields else {}
+
+    def _field_of(self, name: str) -> Field:
+        coded = self._coded
+        every = enumerate(map(_decoded, coded.dictionary.to_pylist()))
+        found = ((code, metadata[name]) for code, metadata in every if name in metadata)
+        return field_of(found, coded.indices.to_numpy())
+
+    @property
+    def _coded(self) -> Any:
+        """The metadata of each passage as a code, and what each code stands for."""
+        return self._whole["metadata"].combine_chunks().dictionary_encode()
 
 
 def _is_sound(texts: Any) -> bool:

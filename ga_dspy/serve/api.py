@@ -46,7 +46,7 @@ Scalar = Annotated[str, Field(max_length=1_000)] | int | float | bool
 Scalars = Annotated[list[Scalar], Field(max_length=1_000)]
 Key = Annotated[str, Field(max_length=200)]
 Some = Field(min_length=1, max_length=32)
-Signs = Literal[">", ">=", "<", "<=", "!="]
+Signs = Literal[">", ">=", "<", "<=", "=", "!="]
 Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
 Where = Annotated[dict[Key, Scalar | Scalars | Bounds], Some] | None
 """Conditions on the metadata of passages, as of `Index.only`; each costs time per passage."""
