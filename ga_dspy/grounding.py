@@ -194,6 +194,9 @@ class _Check:
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
         """Whether a part of an item is a placeholder or a guess; the item is dropped for it."""
         names_nothing = is_unstated if kind == "attribute" else is_placeholder
+        titles = (split_title(passage.title).base for passage in self.passages.values())
+        if part in titles:
+            return False
         if names_nothing(part):
             self.drop(kind, item, "a placeholder", "placeholder")
         elif is_hedged(part):

@@ -633,9 +633,27 @@ class _Text:
             ]
         return content
 
+    @cached_property
+    def in_names(self) -> set[int]:
+        """The terms of the title wherever it stands, and capitals inside a sentence.
+
+        "Never" and "No" are no negations there: "Never Let Me Go", "No Country for Old Men".
+        """
+        title, newline, _ = self.text.partition("\n")
+        named = _phrase(title.partition(" (")[0]) if newline else None
+        spans = self.find(named.strict, named) if named and len(named.terms) > 1 else []
+        inside = {
+            i
+            for i, term in enumerate(self.terms)
+            if i and self.sentence[i] == self.sentence[i - 1] and term.text.istitle()
+        }
+        return inside.union(*(range(*span) for span in spans))
+
     def is_denied(self, i: int) -> bool:
         """Whether a negation stands a few words before a term, in its clause."""
         for j in range(i - 1, max(-1, i - 1 - _NEGATION_REACH), -1):
+            if j in self.in_names and self.has_case:
+                continue
             word = fold(self.terms[j].text)
             if self.sentence[j] != self.sentence[i] or word in _TURN:
                 return False

@@ -211,3 +211,36 @@ def test_whatever_is_proposed_only_what_a_passage_mentions_enters(
         text = content[relation.evidence[0].passage]
         assert mentions(relation.head, text)
         assert mentions(relation.tail, text)
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "attribute"),
+    [
+        ("Never Let Me Go (film)", "Never Let Me Go is a British drama film.", "British drama film"),
+        ("Not Fade Away", '"Not Fade Away" is a rock song by Buddy Holly.', "rock song"),
+        ("Cormac Lund", "He wrote No Country for Old Men, a western novel.", "western novel"),
+        ("Rejected", "His film Without Anna was a short comedy.", "short comedy"),
+    ],
+)
+def test_a_negation_in_a_name_denies_nothing(title: str, text: str, attribute: str) -> None:
+    name = "Without Anna" if "Anna" in text else title.partition(" (")[0]
+    passages = {1: Passage(id="p", title=title, text=text)}
+    (entity,) = ground(parse(f"- {name} (work; {attribute}) [1]"), passages).update.entities
+    assert entity.attributes == (attribute,)
+
+
+@pytest.mark.parametrize(
+    "text", ["Never has Ann Fox been a singer.", "Ann Fox was NOT a singer.", "No, a singer she's not"]
+)
+def test_a_negation_at_the_start_of_a_sentence_or_in_capitals_denies(text: str) -> None:
+    passages = {1: Passage(id="p", title="Ann Fox", text=text)}
+    (entity,) = ground(parse("- Ann Fox (person; singer) [1]"), passages).update.entities
+    assert entity.attributes == ()
+
+
+@pytest.mark.parametrize("title", ["No One", "Nobody (film)", "Nothing"])
+def test_a_title_is_no_placeholder(title: str) -> None:
+    name = title.partition(" (")[0]
+    passages = {1: Passage(id="p", title=title, text=f"{name} is a work by Ada Lund.")}
+    found = ground(parse(f"1. {name} -> made by -> Ada Lund [1]"), passages)
+    assert [relation.head for relation in found.update.relations] == [name]
