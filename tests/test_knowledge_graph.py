@@ -19,6 +19,7 @@ from ga_dspy.graph import (
     Relation,
     from_json,
     linearise,
+    named_in,
     to_graphml,
     to_json,
     to_mermaid,
@@ -661,3 +662,85 @@ def test_no_name_breaks_mermaids_syntax(head: str, label: str, tail: str) -> Non
         re.VERBOSE,
     )
     assert all(line.fullmatch(each) for each in to_mermaid(graph).split("\n"))
+
+
+# --- Another name of a thing, and a fact said twice
+
+
+HADRIAN = (
+    relation("Heirath", "born in", "Utrecht", at="p1"),
+    relation("Pope Hadrian VI", "same as", "Heirath", at="p2"),
+    relation("Pope Hadrian VI", "died in", "Rome", at="p2"),
+)
+
+
+@pytest.mark.parametrize("name", ["Heirath", "Pope Hadrian VI"])
+def test_a_thing_is_found_named_and_linked_under_each_of_its_names(name: str) -> None:
+    graph = graph_of(*HADRIAN)
+    (one,) = graph.find_all(name)
+    assert named_in(graph, f"Where did {name} die?") == (one.name,)
+    assert {(one.name, "born in", "Utrecht"), (one.name, "died in", "Rome")} == set(triples(graph))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("Heirath", "Pope Hadrian VI"), ("Pope Hadrian VI", "Heirath")]
+)
+def test_a_graph_is_written_in_the_questions_words_and_tells_the_other_name(
+    name: str, other: str
+) -> None:
+    text = linearise(graph_of(*HADRIAN), question=f"Where did {name} die?")
+    assert f"{name} -> died in -> Rome" in text
+    assert f"{name} -> same as -> {other}" in text
+
+
+def test_a_spelling_that_shares_a_word_with_the_name_is_not_written_beside_it() -> None:
+    graph = graph_of(entity("Ada Lund"), relation("Ada Lund", "same as", "Ada Maria Lund"))
+    assert "same as" not in linearise(graph)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kept"),
+    [
+        (
+            ("Dolsk", "located in", "Panevik"),
+            ("Dolsk", "is located in southern", "Panevik"),
+            ("Dolsk", "is located in southern", "Panevik"),
+        ),
+        (("Dolsk", "lies in", "Panevik"), ("Dolsk", "situated in", "Panevik"), None),
+        (("Ann", "is the author of", "Red"), ("Ann", "author of", "Red"), None),
+        (
+            ("Ann", "born", "1950"),
+            ("Ann", "born on", "May 4, 1950"),
+            ("Ann", "born", "May 4, 1950"),
+        ),
+    ],
+)
+def test_a_fact_said_twice_is_kept_once_with_both_evidences(
+    one: tuple[str, str, str], other: tuple[str, str, str], kept: tuple[str, str, str] | None
+) -> None:
+    graph = graph_of(relation(*one, at="p1"), relation(*other, at="p2"))
+    (only,) = graph.relations
+    assert {each.passage for each in only.evidence} == {"p1", "p2"}
+    assert kept is None or (only.head, only.tail) == (kept[0], kept[2])
+    assert kept is None or only.relation == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("Ann", "wrote", "Red"), ("Ann", "co-wrote", "Red")),
+        (("Ann", "wrote", "Red"), ("Ann", "did not write", "Red")),
+        (("Ann", "succeeded", "Bo"), ("Ann", "succeeded by", "Bo")),
+        (("Ann", "son", "Bo"), ("Ann", "son of", "Bo")),
+        (("Ann", "born in", "Oslo"), ("Ann", "born in", "1950")),
+        (("Ann", "visited", "1950"), ("Ann", "born", "May 4, 1950")),
+    ],
+)
+def test_two_facts_are_not_one(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    assert len(graph_of(relation(*one), relation(*other)).relations) == 2
+
+
+def test_a_year_of_two_dates_is_the_year_of_neither() -> None:
+    dates = ("1950", "May 4, 1950", "June 5, 1950")
+    graph = graph_of(*(relation("Ann", "played", date) for date in dates))
+    assert len(graph.relations) == 3

@@ -13,6 +13,7 @@ from ga_dspy.graph.identity import (
     LEGAL,
     LONG_WORD,
     TITLES,
+    Title,
     acronym_letters,
     identity,
     initials,
@@ -108,9 +109,13 @@ def references(records: GraphUpdate) -> list[Reference]:
         for end in (relation.head, relation.tail)
     }
     facts = _facts_of_relations(records.relations)
+    split = {name: _split_name(name) for name, _ in ends}
+    for entity in records.entities:
+        if not split.get(entity.name, _NO_TITLE).qualifier:
+            split[entity.name] = _split_name(entity.name, entity)
     found = [
-        *(_reference(entity.name, passages_of(entity), entity) for entity in records.entities),
-        *(_reference(name, passages) for name, passages in ends),
+        *(_reference(e.name, split[e.name], passages_of(e), e) for e in records.entities),
+        *(_reference(name, split[name], passages) for name, passages in ends),
     ]
     return _in_passages(found, facts)
 
@@ -170,18 +175,31 @@ def _consistent(several: Iterable[Traits]) -> Traits | None:
     return pooled(every) if every else None
 
 
-def _reference(name: str, passages: frozenset[str], entity: Entity | None = None) -> Reference:
+def _reference(
+    name: str, split: Title, passages: frozenset[str], entity: Entity | None = None
+) -> Reference:
     """Read a name; parentheses that hold its acronym are an alias, any other a qualifier."""
-    base, qualifier = split_qualifier(name)
+    base, qualifier = split
     aliases = entity.aliases if entity else ()
     if qualifier and (is_acronym(qualifier, base) or is_acronym(base, qualifier)):
         aliases, qualifier = (*aliases, qualifier), ""
-    if not qualifier and (place := _placed(name, entity)):
-        base, qualifier = place
     stated = (entity.type, entity.attributes) if entity else ("", ())
-    said = entity.about if entity else ()
-    found = traits(*stated, qualifier, said)
+    found = traits(*stated, qualifier, entity.about if entity else ())
     return Reference(name, identity(base), aliases, found, passages, entity)
+
+
+_NO_TITLE: Final = Title("", "")
+
+
+def _split_name(name: str, entity: Entity | None = None) -> Title:
+    """A name and what tells it from namesakes, in parentheses or behind a comma."""
+    split = split_qualifier(name)
+    return split if split.qualifier else _placed(name, entity) or split
+
+
+def key_of(name: str) -> str:
+    """The key that a name has where nothing else is known of it."""
+    return identity(_split_name(name).base)
 
 
 _RANKED: Final = re.compile(
@@ -189,7 +207,7 @@ _RANKED: Final = re.compile(
 )
 
 
-def _placed(name: str, entity: Entity | None) -> tuple[str, str] | None:
+def _placed(name: str, entity: Entity | None) -> Title | None:
     """A name and what tells it from namesakes behind its comma: "Tampa, Florida"."""
     base, comma, behind = name.partition(", ")
     if not comma:
@@ -202,21 +220,29 @@ def _placed(name: str, entity: Entity | None) -> tuple[str, str] | None:
         or is_placed_kind(kind)
         or is_placed_kind(kind_of(base))
     )
-    return (base, behind) if is_told else None
+    return Title(base, behind) if is_told else None
 
 
 def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterator[Match]:
     """What joins names of one entity; a match may come several times."""
+    known = {one.name: one.key for one in found}
+
+    def alias_of(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
+        names = _by_fullness(name, alias)
+        rule = "nickname" if is_nickname(names[1]) else rule
+        one, other = (known.get(each) or key_of(each) for each in names)
+        return Match(one, other, rule, passages)
+
     for one in found:
         for alias in one.aliases:
-            yield _alias(one.name, alias, "stated alias", one.passages)
+            yield alias_of(one.name, alias, "stated alias", one.passages)
     for relation in relations:
         head, tail, where = relation.head, relation.tail, passages_of(relation)
         if says_same(relation.relation):
-            yield Match(identity(head), identity(tail), "same as", where)
+            yield Match(known[head], known[tail], "same as", where)
         elif said := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
             head, tail = (tail, head) if said["reversed"] else (head, tail)
-            yield _alias(head, tail, "alias relation", where)
+            yield alias_of(head, tail, "alias relation", where)
     stated = {one.key for one in found if one.entity}
     yield from _acronyms(found, stated)
     yield from _legal_forms(found)
@@ -225,13 +251,10 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
             yield Match(key, other, "spelling")
 
 
-def _alias(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
-    """The match of a name and its alias: of the two, the alias is the title or the shorter one."""
+def _by_fullness(name: str, alias: str) -> tuple[str, str]:
+    """Two names of one thing, the title or the shorter one last: that is the alias."""
     fullness = [(not is_nickname(each), len(normalise(each).split())) for each in (name, alias)]
-    if fullness[0] < fullness[1]:
-        name, alias = alias, name
-    rule = "nickname" if is_nickname(alias) else rule
-    return Match(identity(name), identity(alias), rule, passages)
+    return (alias, name) if fullness[0] < fullness[1] else (name, alias)
 
 
 def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:

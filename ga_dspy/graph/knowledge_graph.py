@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -22,8 +23,8 @@ from ga_dspy.graph.clusters import (
 )
 from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
-from ga_dspy.graph.traits import contradict, details, kind_of, traits
-from ga_dspy.text import normalise, visible
+from ga_dspy.graph.traits import contradict, kind_of, traits, wordings_of
+from ga_dspy.text import ARTICLES, MONTHS, normalise, remembered, visible
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -198,7 +199,7 @@ class KnowledgeGraph(Value):
         for entity, records in zip(self._view.entities, self._view.entity_records, strict=True):
             known = [record for record in records if record in entities]
             before = {normalise(text) for e in known for text in (e.type, *e.attributes)}
-            if known:
+            if known or not records:
                 fresh = (a for a in entity.attributes if normalise(a) not in before)
                 attributes += [(entity.name, attribute) for attribute in fresh]
             else:
@@ -249,9 +250,10 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
     for title, part in zip(titles, parts, strict=True):
         node |= {(one.name, one.passages): title for one in part if one.entity is None}
         stated = (one.entity for one in part if one.entity)
-        if records := tuple(sorted(stated, key=place.__getitem__)):
+        records = tuple(sorted(stated, key=place.__getitem__))
+        if records or len({normalise(one.name) for one in part}) > 1:
             entities.append((_entity(title, records, part), records))
-    entities.sort(key=lambda shown: place[shown[1][0]])
+    entities.sort(key=lambda shown: place[shown[1][0]] if shown[1] else len(place))
     relations = [(_relation(*ends, same), tuple(same)) for ends, same in _by_triple(update, node)]
     return View(
         tuple(shown for shown, _ in entities),
@@ -304,7 +306,7 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
     kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
     stated = _details(part)
-    read = dict.fromkeys(text for one in part for text in details(one.traits) if text)
+    read = dict.fromkeys(text for one in part for text in wordings_of(one.traits) if text)
     for text in (*stated, *read):
         ours = [
             traits(text, (), ""),
@@ -361,8 +363,8 @@ def _by_triple(
         if head == tail:
             tail = head if says_same(relation.relation) else relation.tail
         if normalise(head) != normalise(tail):
-            same[head, plain_relation(relation.relation), tail].append(relation)
-    for (head, _, tail), records in same.items():
+            same[head, _meaning(relation.relation), tail].append(relation)
+    for (head, _, tail), records in _with_whole_dates(same):
         by_time: dict[str, list[Relation]] = defaultdict(list)
         for record in records:
             by_time[normalise(record.time or "")].append(record)
@@ -370,11 +372,59 @@ def _by_triple(
             yield (head, tail), group
 
 
+_COMPASS: Final = frozenset(
+    "north south east west northern southern eastern western central".split()
+)
+_IDLE: Final = _COMPASS | ARTICLES | {"in", "on", "at", "also"}
+"""Words without which a relation between two ends says no other thing."""
+_DATE: Final = re.compile(rf"(?:[\w ]*\b(?:{'|'.join(MONTHS)})\b[\w ]* )?\d{{4}}")
+
+
+@remembered(most=4096, longest=200)
+def _meaning(relation: str) -> str:
+    """The wording by which relations of the same ends are one: "is located in southern".
+
+    >>> _meaning("is located in southern") == _meaning("located in")
+    True
+    >>> _meaning("wrote") == _meaning("co-wrote")
+    False
+    """
+    words = normalise(plain_relation(relation)).split()
+    telling = ["located" if w in ("situated", "lies") else w for w in words if w not in _IDLE]
+    return " ".join(telling or words)
+
+
+def _with_whole_dates(
+    same: Mapping[tuple[str, str, str], list[Relation]],
+) -> Iterator[tuple[tuple[str, str, str], list[Relation]]]:
+    """The records of each triple, those with a year among those with its date."""
+    dates: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for head, meaning, tail in same:
+        plain = normalise(tail)
+        if _DATE.fullmatch(plain) and not plain.isdigit():
+            dates[head, meaning, plain[-4:]].append(tail)
+    whole = {
+        (head, meaning, year): tails[0]
+        for (head, meaning, year), tails in dates.items()
+        if len(tails) == 1
+    }
+    merged: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
+    for (head, meaning, tail), records in same.items():
+        end = whole.get((head, meaning, normalise(tail)), tail)
+        merged[head, meaning, end] += records
+    yield from merged.items()
+
+
+def _bearings(relation: str) -> int:
+    """How many words of a wording say where in a place something lies."""
+    return sum(word in _COMPASS for word in normalise(relation).split())
+
+
 def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
     wordings = Counter(record.relation for record in records)
     return Relation(
         head=head,
-        relation=max(wordings, key=lambda text: (wordings[text], -len(text), text)),
+        relation=max(wordings, key=lambda w: (_bearings(w), wordings[w], -len(w), w)),
         tail=tail,
         time=min((record.time for record in records if record.time), default=None),
         confidence=max((r.confidence for r in records if r.confidence is not None), default=None),

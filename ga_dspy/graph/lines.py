@@ -37,7 +37,7 @@ from ga_dspy.graph.values import (
     read_value,
 )
 from ga_dspy.graph.wording import says_nothing
-from ga_dspy.text import CONNECTORS, LONGEST_NAME, remembered
+from ga_dspy.text import CONNECTORS, LONGEST_NAME, normalise, remembered, stands_in
 
 _WORDS: Final = json.loads(Path(__file__).with_name("lines.json").read_text("utf-8"))
 
@@ -51,23 +51,31 @@ def linearise(
     graph: KnowledgeGraph | GraphUpdate,
     form: Form = "compact",
     labels: Mapping[str, int] | None = None,
+    question: str = "",
 ) -> str:
     """Write a graph, or the update of one step, as text.
+
+    A name that shares no word with the one an entity is shown under is written too, as
+    "X -> same as -> Y".
 
     Args:
         graph: The graph or update.
         form: "compact" carries everything; "line" the same in one line; "paper" puts the type
             first among the attributes, and leaves out times and confidences.
         labels: The number each passage id is shown under; passages without one go unmentioned.
+        question: An entity that it calls by another name than the one shown is written by it.
 
     Returns:
         The text, which `parse` reads back; "(empty)" for the empty graph.
     """
     numbers = labels or {}
+    entities, relations = list(graph.entities), list(graph.relations)
+    if any(entity.aliases for entity in entities):
+        entities, relations = _in_words_of(question, entities, relations)
     sections = {
-        "Entities": [_entity_text(entity, form, numbers) for entity in graph.entities],
+        "Entities": [_entity_text(entity, form, numbers) for entity in entities],
         "Relationships" if form == "paper" else "Relations": [
-            _relation_text(relation, form, numbers) for relation in graph.relations
+            _relation_text(relation, form, numbers) for relation in relations
         ],
     }
     if form == "line":
@@ -79,6 +87,40 @@ def linearise(
         numbered = enumerate(items, start=1)
         lines += [f"- {item}" if title == "Entities" else f"{n}. {item}" for n, item in numbered]
     return "\n".join(lines) or EMPTY
+
+
+def _in_words_of(
+    question: str, entities: Sequence[Entity], relations: Sequence[Relation]
+) -> tuple[list[Entity], list[Relation]]:
+    """Entities by the names a question has for them, and relations for their unlike names."""
+    asked = normalise(question)
+    taken = {normalise(entity.name) for entity in entities}
+    called: dict[str, str] = {}
+    others: list[Relation] = []
+    for entity in entities:
+        names = (entity.name, *entity.aliases)
+        in_question = (n for n in names if stands_in(normalise(n), asked))
+        name = next(in_question, entity.name)
+        if normalise(name) in taken - {normalise(entity.name)}:
+            name = entity.name
+        called[entity.name] = name
+        words = set(normalise(name).split())
+        for other in names:
+            if words.isdisjoint(normalise(other).split()):
+                others.append(
+                    Relation(head=name, relation="same as", tail=other, evidence=entity.evidence)
+                )
+    shown = [entity.model_copy(update={"name": called[entity.name]}) for entity in entities]
+    renamed = [
+        relation.model_copy(
+            update={
+                "head": called.get(relation.head, relation.head),
+                "tail": called.get(relation.tail, relation.tail),
+            }
+        )
+        for relation in relations
+    ]
+    return shown, renamed + others
 
 
 def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:

@@ -556,7 +556,7 @@ def prune(
         labels: As for `linearise`, so that the labels are counted too.
         keep: Names, such as those of a possible answer and of what is searched next.
     """
-    if count(text := linearise(graph, labels=labels)) <= budget:
+    if count(text := linearise(graph, labels=labels, question=question)) <= budget:
         return Pruned(graph, text, (), (), fits=True)
     order = _order(graph, question, keep)
 
@@ -570,14 +570,14 @@ def prune(
         )
 
     def fits(out: int) -> bool:
-        return count(linearise(without(out), labels=labels)) <= budget
+        return count(linearise(without(out), labels=labels, question=question)) <= budget
 
     out = bisect_left(range(len(order)), True, key=fits)
     kept = without(out) if out else graph
     entities, relations = set(kept.entities), set(kept.relations)
     return Pruned(
         kept,
-        linearise(kept, labels=labels),
+        linearise(kept, labels=labels, question=question),
         tuple(entity for entity in graph.entities if entity not in entities),
         tuple(relation for relation in graph.relations if relation not in relations),
         fits(out),

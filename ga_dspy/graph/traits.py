@@ -250,6 +250,11 @@ _DEFINED: Final = re.compile(
     r"(?P<aside>\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<more>,[^.;()]{0,200}?)??"
     r"(?:,? (?:is|was|are|were) (?:an?|the|one of the)?\s*|, (?:an?|the) )(?P<what>[^.;]{3,300})"
 )
+_APPOSED: Final = re.compile(
+    r"(?P<aside>\s*\([^()]*\))?(?P<more>), (?:an?|the) (?P<what>[^.;,]{3,300})"
+)
+_PLACED: Final = re.compile(r"\b(?:of|in|at|by|to|from|for|with|and|on|near|as) (?:the )?\Z")
+"""Before a name: then what stands behind it is said of something else."""
 _ROMAN: Final = re.compile(r"[ivx]+")
 _SUBJECT: Final = re.compile(
     r"\W*(?P<name>[^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|has|had) )"
@@ -281,8 +286,9 @@ def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tu
         if opening := _SUBJECT.match(text):
             kinds += _define(text[opening.end() :], facts)
     for start, end in list(at)[:2]:
-        if not _LONGER.search(text[max(0, start - 30) : start]):
-            kinds += _define(text[end : end + 500], facts)
+        before = text[max(0, start - 30) : start]
+        if not _LONGER.search(before) and not is_known_place(identity(name)):
+            kinds += _define(text[end : end + 500], facts, not _PLACED.search(before))
         kinds += _lead(text[max(0, start - 80) : start], facts)
         behind = _BEHIND.match(text, end)
         if behind and identity(name) not in (*_PART_OF, *_WHOLES):
@@ -302,9 +308,9 @@ def _near_years(text: str, at: Iterable[tuple[int, int]], is_titled: bool) -> se
     return {year for part in near for year in _YEAR.findall(part)}
 
 
-def _define(text: str, facts: set[tuple[str, str]]) -> list[str]:
+def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> list[str]:
     """Read "(1850–1912), …, was a painter in …" behind a name; its kind, if it is known."""
-    defined = _DEFINED.match(text)
+    defined = _DEFINED.match(text) if is_subject else _APPOSED.match(text)
     aside = defined["aside"] if defined else (re.match(r"\s*\([^()]*\)", text) or [""])[0]
     if aside:
         inside = aside.strip().removeprefix("(").removesuffix(")").strip()
@@ -424,7 +430,7 @@ def traits(
     return _dated(kind, facts)
 
 
-def details(one: Traits) -> Iterator[str]:
+def wordings_of(one: Traits) -> Iterator[str]:
     """Wordings of what tells a mention from its namesakes, the plainest first."""
     for key in ("title", "in 1", "in 0", "in 2", "released", "born", "died", *sorted(_NAMES)):
         for value in sorted(one.values(key)):

@@ -20,11 +20,12 @@ from ga_dspy.graph.clusters import (
     Reference,
     attach,
     gather,
+    key_of,
     matches,
     passages_of,
     references,
 )
-from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graph.identity import identity
 from ga_dspy.graph.knowledge_graph import view
 from ga_dspy.graph.traits import kind_of, traits
 from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
@@ -159,7 +160,7 @@ def _matches_in_corpus(
     An acronym needs a passage that holds its long form too. Where each of two names also stands
     in passages that do not say they are one, it needs two passages that say so.
     """
-    parted = {frozenset((_key(pair.one.name), _key(pair.other.name))) for pair in overrides.apart}
+    parted = {frozenset(map(key_of, (p.one.name, p.other.name))) for p in overrides.apart}
     places: dict[str, set[str]] = defaultdict(set)
     for one in named:
         places[one.key] |= one.passages
@@ -179,10 +180,6 @@ def _matches_in_corpus(
         return match.rule == "spelling" or len(stating) != 1 or not elsewhere
 
     return tuple(filter(holds, found))
-
-
-def _key(name: str) -> str:
-    return identity(split_qualifier(name).base)
 
 
 def _split(part: Cluster, pair: Pair) -> list[Cluster]:
@@ -272,7 +269,7 @@ def _merges(
     for match in found:
         near[match.one].setdefault(match.other, match.rule)
         near[match.other].setdefault(match.one, match.rule)
-    joined = {_key(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
+    joined = {key_of(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
     for node, (entity, part) in enumerate(zip(entities, parts, strict=True)):
         others: dict[str, set[str]] = defaultdict(set)
         for one in part:
@@ -280,7 +277,7 @@ def _merges(
                 others[one.name] |= one.passages
         own, keys = identity(entity.name), {one.key for one in part}
         for spelling, passages in sorted(others.items()):
-            key = _key(spelling)
+            key = key_of(spelling)
             rules = (rule for other, rule in near[key].items() if other in keys)
             by_hand = "override" if key in joined else "surname"
             rule = "same name" if key == own else near[key].get(own) or next(rules, by_hand)

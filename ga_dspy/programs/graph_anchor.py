@@ -169,10 +169,11 @@ class GraphAnchor(IterativeProgram):
         return {**steps, "answer": answer}
 
     def _anchors(self, state: State, query: str) -> tuple[str, ...]:
-        """The entities that the last step added, where the search is anchored."""
+        """All names of the entities that the last step added, where the search is anchored."""
         if not self.anchored or not state.steps:
             return ()
-        return tuple(entity.name for entity in state.steps[-1].entities)
+        added = state.steps[-1].entities
+        return tuple(dict.fromkeys(name for e in added for name in (e.name, *e.aliases)))
 
     def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
         """Search; where that brings nothing new, once more with a query made from the graph."""
