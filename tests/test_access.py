@@ -588,6 +588,14 @@ def test_a_program_whose_forward_was_replaced_is_not_narrowed(world: World) -> N
         program.only(OURS)
 
 
+def test_a_program_inside_is_narrowed_though_its_forward_was_replaced(index: Index) -> None:
+    world = World(index, Composed)
+    inner = world.program.parts["programs"][0]
+    whole = object.__getattribute__(inner, "forward")
+    inner.forward = lambda **asked: whole(**asked)
+    check(world, world.program.only(OURS)(question=QUESTION))
+
+
 def test_a_narrowed_program_shares_the_predictors_and_has_settings_of_its_own(
     world: World,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ga_dspy import demo
+from ga_dspy import VanillaRAG, demo
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import load
 from ga_dspy.passage import Passage
@@ -57,6 +57,12 @@ def test_every_kind_of_search_finds_the_same(here: Index, there: Index, kind: st
 def test_anchors_lead_to_the_same_passages(here: Index, there: Index) -> None:
     anchors = ["Titan", "Christiaan Huygens"]
     assert there(QUESTIONS[0], 5, anchors) == here(QUESTIONS[0], 5, anchors)
+
+
+def test_conditions_are_refused_when_they_are_given(there: Index) -> None:
+    for narrow in (there.only, VanillaRAG(there).only):
+        with pytest.raises(InputError, match=r"conditions on metadata over passages .* Milvus"):
+            narrow({"tenant": "acme"})
 
 
 def test_the_manifest_alone_is_enough_to_search_and_not_to_change(

@@ -43,7 +43,8 @@ def watching(listener: Listener) -> Iterator[None]:
     """Hand every event of the questions asked in this context to a listener.
 
     It is called in the thread, or by the event loop, that asks; an error of the listener ends the
-    question.
+    question. Put the block around a call, never around a `yield`: whatever else asks in the same
+    context meanwhile would be heard, and other threads would not.
 
     >>> with watching(lambda event: print(event.message)):
     ...     pass  # program(question="…"), or await program.acall(question="…")
