@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import math
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
@@ -131,10 +133,14 @@ _SKIPPED = {"node_modules": "packages of others", "__pycache__": "compiled code"
 
 
 class _Found(NamedTuple):
-    """A file: its path, its name in ids, whether it was named itself, why it is left out."""
+    """A file: its path, its name in ids, the folder that it must lie in, as it really is called.
+
+    And whether it was named itself, and why it is left out.
+    """
 
     path: Path
     name: str
+    folder: Path
     is_given: bool = False
     left_out: str = ""
 
@@ -148,9 +154,10 @@ def _find(paths: Iterable[Path | str]) -> list[_Found]:
     found: dict[str, _Found] = {}
     for path in map(Path, paths):
         if path.is_dir():
+            _target(path)
             files = sorted(_walk(path), key=lambda file: file.path.parts)
         elif path.is_file() and path.suffix.lower() in (*PARSERS, *ENDINGS):
-            files = [_Found(path, path.name, is_given=True)]
+            files = [_Found(_target(path), path.name, path.parent.resolve(), is_given=True)]
         else:
             there = path.exists()
             raise InputError(
@@ -165,30 +172,85 @@ def _find(paths: Iterable[Path | str]) -> list[_Found]:
     return list(found.values())
 
 
+def _target(path: Path) -> Path:
+    """What a path that was named leads to.
+
+    Raises:
+        InputError: It is a link that leads out of its folder, as `folder/*` may name some.
+    """
+    if not path.is_symlink():
+        return path
+    target = path.resolve()
+    if not target.is_relative_to(path.parent.resolve()):
+        raise InputError(
+            f"{path} is {OUTSIDE} it lies in",
+            expected="a file or a folder, or a link that stays there",
+            remedy=f"name {target} itself, or copy it",
+        )
+    return target
+
+
 def _kinds() -> str:
     return ", ".join(ending for ending in (*ENDINGS, *PARSERS) if ending)
 
 
 def _walk(root: Path) -> Iterator[_Found]:
     rules: dict[Path, Any] = {}
+    real = root.resolve()
     for top, folders, files in os.walk(root, onerror=_refused):
         at = Path(top)
-        if ".gitignore" in files:
-            lines = (at / ".gitignore").read_text("utf-8", "replace").splitlines()
+        if ".gitignore" in files and (at / ".gitignore").is_file():
+            lines = _bytes(at / ".gitignore", real).decode("utf-8", "replace").splitlines()
             rules[at] = require("pathspec", "search").GitIgnoreSpec.from_lines(lines)
-        below = {name: _left_out(at / name, rules, "/") for name in folders}
+        below = {name: _left_out(at / name, rules, real, "/") for name in folders}
         folders[:] = [name for name in folders if not below[name]]
         left = {f"{name}/": why for name, why in below.items() if why}
-        left |= {name: _left_out(at / name, rules, "") for name in files}
+        left |= {name: _left_out(at / name, rules, real, "") for name in files}
         above = "" if at == root else f"{at.relative_to(root).as_posix()}/"
-        yield from (_Found(at / name, above + name, left_out=why) for name, why in left.items())
+        for name, why in left.items():
+            yield _Found(at / name, above + name, real, left_out=why)
+
+
+def _bytes(path: Path, folder: Path) -> bytes:
+    """The bytes of a regular file in a folder.
+
+    A link is followed nowhere, whatever becomes one while files are read: what was opened must be
+    what stands at that path, and the path must lie in the folder.
+
+    Raises:
+        InputError: It is no regular file, lies outside the folder, or is too large.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | _NO_LINK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # it became a link after it was found
+            raise InputError(OUTSIDE) from error
+        raise
+    with os.fdopen(opened, "rb") as file:
+        now, real = os.fstat(opened), path.resolve()
+        if not stat.S_ISREG(now.st_mode):
+            raise InputError("no regular file")
+        if not (real.is_relative_to(folder) and os.path.samestat(now, real.stat())):
+            raise InputError(OUTSIDE)
+        most = _MOST_DATA if path.suffix.lower() in ENDINGS else _MOST_BYTES
+        if now.st_size > most:
+            raise InputError(
+                f"it has {now.st_size:,} bytes", expected=f"{most:,} at most", remedy="split it"
+            )
+        return file.read(now.st_size)
+
+
+# A pipe or a device is not waited for.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_MOST_BYTES, _MOST_DATA = 500_000_000, 20_000_000_000
+OUTSIDE = "a link that leads out of the folder"
 
 
 def _refused(error: OSError) -> None:
     raise refused_by_disk(error.filename, error) from error
 
 
-def _left_out(path: Path, rules: dict[Path, Any], slash: str) -> str:
+def _left_out(path: Path, rules: dict[Path, Any], root: Path, slash: str) -> str:
     """Why a file or a folder is not to be read; empty where it is."""
     if path.name.startswith("."):
         return "hidden"
@@ -197,10 +259,14 @@ def _left_out(path: Path, rules: dict[Path, Any], slash: str) -> str:
         if path.is_relative_to(above):
             found = spec.check_file(path.relative_to(above).as_posix() + slash).include
             named = named if found is None else found
-    if named or not slash:
-        return "named in .gitignore" if named else ""
-    if path.is_symlink():
-        return "a link to a folder"
+    if named:
+        return "named in .gitignore"
+    if path.is_symlink() and path.exists():
+        if not path.resolve().is_relative_to(root):
+            return OUTSIDE
+        return "a link to a folder" if slash else "a link to a file of the folder"
+    if not slash:
+        return ""
     if (path / "pyvenv.cfg").is_file():
         return "a virtual environment"
     is_index = (path / "manifest.json").is_file() and any(path.glob("contents-*"))
@@ -266,8 +332,8 @@ def read_files(
     """Read passages from files and folders, and say what became of each file.
 
     Equal title and text count once. Of a folder, hidden files, those that a `.gitignore` in it
-    names, virtual environments and stored indexes are left out; a file that cannot be read is
-    named, and the others are read.
+    names, links, virtual environments and stored indexes are left out; a file that cannot be read
+    is named, and the others are read.
 
     Metadata of a passage: `source` (the file), `page`, `slide` or `sheet`, `heading`, what a
     document says of itself (title, author, date, tags), and the other columns of a row.
@@ -329,10 +395,10 @@ def _read(file: _Found, known: Known | None) -> _Unit:
     try:
         if not file.path.is_file():
             raise InputError("no regular file" if file.path.exists() else "a link to nothing")
-        ending = file.path.suffix.lower()
+        ending = Path(file.name).suffix.lower()
         if ending not in PARSERS and ending not in ENDINGS:
             raise InputError(f"{ending} is no kind of file that is read")
-        data = file.path.read_bytes()
+        data = _bytes(file.path, file.folder)
         sha256 = hashlib.sha256(data).hexdigest()
         is_data = ending in ENDINGS
         if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
