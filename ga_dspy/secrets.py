@@ -32,31 +32,55 @@ _SECRET_KEY = re.compile(
     r"($|[_-])",
     re.IGNORECASE,
 )
+# A value as JSON (also within JSON), YAML, shells and query strings write it. After a colon prose
+# may go on: what is not quoted there must have a digit.
+_SET = (
+    r"""\\{0,4}["']?\s{0,9}(?:=>?|:(?=\s{0,9}\\{0,4}["'])|:(?=\s{0,9}[^\s"',;]{0,200}\d))\s{0,9}"""
+)
+_VALUE = r"""(?:"(?:[^"\\]|\\.){4,}"|'[^']{4,}'|\\{0,4}["']?(?!\\)[^\s"'`,;&<>(){}\[\]]{6,})"""
+_BASE64 = r"[A-Za-z0-9+/=]{16,}"
 _SECRET_TEXT = {
+    "a private key": re.compile(
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?:[^-]|-(?!----)){0,20000}-----END [A-Z0-9 ]{0,40}-----"
+        rf"|(?:(?:\s|\\[nr]){{0,9}}{_BASE64})*)"
+    ),
     "an API key": re.compile(
-        r"\b(sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}|hf_[A-Za-z0-9]{20,}"
-        r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
-        r"|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,})"
+        r"\b(sk-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}"
+        r"|ya29\.[\w-]{20,}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+        r"|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|gsk_[A-Za-z0-9]{20,}"
+        r"|xai-[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|dapi[0-9a-f]{32}|npm_[A-Za-z0-9]{36}"
+        r"|pypi-[\w-]{50,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|SG\.[\w-]{16,}\.[\w-]{16,})"
+        r"|hooks\.slack\.com/services/[\w/]{9,}"
     ),
     "an API key by name": re.compile(
-        r"\b\w*(api[_-]?key|secret[_-]?key|access[_-]?token)\b[\"']?\s*[:=]\s*[\"']?[^\s\"',}]+",
+        r"(?P<name>(?:api[ _-]?(?:key|token)|secret[ _-]?key|account[ _-]?key|client[_-]?secret"
+        r"|secret[_-]?access[_-]?key|subscription[_-]?key|shared[_-]?access[_-]?(?:key|signature)"
+        rf"|(?:access|auth|refresh|bearer|session|security)[ _-]?token)\b{_SET}"
+        r"|\bx-(?:api-key|goog-api-key|functions-key|auth-token)\b\"?\s{0,9}:\s{0,9}"
+        r"|[?&;](?:key|sig|signature|token|access_token|x-amz-[a-z-]{1,30})=(?=[^\s&]{12})(?=\S*\d))"
+        rf"{_VALUE}",
         re.IGNORECASE,
     ),
     "an API address": re.compile(r"\b(api_base|base_url)\b", re.IGNORECASE),
     "an Authorization header": re.compile(
-        r"\bauthorization\b[\"']?\s*[:=](\s*[\"']?((basic|bearer|token)\s+)?[^\s\"',}]+)?"
-        r"|\bbearer\s+[\w.~+/=-]{16,}",
+        r"\bauthorization\b[\"']?\s*[:=](\s*[\"']?("
+        r"(?:digest|aws4-hmac-sha256|hawk|signature)\s[^\r\n]+"
+        r"|(?:(?:basic|bearer|token|negotiate|apikey|ntlm)\s+)?[^\s\"',}]+))?"
+        r"|\b(?:set-)?cookie\b[\"']?\s*:\s*[\w.-]+=[^\r\n]+"
+        r"|\bbearer\s+[\w.~+/=-]{16,}|\bbasic\s+(?=[\w+/]{0,500}[\d=])[\w+/]{16,}={0,2}",
         re.IGNORECASE,
     ),
     "a JSON web token": re.compile(r"\beyJ[\w-]{8,1000}\.eyJ[\w-]{8,}\.[\w-]+"),
-    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     "a user with a password": re.compile(
         r"\b(?!(mailto|e-?mail|contact|from|to|cc|acct|sip|xmpp):)"
-        r"([a-z][a-z0-9+.-]{0,20}://)?[\w.+%-]{1,64}:[^\s/:@]{3,200}@(?=[\w-])",
+        r"(?:([a-z][a-z0-9+.-]{0,20}://)?[\w.+%-]{1,64}:[^\s/:@]{3,200}@(?=[\w-])"
+        r"|[a-z][a-z0-9+.-]{0,20}://(?::[^\s/:@]{3,200}|(?=\D{0,50}\d)[\w.~%+-]{12,200})@(?=[\w-]))",
         re.IGNORECASE,
     ),
     "a password": re.compile(
-        r"\b(password|passwd|passphrase)\b[\"']?\s*[:=]\s*[\"']?[^\s\"',}]{6,}", re.IGNORECASE
+        rf"(?P<name>\b(?:\w{{0,30}}_)?(?:password|passwd|passphrase|pwd)\b{_SET}){_VALUE}",
+        re.IGNORECASE,
     ),
 }
 # As Azure and Together make them; digests look alike, so only where there are none.
@@ -160,7 +184,7 @@ def _texts(value: object) -> Iterator[str]:
 # --- Taking them out
 
 _WITHHELD = "(withheld)"
-_SHOWN = {"an API key by name", "an API address", "a private key"}  # the name alone, not the secret
+_SHOWN = {"an API address"}  # the name alone, not the secret
 
 
 def withheld(text: str, lms: Iterable[object] = ()) -> str:
@@ -175,8 +199,13 @@ def withheld(text: str, lms: Iterable[object] = ()) -> str:
     """
     text = next(without(secrets_of(lms), [text]))
     for kind, pattern in _SECRET_TEXT.items():
-        text = text if kind in _SHOWN else pattern.sub(_WITHHELD, text)
+        text = text if kind in _SHOWN else pattern.sub(_withheld, text)
     return text
+
+
+def _withheld(found: re.Match[str]) -> str:
+    """What stands for a secret: the name that it was given stays."""
+    return f"{found.groupdict().get('name') or ''}{_WITHHELD}"
 
 
 def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:

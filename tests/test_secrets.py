@@ -199,6 +199,84 @@ def test_an_address_with_a_password_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+B64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{B64}\n{B64}\n-----END RSA PRIVATE KEY-----"
+LOOKS: dict[str, str] = {  # a text with a secret, and the secret
+    "401: api_key=9f8e7d6c5b4aQQ rejected": "9f8e7d6c5b4aQQ",
+    '{"api_key": "correct horse staple"}': "horse",
+    '{"error": "{\\"api_key\\": \\"9f8e7d6c5b4a\\"}"}': "9f8e7d6c5b4a",
+    "OPENAI_API_KEY: 9f8e7d6c5b4a": "9f8e7d6c5b4a",
+    "myApiKey='9f8e7d6c5b4a'": "9f8e7d6c5b4a",
+    "the API key: 9f8e7d6c5b4a": "9f8e7d6c5b4a",
+    "x-api-key: abcdefghijkl": "abcdefghijkl",
+    "x-goog-api-key: abcdefghijkl": "abcdefghijkl",
+    "password=hunter22": "hunter22",
+    "DB_PASSWORD: hunter22": "hunter22",
+    "client_secret => hunter22x": "hunter22x",
+    "access_token=abcdefgh": "abcdefgh",
+    "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY": "wJalr",
+    "AKIAIOSFODNN7EXAMPLE": "AKIA",
+    "ASIAIOSFODNN7EXAMPLE": "ASIA",
+    f"AIza{'Sy0' * 11}ab": "AIza",
+    "ya29.a0AfH6SMBx-abcdefghijklmnop": "ya29",
+    "AccountName=x;AccountKey=Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA==;": "Zm9v",
+    "https://x.blob.core.windows.net/c?sv=2020&sig=Zm9vYmFyYmF6cXV4MTIz": "Zm9v",
+    "hf_abcdefghijklmnopqrstuv": "hf_",
+    "ghp_abcdefghijklmnopqrstuv": "ghp_",
+    "xoxb-1234567890-abcdefg": "xoxb",
+    "xapp-1-A0123456789-abcdefg": "xapp",
+    "https://hooks.slack.com/services/T000/B000/XXXXXXXX": "B000",
+    "Authorization: Bearer abc": "abc",
+    "Authorization: Basic dXNlcjpwYXNz": "dXNl",
+    "'Authorization': 'Token 9f8e7d6c'": "9f8e",
+    "Authorization: Digest username=ann, response=9f8e7d6c5b4a": "9f8e",
+    "Proxy-Authorization: Negotiate YIIabc": "YIIabc",
+    "Authorization: AWS4-HMAC-SHA256 Credential=x/y, Signature=9f8e7d": "9f8e7d",
+    "sent Bearer abcdefghijklmnopqrst": "abcdefghij",
+    "Set-Cookie: session=9f8e7d6c5b4a; Path=/": "9f8e",
+    "GET /v1?key=9f8e7d6c5b4aQQ HTTP/1.1": "9f8e",
+    "https://ann:secret7@host/v1": "secret7",
+    "redis://:secret7@host/0": "secret7",
+    "https://9f8e7d6c5b4aQQ@host/v1": "9f8e",
+    f"could not read {PEM} at all": B64,
+    json.dumps({"private_key": PEM}): B64,
+    PEM[:150]: B64,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl": "eyJ",
+}
+
+
+@pytest.mark.parametrize("text", LOOKS)
+def test_what_looks_like_a_secret_is_withheld(text: str) -> None:
+    shown = withheld(text)
+    assert LOOKS[text] not in shown and "(withheld)" in shown
+    assert withheld(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the key = to success",
+        "a token budget of 5,000",
+        "max_tokens=5000, key=value, sort key: year",
+        "commit f934fab0c1d2e3f4a5b6c7d8e9f0a1b2c3d4e5f6 mends it",
+        "sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "The access token: whoever holds it may enter.",
+        "password: required",
+        "The password is long.",
+        "Basic understanding of the bearer of the ring",
+        "An author's authority, an authorization by the king",
+        "https://medium.com/@ann/a-story-2020?page=2&lang=en",
+        "ann@example.org wrote to bob@example.org at 12:30",
+        "-----BEGIN CERTIFICATE-----",
+        "The Private Key is a novel of 1999; its heroine hides a private key.",
+        "Cookie: a small cake; token: a coin of 1850",
+        "risk-averse desk-based task-oriented",
+    ],
+)
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    assert withheld(text) == text
+
+
 def test_words_that_are_no_secrets_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "DB_PASSWORD": "password",
