@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ga_dspy.text import visible
+
 _LONGEST, _MOST = 300, 20
 
 
@@ -32,5 +34,5 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 
 
 def _cut(text: object) -> str:
-    whole = str(text)
+    whole = visible(str(text))
     return escape(whole if len(whole) <= _LONGEST else whole[:_LONGEST] + "…")

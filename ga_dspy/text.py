@@ -10,10 +10,11 @@ their own, `ga_dspy.eval.normalise`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import dropwhile
-from typing import Final
+from typing import Any, Final
 
 from ga_dspy import lexicon
 from ga_dspy.mentions import Mention as Mention
@@ -87,6 +88,38 @@ def visible(text: str) -> str:
     Red\x1b[2J Lodge \u202e
     """
     return _HIDDEN.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
+
+
+_ACTIVE: Final = re.compile(
+    r"(?<=[!\]<])(?=[\[(:a-zA-Z/!?])|(?<=://)(?=\S)|(?<=www\.)(?=\S)", re.IGNORECASE
+)
+
+
+def inert(text: str) -> str:
+    r"""A text that no page, front end or terminal makes an image, a link or an element of.
+
+    A front end would fetch an image that a passage names, and send what its address holds: what
+    would become one is broken visibly by a space.
+
+    >>> print(inert("![x](http://evil/?q=1) <img> \x1b[2J"))
+    ! [x] (http:// evil/?q=1) < img> \x1b[2J
+    """
+    return _ACTIVE.sub(" ", visible(text))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    r"""JSON for a terminal: what `visible` escapes is escaped as JSON does.
+
+    >>> print(json_text({"a": "é\u202e\x9b"}))
+    {"a": "é\u202e\u009b"}
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _HIDDEN.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def csv_cell(text: str) -> str:

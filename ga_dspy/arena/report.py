@@ -12,6 +12,7 @@ from ga_dspy.arena import comparisons, paper, tables
 from ga_dspy.arena.runs import Runs, dataset_label, is_point, lm_label
 from ga_dspy.arena.table import NONE, Table, csv_text, escaped, markdown
 from ga_dspy.storage import write_whole
+from ga_dspy.text import inert
 
 BASELINE = "vanilla-rag"
 """What the others are compared with, where nothing else is asked for."""
@@ -95,7 +96,8 @@ def _sections(
     has_paper = any(row["source"] == "paper" for table in shown for row in table.rows)
     yield "# Arena\n"
     n = len(runs.runs)
-    datasets, lms = map(dataset_label, runs.datasets), map(lm_label, runs.lms)
+    datasets = (escaped(dataset_label(each)) for each in runs.datasets)
+    lms = (escaped(lm_label(each)) for each in runs.lms)
     points = (
         " Runs that only end a method earlier stand in Table 5, in Scores side by side and in "
         "Protocols."
@@ -107,7 +109,7 @@ def _sections(
     )
     if verdicts := comparisons.contests(runs, baseline):
         yield "## Verdict\n"
-        yield "\n".join(f"- {verdict}" for verdict in verdicts) + "\n"
+        yield "\n".join(f"- {inert(str(verdict))}" for verdict in verdicts) + "\n"
     if has_paper:
         yield (
             "Rows in *italics* are the paper's own figures, with the LM it names. They are no "

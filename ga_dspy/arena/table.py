@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ga_dspy.arena.runs import Run, Runs, dataset_label, lm_label, mark_notes, marked, method_label
 from ga_dspy.errors import require
 from ga_dspy.eval import Report
-from ga_dspy.text import csv_cell
+from ga_dspy.text import csv_cell, visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -202,7 +202,8 @@ def escaped(text: str) -> str:
     >>> escaped("a|b\n*c*")
     'a\\|b \\*c\\*'
     """
-    plain = re.sub(r"([\\|*<`\[\]])", r"\\\1", " ".join(text.split()))
+    sign = r"([\\|*<`\[\]]|(?<=:)/(?=/)|(?<=\bwww)\.)"  # an address is no link
+    plain = re.sub(sign, r"\\\1", " ".join(visible(text).split()))
     # Underscores inside a word mean themselves.
     emphasis = r"(?<![A-Za-z0-9_])_++|_++(?![A-Za-z0-9])"
     return re.sub(emphasis, lambda found: r"\_" * len(found[0]), plain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -36,6 +35,7 @@ from ga_dspy.passage import sound
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.program import as_json
 from ga_dspy.retrieval import Index
+from ga_dspy.text import json_text
 
 
 def demo(
@@ -135,8 +135,7 @@ def ask(
             found = asking.program(question=text)
             record = {"question": text, "lm": asking.lm.model, **as_json(found)}
             indent = 2 if len(asked) == 1 else None
-            shown = json.dumps(record, ensure_ascii=False, indent=indent)
-            print(shown, flush=True)  # noqa: T201 - the output itself
+            print(json_text(record, indent), flush=True)  # noqa: T201 - the output itself
             continue
         console.print("\n" * bool(place), end="")
         _answer(console, asking, text, before)

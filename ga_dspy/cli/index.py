@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS
 from ga_dspy.retrieval.sources import Sources, seen_from
+from ga_dspy.text import json_text
 
 Files = Annotated[
     list[Path],
@@ -196,7 +196,7 @@ def search(
     hits = open_only(index, where).search(query, k)
     if json_only:
         found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
-        print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201 - the output itself
+        print(json_text(found, 2))  # noqa: T201 - the output itself
         return
     table = columns("score", "passage", "from", right=("score",))
     for passage, score in hits:

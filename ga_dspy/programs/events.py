@@ -22,7 +22,7 @@ class Event:
     Attributes:
         kind: "search" before a round searches, "passages" when it has found, "step" when it has
             read and judged, "answering" before the last call, "answer" at the end.
-        message: The same in a few words, for a status line.
+        message: The same in a few words, for a status line, without images, links and HTML.
         data: JSON values. For "search" `number` and `query`; for "passages" `number`, `new` (each
             passage not read before, with its `label`) and `retrieved` (ids); for "step" the step
             as in `Prediction.to_dict()`; for "answer" that dictionary.

@@ -46,7 +46,7 @@ from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
 from ga_dspy.retrieval.where import Where
 from ga_dspy.storage import in_thread
-from ga_dspy.text import TokenCounter, estimate_tokens
+from ga_dspy.text import TokenCounter, estimate_tokens, inert
 
 # --- What a program returns: the answer, what it rests on, how it was found, what it cost.
 
@@ -236,7 +236,7 @@ def step_as_json(step: Step) -> dict[str, Any]:
 def tell(kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]) -> Conversation[None]:
     """Tell whoever watches that something happened; costs nothing where nobody does."""
     if is_watched():
-        yield Tell(Event(kind, message, data()))
+        yield Tell(Event(kind, inert(message), data()))
 
 
 def tell_search(number: int, query: str) -> Conversation[None]:

@@ -23,7 +23,7 @@ from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.protocol import Row, content_hash
 from ga_dspy.retrieval.rows import ENDINGS, read_table
 from ga_dspy.storage import refused_by_disk
-from ga_dspy.text import estimate_tokens
+from ga_dspy.text import estimate_tokens, visible
 
 # --- Cutting: at headings first, then at sentences, tables at lines.
 
@@ -306,7 +306,7 @@ class FileRead(BaseModel):
         more = f"{self.repeated:,} as in another file" if self.repeated else ""
         said = "; ".join(filter(None, (read, more, *self.notes)))
         name = self.name.replace("\n", "\\n")
-        return f"{name}: {self.status}{f' ({said})' if said else ''}"
+        return visible(f"{name}: {self.status}{f' ({said})' if said else ''}")
 
 
 class Documents(NamedTuple):

@@ -36,6 +36,7 @@ from ga_dspy.programs.conversation import Turn
 from ga_dspy.programs.program import LONGEST_QUESTION, as_json, observation
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.service import Asking, Busy, Limits, Service
+from ga_dspy.text import inert
 from ga_dspy.viewer import live_page
 
 MODEL = "ga-dspy"
@@ -110,7 +111,7 @@ def problem(
     A request's own words may stand in it: it repeats no more than the first of them.
     """
     texts = {"detail": detail, **more}
-    said = {name: sound(withheld(text[:10_000]))[:1_000] for name, text in texts.items()}
+    said = {name: sound(inert(withheld(text[:10_000])))[:1_000] for name, text in texts.items()}
     body = {"title": HTTPStatus(status).phrase, "status": status, **said}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
@@ -443,15 +444,9 @@ def read_turns(messages: list[Said]) -> list[Turn]:
     return turns
 
 
-_ACTIVE = re.compile(r"(?<=[!\]<])(?=[\[(:a-zA-Z/!?])")
-
-
 def text_of(prediction: dspy.Prediction) -> str:
-    """An answer with its numbered sources, as Markdown without images, links and HTML.
-
-    A front end would fetch an image that a passage names: what would become one is broken visibly.
-    """
-    return _ACTIVE.sub(" ", observation(prediction))
+    """An answer with its numbered sources, as Markdown without images, links and HTML."""
+    return inert(observation(prediction))
 
 
 def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
