@@ -365,6 +365,7 @@ def test_a_missing_reader_is_named_with_what_to_install(
         raise MissingExtra(package, extra)
 
     monkeypatch.setattr("ga_dspy.retrieval.documents.require", missing)
+    monkeypatch.setattr("ga_dspy.retrieval.bounded.is_cheap", lambda name, data: True)
     lines = {file.name: file for file in read_files(folder).files}
     for name in ("paper.pdf", "deck.pptx", "sheet.xlsx", "report.docx"):
         assert lines[name].status == "unread"

@@ -175,9 +175,9 @@ def building(
 
         def advance(stage: str, done: int, total: int) -> None:
             nonlocal told
-            if stage != bar.tasks[0].description:
+            if stage.partition(" ")[0] != bar.tasks[0].description.partition(" ")[0]:
                 bar.reset(task, description=stage, completed=done, total=total)
-            bar.update(task, completed=done, total=total)
+            bar.update(task, description=stage, completed=done, total=total)
             if not console.is_terminal and clock() - told >= _EVERY:
                 told, left = clock(), bar.tasks[0].time_remaining
                 more = f", about {left / 60:.0f} min left" if left else ""

@@ -345,15 +345,16 @@ def _pdf_date(said: str) -> str:
 
 # --- By ending
 
-_TEXTS = (
-    ".txt .text .log .rst .org .adoc .asciidoc .tex .srt .vtt .py .pyi .js .mjs .ts .jsx .tsx "
+TEXTS = (
+    "",
+    *".txt .text .log .rst .org .adoc .asciidoc .tex .srt .vtt .py .pyi .js .mjs .ts .jsx .tsx "
     ".java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .r .jl .lua .pl .sh .bash "
-    ".ps1 .bat .sql .yaml .yml .toml .ini .cfg .conf .xml .proto .graphql .diff .patch"
-).split()
+    ".ps1 .bat .sql .yaml .yml .toml .ini .cfg .conf .xml .proto .graphql .diff .patch".split(),
+)
+"""Endings of plain text; a file without one is read as such."""
 
 PARSERS: dict[str, Callable[[bytes], Document]] = {
-    "": _text,
-    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(TEXTS, _text),
     **dict.fromkeys((".md", ".markdown", ".mdx"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     ".eml": _mail,

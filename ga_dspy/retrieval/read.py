@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, sound
-from ga_dspy.retrieval.documents import PARSERS, Document, Section, read_document
+from ga_dspy.retrieval.bounded import DocumentReader
+from ga_dspy.retrieval.documents import PARSERS, Document, Section
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.protocol import Row, content_hash
 from ga_dspy.retrieval.rows import ENDINGS, read_table
@@ -344,7 +345,7 @@ def read_files(
             own paragraphs stay whole up to 800.
         overlap: Tokens that a piece of a text shares with the one before.
         strict: Stop at the first file that cannot be read whole.
-        progress: Called with the stage ("reading", "chunking"), files done, files in all.
+        progress: Called with the stage ("reading FILE", "chunking"), files done, files in all.
         known: Gives what is known of a file that was read before.
 
     Raises:
@@ -361,15 +362,16 @@ def read_files(
         )
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
-    for number, file in enumerate(files):
-        progress("reading", number, len(files))
-        units.append(unit := _read(file, known))
-        if strict and unit.read.status in ("in part", "unread"):
-            raise InputError(
-                f"{file.name} was not read whole ({'; '.join(unit.read.notes)})",
-                expected="files that can be read whole",
-                remedy="mend it, name it in a .gitignore, or read without strict",
-            )
+    with DocumentReader() as reader:
+        for number, file in enumerate(files):
+            progress(f"reading {visible(file.name)}", number, len(files))
+            units.append(unit := _read(file, reader, known))
+            if strict and unit.read.status in ("in part", "unread"):
+                raise InputError(
+                    f"{file.name} was not read whole ({'; '.join(unit.read.notes)})",
+                    expected="files that can be read whole",
+                    remedy="mend it, name it in a .gitignore, or read without strict",
+                )
     return _cut(units, cutting, progress)
 
 
@@ -387,7 +389,7 @@ class _Unit(NamedTuple):
         return self.file.is_given and bool(self.document.rows)
 
 
-def _read(file: _Found, known: Known | None) -> _Unit:
+def _read(file: _Found, reader: DocumentReader, known: Known | None) -> _Unit:
     """Read a file; what it cannot be read for is its note, or raised where it was named itself."""
     if file.left_out:
         return _Unit(file, FileRead(name=file.name, status="left out", notes=(file.left_out,)))
@@ -403,7 +405,7 @@ def _read(file: _Found, known: Known | None) -> _Unit:
         is_data = ending in ENDINGS
         if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
             return _Unit(file, before[0], passages=before[1])
-        document = (read_table if is_data else read_document)(file.name, data)
+        document = (read_table if is_data else reader.read)(file.name, data)
     except Exception as error:  # whatever a library makes of a damaged file, the file is named
         if file.is_given:
             raise _named(file.path, error) from error

@@ -1,0 +1,133 @@
+"""Files made to cost hours or all memory: each is named and given up, and the others are read."""
+
+from __future__ import annotations
+
+import logging
+import time
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_documents import archive, docx, epub, pdf
+
+from ga_dspy.cli.console import Console, building
+from ga_dspy.errors import InputError
+from ga_dspy.retrieval import bounded, read_files
+
+for library in ("pypdfium2", "mammoth", "pptx", "python_calamine"):
+    pytest.importorskip(library)
+
+
+def sheet(body: str) -> bytes:
+    """A workbook of one sheet."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    return archive(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Override '
+            f'PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/></Types>',
+            "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+            f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+            "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets><sheet '
+            'name="S" sheetId="1" r:id="r1"/></sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
+            f'<Relationship Id="r1" Type="{office}/worksheet" Target="worksheets/sheet1.xml"/>'
+            "</Relationships>",
+            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{body}</sheetData>'
+            "</worksheet>",
+        }
+    )
+
+
+def cell(at: str) -> str:
+    row = at.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return f'<row r="{row}"><c r="{at}" t="inlineStr"><is><t>x</t></is></c></row>'
+
+
+def beyond_its_directory() -> bytes:
+    """An archive whose directory says that a part of 50 MB has 10 bytes."""
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("word/document.xml", "x" * 50_000_000)
+    data = bytearray(out.getvalue())
+    at = data.rindex(b"PK\x01\x02") + 24
+    data[at : at + 4] = (10).to_bytes(4, "little")
+    return bytes(data)
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "paragraphs.docx": lambda: docx(*[("", "x")] * 300_000),
+    "run.docx": lambda: docx(("", "x" * 50_000_000)),
+    "lies.docx": beyond_its_directory,
+    "links.md": lambda: b"[a](" * 400_000,
+    "attributes.html": lambda: b"<a href='" * 40_000,
+    "nested.html": lambda: b"<div>" * 300_000,
+    "front.md": lambda: b"---\n" + b"- a: b\n" * 200_000 + b"---\nx",
+    "far.xlsx": lambda: sheet(cell("A1") + cell("XFD1048576")),
+    "pages.pdf": lambda: pdf("x").replace(b"/Count 1 >>", b"/Count 9999999 >>", 1),
+}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SECONDS", 6.0)
+    monkeypatch.setattr(bounded, "PER_MEGABYTE", 0.0)
+    monkeypatch.setattr(bounded, "_SLOW", 1.0)
+
+
+def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
+    tmp_path: Path, quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, make in BOMBS.items():
+        (tmp_path / name).write_bytes(make())
+    (tmp_path / "z.md").write_text("The bridge is red.")
+    (tmp_path / "z.pdf").write_bytes(pdf("The bridge is old."))
+    stages: list[str] = []
+    begun = time.monotonic()
+    with caplog.at_level(logging.WARNING, "ga_dspy"):
+        found = read_files(tmp_path, progress=lambda stage, done, count: stages.append(stage))
+    assert time.monotonic() - begun < 8 * len(BOMBS)
+    lines = {file.name: file for file in found.files}
+    assert [lines[name].status for name in ("z.md", "z.pdf")] == ["read", "read"]
+    for name in ("paragraphs.docx", "links.md", "front.md"):
+        assert "not read within 6 s" in str(lines[name]), str(lines[name])
+        assert any(f"still reading {name}" in record.message for record in caplog.records)
+    for name in ("run.docx", "lies.docx", "far.xlsx", "nested.html", "attributes.html"):
+        assert lines[name].status == "unread", str(lines[name])
+    assert {f"reading {name}" for name in BOMBS} <= set(stages)
+
+
+def test_a_file_that_was_named_itself_and_is_slow_is_an_error_with_its_name(
+    tmp_path: Path, quick: None
+) -> None:
+    (tmp_path / "links.md").write_bytes(BOMBS["links.md"]())
+    with pytest.raises(InputError, match=r"links\.md does not read as md \(not read within 6 s\)"):
+        read_files(tmp_path / "links.md")
+
+
+def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        "a.docx": docx(("Title", "The report"), ("H1", "Load"), ("", "It bears 40 t.")),
+        "b.epub": epub(),
+        "c.md": b"---\ntitle: T\ndate: 2019-04-01\ntags: [a, 2]\n---\n# H\nText.\n",
+        "d.pdf": pdf("One.", "Two."),
+        "e.docx": b"no archive",
+    }
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
+    read: list[Any] = []
+    for is_cheap in (True, False):
+        monkeypatch.setattr(bounded, "is_cheap", lambda name, data, it=is_cheap: it)
+        read.append(read_files(tmp_path))
+    assert read[0] == read[1]
+
+
+def test_a_progress_bar_names_the_file_that_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with building(Console(force_terminal=True)) as progress:
+        progress("reading slow.docx", 0, 2)
+    assert "reading slow.docx" in capsys.readouterr().out
