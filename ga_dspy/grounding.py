@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, product
-from typing import Literal, NamedTuple
+from textwrap import dedent
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from ga_dspy.errors import InputError
 from ga_dspy.graph import (
     Draft,
     DraftEntity,
@@ -25,6 +27,7 @@ from ga_dspy.graph import (
     Evidence,
     GraphUpdate,
     Relation,
+    draft_from,
     is_hedged,
     is_placeholder,
     is_unstated,
@@ -373,3 +376,72 @@ def _sentence(text: str, mention: Mention) -> tuple[int, int]:
         if start <= mention.start < end:
             return start, max(end, mention.end)
     return mention.start, mention.end
+
+
+# --- For DSPy's own tools: a reward, and whether one passage supports one claim.
+
+
+def supports(passage: Passage, claim: str | tuple[str, str, str]) -> bool:
+    """Return whether a passage supports a phrase, or names both ends of a triple.
+
+    What a triple says of its two ends is not checked, nor its direction.
+
+    >>> lodge = Passage(id="1", title="Red Lodge", text="Red Lodge is a city in Montana.")
+    >>> supports(lodge, "a city"), supports(lodge, ("Red Lodge", "lies in", "Idaho"))
+    (True, False)
+    """
+    if isinstance(claim, str):
+        return supports_phrase(claim, passage.content)
+    head, relation, tail = claim
+    draft = Draft(relations=(DraftRelation(head=head, relation=relation, tail=tail),))
+    return bool(ground(draft, {1: passage}).update.relations)
+
+
+def reward(args: Mapping[str, Any], prediction: Any, trace: Any = None) -> float:
+    """Return the share of the proposed entities and relations that the passages support.
+
+    As `reward_fn` of `dspy.Refine` and `dspy.BestOfN` it scores a step that reads, such as
+    `program.read`, or a whole program; it is a metric for whole programs, too. A reply that
+    proposes nothing scores 1: there is nothing wrong with it.
+
+    Args:
+        args: The inputs. Of a step, `passages` as they stand in its prompt, and maybe `graph`.
+        prediction: What it gave: the `additions` of a step, or the prediction of a program.
+        trace: Ignored; DSPy passes it to metrics.
+
+    Raises:
+        InputError: There are neither additions with passages, nor the steps of a program.
+    """
+    if "steps" in prediction:
+        kept = [item for step in prediction.steps for item in (*step.entities, *step.relations)]
+        faults = [dropped for step in prediction.steps for dropped in step.dropped]
+        wrong = sum(dropped.kind != "attribute" for dropped in faults)
+        return len(kept) / (len(kept) + wrong) if wrong else 1.0
+    if "additions" not in prediction or "passages" not in args:
+        raise InputError(
+            f"a reward for {', '.join(prediction.keys())} given {', '.join(args)}",
+            expected="the additions of a step that reads passages, or a program's prediction",
+            remedy="wrap program.read, or the whole program",
+        )
+    draft = draft_from(getattr(prediction.additions, "text", prediction.additions))
+    known = {entity.name for entity in draft_from(args.get("graph") or "").entities}
+    found = ground(draft, shown_passages(args["passages"]), known)
+    proposed = len(draft.entities) + len(draft.relations) + len(draft.skipped)
+    wrong = sum(dropped.kind != "attribute" for dropped in found.dropped)
+    return 1 - wrong / proposed if proposed else 1.0
+
+
+_SHOWN = re.compile(r"^\[(\d+)\] (.*)\n((?:(?!\[\d+\] ).+(?:\n|\Z))+)", re.MULTILINE)
+
+
+def shown_passages(text: str) -> dict[int, Passage]:
+    r"""Return the passages of a prompt by their numbers.
+
+    >>> shown_passages("[3] Red Lodge\n  A city\n  in Montana.")[3].text
+    'A city\nin Montana.'
+    """
+    return {
+        int(label): Passage(id=label, title=title, text=dedent(body).strip())
+        for label, title, body in _SHOWN.findall(text)
+        if body.strip()
+    }

@@ -12,10 +12,12 @@ import dspy
 import pytest
 from dspy.utils.callback import BaseCallback
 
-from ga_dspy import load, save
+from ga_dspy import grounding, load, save
 from ga_dspy.errors import InputError
+from ga_dspy.grounding import shown_passages
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
+from ga_dspy.signatures.prompt import render_passages
 from ga_dspy.testing import scripted_lm
 
 QUESTION = "In which state is the city on Rock Creek?"
@@ -330,3 +332,76 @@ def test_a_program_s_help_lists_every_argument_with_type_and_default(kind: Any) 
 def test_the_signature_of_a_made_program_is_that_of_a_call() -> None:
     parameters = inspect.signature(GraphAnchor(search)).parameters
     assert list(parameters)[:2] == ["question", "config"]
+
+
+# --- Grounding as a reward
+
+INVENTED = {**READ, "additions": f"{READ['additions']}\n3. Red Lodge -> lies in -> Idaho [2]"}
+SHOWN = render_passages(enumerate([CREEK, LODGE], 1))
+GIVEN = {"question": QUESTION, "search": "1 of 4", "tried": "", "graph": "(empty)",
+         "passages": SHOWN}  # fmt: skip
+
+
+def test_the_passages_of_a_prompt_are_read_back_as_they_were_shown() -> None:
+    lines = Passage(id="x", title="List", text="Cities:\n[9] Billings\n- Red Lodge")
+    shown = shown_passages(render_passages([(1, CREEK), (4, lines), (7, LODGE)]))
+    assert {n: (p.title, p.text) for n, p in shown.items()} == {
+        1: (CREEK.title, CREEK.text), 4: (lines.title, lines.text), 7: (LODGE.title, LODGE.text),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "share"),
+    [
+        (READ["additions"], 1.0),
+        (INVENTED["additions"], 2 / 3),
+        ("Relations:\n1. Bath -> in -> Mars [1]", 0.0),
+        ("none", 1.0),
+    ],
+)
+def test_the_reward_is_the_share_of_proposed_items_that_the_passages_support(
+    lines: str, share: float
+) -> None:
+    assert grounding.reward(GIVEN, dspy.Prediction(additions=lines)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("kind", [dspy.Refine, dspy.BestOfN])
+def test_a_reading_is_tried_again_until_it_is_grounded(kind: Any) -> None:
+    wrapped = kind(GraphAnchor(search).read, N=3, reward_fn=grounding.reward, threshold=1.0)
+    advice = {"discussion": "", "advice": '{"self": "Only what the passages state."}'}
+    script = [INVENTED, *([advice] if kind is dspy.Refine else []), READ]
+    lm = scripted_lm(script)
+    with dspy.context(lm=lm, adapter=dspy.JSONAdapter()):
+        found = wrapped(**GIVEN)
+    assert "Idaho" not in found.additions.format() and len(lm.engine.prompts) == len(script)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_program_takes_such_a_reading_in_its_predictor_s_place(is_async: bool) -> None:
+    program = GraphAnchor(search, feedback_rounds=0)
+    program.read = dspy.BestOfN(program.read, N=3, reward_fn=grounding.reward, threshold=1.0)
+    with dspy.context(lm=scripted_lm([INVENTED, READ, ANSWER])):
+        if is_async:
+            found = asyncio.run(program.acall(question=QUESTION))
+        else:
+            found = program(question=QUESTION)
+    assert (found.answer, found.calls, found.steps[0].dropped) == ("Montana", 3, ())
+
+
+def test_the_reward_is_a_metric_of_whole_programs() -> None:
+    program = GraphAnchor(search, feedback_rounds=0)
+    found = ask(program, [INVENTED, ANSWER])
+    kept = len(found.graph.entities) + len(found.graph.relations)
+    assert grounding.reward(dspy.Example(question=QUESTION), found) == kept / (kept + 1)
+    assert grounding.reward({}, ask(program)) == 1.0
+
+
+def test_a_reward_for_what_reads_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="a reward for answer given question; expected the addit"):
+        grounding.reward({"question": "?"}, dspy.Prediction(answer="!"))
+
+
+def test_a_passage_supports_a_phrase_or_a_triple_whose_ends_it_names() -> None:
+    assert grounding.supports(LODGE, "a city in Montana")
+    assert grounding.supports(LODGE, ("Red Lodge", "is in", "Montana"))
+    assert not grounding.supports(LODGE, ("Red Lodge", "is in", "Idaho"))
