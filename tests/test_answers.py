@@ -113,6 +113,26 @@ def test_a_candidate_that_is_stated_and_connected_needs_no_last_call() -> None:
     assert found.cited == ("lodge", "carbon")
 
 
+EMPTY = {**ANSWER, "verdict": "not in passages", "cited": "", "answer": "", "guess": ""}
+
+
+def test_a_connected_candidate_is_the_answer_where_the_last_call_gives_none() -> None:
+    found = run([SURE, EMPTY])
+    assert (found.answer, found.verdict, found.supported) == ("Montana", "answered", "chained")
+
+
+@pytest.mark.parametrize("verdict", ["not in passages", "answered"])
+def test_another_candidate_is_the_guess_then(verdict: str) -> None:
+    unlinked = {**SURE, "additions": "none"}
+    found = run([unlinked, {**EMPTY, "verdict": verdict}])
+    assert (found.guess, found.verdict, found.supported) == ("Montana", "not in passages", None)
+    assert run([unlinked, EMPTY], abstain="quoted").answer == ""
+
+
+def test_a_refuted_premise_without_an_answer_brings_no_candidate_back() -> None:
+    assert run([SURE, {**EMPTY, "verdict": "premise refuted"}]).guess == ""
+
+
 @pytest.mark.parametrize("change", [{"additions": "none"}, {"candidate": "Idaho"}])
 def test_a_candidate_that_is_not_connected_needs_one(change: dict[str, str]) -> None:
     found = run([{**SURE, **change}, ANSWER], final_call="when unsure")

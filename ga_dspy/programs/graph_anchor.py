@@ -357,14 +357,26 @@ class GraphAnchor(IterativeProgram):
 
     def _answer(self, state: State) -> Conversation[Conclusion]:
         """The judge's candidate where it is certain and that is asked for; else an answer."""
-        if self.final_call == "when unsure" and self._answers_with_a_span():
-            chain = self._chain_to_candidate(state)
-            cited = _labels(state, chain)
-            passages = {n: state.reading.passages[n] for n in cited}
-            holding = holders(state.candidate, passages)
-            if chain and (holding or is_judgement(state.candidate)):
-                return Conclusion(state.candidate, "answered", cited, bool(holding))
+        if self.final_call == "when unsure" and (certain := self._certain(state)):
+            return certain
         return (yield from super()._answer(state))
+
+    def _certain(self, state: State) -> Conclusion | None:
+        """The judge's candidate, where a passage states it and the graph connects it."""
+        if not self._answers_with_a_span():
+            return None
+        chain = self._chain_to_candidate(state)
+        cited = _labels(state, chain)
+        holding = holders(state.candidate, {n: state.reading.passages[n] for n in cited})
+        if not chain or not (holding or is_judgement(state.candidate)):
+            return None
+        return Conclusion(state.candidate, "answered", cited, bool(holding))
+
+    def _from_candidate(self, state: State, end: Conclusion) -> Conclusion:
+        certain = self._certain(state)
+        if certain is None:
+            return super()._from_candidate(state, end)
+        return certain._replace(left_out=end.left_out)
 
     def _answers_with_a_span(self) -> bool:
         """Whether the answer is what the judge's candidate is: a span, and nothing besides."""

@@ -877,7 +877,13 @@ class MultiHopProgram(Configured):
             **beside,
         }
         reply = yield from self._ask(state, "answer", inputs, "answer")
-        return self._concluded(reply, passages, fitted.left_out)
+        end = self._concluded(reply, passages, fitted.left_out)
+        is_lost = state.candidate and not end.answer and end.verdict != "premise refuted"
+        return self._from_candidate(state, end) if is_lost else end
+
+    def _from_candidate(self, state: State, end: Conclusion) -> Conclusion:
+        """Guess what the judge saw, where the answer step left the answer empty."""
+        return end._replace(answer=state.candidate, verdict="not in passages")
 
     def _concluded(
         self, reply: dspy.Prediction, passages: Labelled, left_out: tuple[int, ...]
