@@ -288,7 +288,7 @@ def test_a_subclass_that_overrides_forward_alone_is_asked_by_it_in_asyncio_too()
 
     class Shouting(VanillaRAG):
         def forward(self, question: str, config: Any = None, where: Any = None) -> Any:
-            found = super().forward(question, config, where)
+            found = super().forward(question, config, where=where)
             found.answer = found.answer.upper()
             return found
 

@@ -517,7 +517,7 @@ def _taking_where(forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward(asked, *args, **named)
 
     described = inspect.signature(forward)
-    own = described.parameters.values()
+    own = [one for one in described.parameters.values() if one.name != "where"]
     where = inspect.Parameter("where", inspect.Parameter.KEYWORD_ONLY, default=None)
     parts = sorted((*own, where), key=lambda parameter: parameter.kind)
     vars(run).update(takes_where=True, __signature__=described.replace(parameters=parts))
