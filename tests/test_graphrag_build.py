@@ -34,7 +34,7 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.communities import find_communities
+from ga_dspy.graphrag.communities import Summariser, find_communities
 from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.graphrag.resolution import Flags, Resolved
@@ -331,6 +331,31 @@ def test_reading_from_a_coroutine_gives_the_same() -> None:
     with dspy.context(lm=extractive_lm()):
         alone = Extractor()(passage=SOME[0]).extraction
         assert asyncio.run(_aread(Extractor(), SOME[0])).extraction == alone
+
+
+class OwnExtractor(Extractor):
+    """Reads in another way."""
+
+
+class OwnSummariser(Summariser):
+    """Writes in another way."""
+
+
+@pytest.mark.parametrize(("usual", "own"), [(Extractor, OwnExtractor), (Summariser, OwnSummariser)])
+def test_whatever_changes_what_is_read_is_another_fingerprint(usual: Any, own: Any) -> None:
+    lm, found = extractive_lm(), []
+    found += [
+        usual().fingerprint(lm),
+        own().fingerprint(lm),
+        usual().fingerprint(lm.copy(top_p=0.5)),
+    ]
+    configured = usual()
+    next(iter(configured.predictors())).config["temperature"] = 1.0
+    found.append(configured.fingerprint(lm))
+    with dspy.context(adapter=dspy.JSONAdapter()):
+        found.append(usual().fingerprint(lm))
+    assert len(set(found)) == len(found)
+    assert usual().fingerprint(lm) == found[0]
 
 
 def test_other_instructions_are_another_fingerprint() -> None:

@@ -22,7 +22,14 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import require
 from ga_dspy.graph import linearise, normalise
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
-from ga_dspy.graphrag.extraction import FinishedSteps, chosen_lm, digest_of, no_lm, outcome_of
+from ga_dspy.graphrag.extraction import (
+    FinishedSteps,
+    chosen_lm,
+    digest_of,
+    no_lm,
+    outcome_of,
+    unusual,
+)
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Meter, StepFailed, ask, drive
 from ga_dspy.programs.program import check_whole, name_outage
@@ -200,7 +207,8 @@ class Summariser(dspy.Module):
         """Hash of what is asked, and of whom."""
         lm = chosen_lm(lm, self.summarise)
         state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
-        return digest_of([state, getattr(lm, "model", "")])
+        more = unusual(self, Summariser, self.summarise, lm)
+        return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])
 
     def _write(self, graph: str) -> Conversation[dspy.Prediction]:
         meter = Meter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import GraphUpdate
 from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import Ask, Meter, adrive, ask_grounded, drive
 from ga_dspy.programs.program import check_whole
 from ga_dspy.signatures.graphrag import ExtractFacts
@@ -83,6 +85,7 @@ class Extractor(dspy.Module):
                 "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
                 "lm": getattr(lm, "model", ""),
                 "sampling": sampling,
+                **unusual(self, Extractor, self.extract, lm),
             }
         )
 
@@ -111,6 +114,32 @@ class Extractor(dspy.Module):
 def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
     """The LM that a predictor asks: the one given, its own, or the configured one; or None."""
     return lm or predictor.lm or dspy.settings.lm
+
+
+def unusual(module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any) -> dict[str, Any]:
+    """What decides an answer beside what every fingerprint has; only what is not the default.
+
+    Raises:
+        InputError: The source of a subclass cannot be read, so its records could be another's.
+    """
+    adapter, kind = dspy.settings.adapter, type(module)
+    names = ("top_p", "top_k", "min_p", "seed", "max_completion_tokens", "extra_body")
+    settings = {name: getattr(lm, "kwargs", {}).get(name) for name in names}
+    found = {name: value for name, value in settings.items() if value is not None}
+    if predictor.config:
+        found["config"] = predictor.config
+    if adapter is not None and type(adapter) is not PlainAdapter:
+        found["adapter"] = type(adapter).__qualname__
+    if kind is not usual:
+        try:
+            found["source"] = inspect.getsource(kind)
+        except OSError as error:
+            raise InputError(
+                f"the source of {kind.__qualname__} cannot be read",
+                expected="a class in a file: its records are told from others' by its source",
+                remedy="put the class into a module",
+            ) from error
+    return {"unusual": found} if found else {}
 
 
 def no_lm() -> InputError:
