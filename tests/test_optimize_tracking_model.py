@@ -181,6 +181,24 @@ def test_the_champion_loads_with_pickle_forbidden_and_answers(loaded: Any, root:
     assert not {".pkl", ".pickle", ".joblib"} & kept
 
 
+def test_a_compilation_that_is_replayed_registers_no_second_version(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    made(tmp_path)
+    made_again = MLflowTracker(
+        f"sqlite:///{tmp_path}/mlflow.db", root=tmp_path, index=tmp_path / "index"
+    )
+    compile(
+        VanillaRAG(Index.open(tmp_path / "index")), recipe("labeled", demos=2), rows("train", 2),
+        rows("validation", 2), test=rows("test", 8), out=tmp_path / "towns", threads=1,
+        lm=scripted_lm([]), tracker=made_again,
+    )  # fmt: skip
+    assert made_again.place == "towns version 1: the same program, registered before"
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    (version,) = MlflowClient(uri, uri).search_model_versions("name = 'towns'")
+    assert "models:/towns/1 " in version.description
+
+
 @pytest.fixture(scope="module")
 def graph_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an index and the graph of its passages."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
 import re
 import shutil
 import tempfile
@@ -15,7 +17,7 @@ from warnings import catch_warnings, filterwarnings
 
 from pydantic import TypeAdapter
 
-from ga_dspy.artifact.artifact import FILES
+from ga_dspy.artifact.artifact import FILES, show
 from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import Protocol, Report, paired_test
 from ga_dspy.optimize.demos import Prompt
@@ -45,7 +47,8 @@ _ANSWERED = {
 }  # fmt: skip
 EXAMPLE = {"question": "In which country is the river on which the city of Basel lies?"}
 
-_SERVE = "Serve it: `mlflow models serve -m models:/{name}@champion --env-manager local`"
+_SERVE = "Serve it: `mlflow models serve -m models:/{name}/{version} --env-manager local`"
+_PROGRAM = "ga_dspy.program"  # the tag by which a program that is registered already is known
 _EXPERIMENTS = "_mlflow_experiment_ids"  # MLflow's tag that puts a prompt on an experiment's page
 _LONGEST_PROMPT = 100_000
 _SERVED = Path(__file__).with_name("served.py")
@@ -120,8 +123,20 @@ def log_program(
 # --- Which of the registered programs is the champion
 
 
-def register(store: Store, name: str, run: str, model: str, outcome: Outcome, note: str) -> str:
+def register(
+    store: Store,
+    name: str,
+    run: str,
+    model: str,
+    outcome: Outcome,
+    note: str,
+    *,
+    packed: bool = False,
+) -> str:
     """Register a model under a name, and give it the alias `champion` if the rule says so.
+
+    A program that is registered already, such as that of a compilation that is replayed, gets no
+    second version.
 
     Returns:
         Under which name and version, and whether it is the champion, in a line.
@@ -134,6 +149,10 @@ def register(store: Store, name: str, run: str, model: str, outcome: Outcome, no
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+    same = _digest(outcome, packed)
+    for known in client.search_model_versions(f"name = '{name}'"):
+        if known.tags.get(_PROGRAM) == same:
+            return f"{name} version {known.version}: the same program, registered before"
     try:
         champion, reason = decide(outcome, _reigning(store, name))
     except DamagedFile as error:
@@ -146,13 +165,24 @@ def register(store: Store, name: str, run: str, model: str, outcome: Outcome, no
             f"models:/{model}",
             run_id=run,
             model_id=model,
-            tags={**tags, "champion_decision": reason},
-            description=f"{publishable(note)}\n\n{_SERVE.format(name=name)}",
+            tags={**tags, "champion_decision": reason, _PROGRAM: same},
         )
+    serve = _SERVE.format(name=name, version=made.version)
+    client.update_model_version(name, made.version, f"{publishable(note)}\n\n{serve}")
     if champion:
         client.set_registered_model_alias(name, ALIAS, made.version)
     crowned = ALIAS if champion else f"not {ALIAS}"
     return f"{name} version {made.version}: {crowned} ({reason})"
+
+
+def _digest(outcome: Outcome, packed: bool) -> str:
+    """What tells a registered program from another: what it is, what it answered on what."""
+    manifest = show(outcome.artifact).manifest
+    protocol = outcome.after.protocol
+    about = [manifest.program, manifest.settings, manifest.sha256, manifest.lms, packed]
+    answers = [(result.id, result.answer) for result in outcome.after.results]
+    measured = [protocol.corpus, protocol.graph, outcome.held_out, answers]
+    return hashlib.sha256(json.dumps([about, measured], sort_keys=True).encode()).hexdigest()
 
 
 def register_prompts(

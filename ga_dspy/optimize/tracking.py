@@ -247,7 +247,9 @@ class _CompilationRun(Run):
             note = _note(outcome)
             try:
                 self.model = log_program(self.store, self.id, artifact, index, corpus, graph)
-                self.place = register(self.store, name, self.id, self.model, outcome, note)
+                self.place = register(
+                    self.store, name, self.id, self.model, outcome, note, packed=index is not None
+                )
             except InputError as fault:
                 self.place = f"not registered, for it could not be served: {fault}"
         with pointed_at(self.store.uri):  # where a link looks for the run
