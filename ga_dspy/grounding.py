@@ -280,7 +280,7 @@ class _Check:
         both_ways = [*pairs, *((alias, full) for full, alias in pairs)]
         for each in evidence:
             passage = self.by_id[each.passage]
-            subject = long_title(passage.title, passage.text[:200])
+            subject = long_title(passage.title, passage.text[:300])
             both_ways.append((subject, split_title(passage.title).base))
         return tuple(dict.fromkeys(other for one, other in both_ways if normalise(one) == own))
 

@@ -92,6 +92,9 @@ class Match(NamedTuple):
     passages: frozenset[str] = frozenset()
 
 
+_BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "mount", "county"))
+"""Words that stand before a name or behind it: "Lake Orda", "Orda Lake"."""
+
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
 """Rules that give a name another one, which others may bear too."""
 
@@ -246,7 +249,12 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
     stated = {one.key for one in found if one.entity}
     yield from _acronyms(found, stated)
     yield from _legal_forms(found)
-    for key, other in near_pairs({one.key for one in found}):
+    keys = {one.key for one in found}
+    for key in sorted(keys):
+        first, _, rest = key.partition(" ")
+        if first in _BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
+            yield Match(key, f"{rest} {first}", "spelling")
+    for key, other in near_pairs(keys):
         if (key in stated or other in stated) and near_duplicate(key, other):
             yield Match(key, other, "spelling")
 
@@ -286,7 +294,8 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
     for key in types:
         short = without_legal_form(key)
         is_sure = key.split()[-1:] and key.split()[-1] in LEGAL
-        is_other = any(kind_of(type_) != "company" for type_ in types.get(short, ()))
+        firms = ("company", "organisation")
+        is_other = any(kind_of(type_) not in firms for type_ in types.get(short, ()))
         if short != key and short in types and (is_sure or not is_other):
             yield Match(key, short, "legal form")
 

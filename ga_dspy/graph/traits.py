@@ -21,6 +21,7 @@ from ga_dspy.graph.identity import (
     plain_relation,
     split_title,
 )
+from ga_dspy.terms import fold
 from ga_dspy.text import ARTICLES, normalise, remembered
 
 Facts = frozenset[tuple[str, str]]
@@ -355,7 +356,7 @@ def names_title(name: str, title: str, text: str) -> bool:
     key = identity(name)
     if key in (identity(title), identity(split_title(title).base)):
         return True
-    return identity(long_title(title, text[:200]) or title) == key
+    return identity(long_title(title, text[:300]) or title) == key
 
 
 @lru_cache(maxsize=4096)
@@ -370,7 +371,9 @@ def long_title(title: str, opening_text: str) -> str:
     if not opening or not base:
         return ""
     subject = opening["name"].strip(" \"'“”‘’")
-    long, short = normalise(subject).split(), normalise(base).split()
+    if re.search(rf"\bknown (?:\w+ ){{0,2}}as \W*{re.escape(base)}\b", opening_text):
+        return subject if normalise(subject) != normalise(base) else ""
+    long, short = ([fold(word) for word in re.findall(r"\w+", name)] for name in (subject, base))
     if len(long) > 2 and (_ROMAN.fullmatch(long[-1]) or long[-1] in ("jr", "sr")):
         long.pop()
         subject = subject.rpartition(" ")[0]

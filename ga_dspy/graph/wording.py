@@ -125,7 +125,7 @@ _NAME: Final = rf"{_WORD}(?:[ -](?:{_JOINT} ){{0,2}}(?:{_WORD}|\d+))*"
 _MANNER: Final = r"(?:\w+ly|also|better|best|more|sometimes|otherwise)"
 _KNOWN_AS: Final = re.compile(
     rf"(?P<name>{_NAME})(?:\s*\([^()]*\))?[\s,(]+(?:is |was )?(?:{_MANNER} )*"
-    rf"(?:known (?:{_MANNER} )?as|a\.?k\.?a\.?|nicknamed)[\s\"“'‘]+(?P<alias>{_NAME})"
+    rf"(?:known (?:{_MANNER} )?as|a\.?k\.?a\.?|nicknamed)[\s\"“'‘]+(?:the )?(?P<alias>{_NAME})"
     rf"(?:[\"”'’]? or [\"“'‘]?(?P<other>{_NAME}))?"
 )
 _NEE: Final = re.compile(rf"(?P<name>{_NAME})[\s,(\"“]+n[ée]e[\s\"”]+(?P<alias>{_NAME})")

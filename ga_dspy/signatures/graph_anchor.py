@@ -103,7 +103,8 @@ def _lines(draft: Draft) -> str:
 _LINES: Final = """\
 Give only what the graph lacks, in the passages' words, nothing from memory. Types: person, place, \
 organisation, work, event, date, quantity, role, other. Both ends of a relation stand in its \
-passage. Two names for one thing: X -> same as -> Y."""
+passage. Two names for one thing: X -> same as -> Y. Another thing of a known name: Cambridge \
+(Massachusetts)."""
 
 _NOTES: Final = """\
 Keep what still matters, add what the new passages state, drop the rest, and put the passage \

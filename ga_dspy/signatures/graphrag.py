@@ -16,9 +16,9 @@ class ExtractFacts(dspy.Signature):
     Write only what the passage states, in its words, nothing from memory. Types: person, place,
     organisation, work, event, date, quantity, role, other; behind the type goes what tells the
     thing from others of its name. Write each name in full, also for "he" or "the film". Both ends
-    of a relation stand in the passage. Two names for one thing: X -> same as -> Y. Behind a
-    relation put (time: …) if the passage says when it holds, (confidence: 0.6) if it leaves
-    doubt.
+    of a relation stand in the passage. Two names for one thing: X -> same as -> Y. Two
+    things of one name: Cambridge, Cambridge (Massachusetts). Behind a relation put (time: …) if
+    the passage says when it holds, (confidence: 0.6) if it leaves doubt.
     """
 
     passages: str = dspy.InputField(desc="the passage to read, numbered")
