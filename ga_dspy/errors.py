@@ -6,7 +6,7 @@ expected and what to do. The classes here are shared; the few that belong to one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -29,6 +29,24 @@ class GaDspyError(Exception):
 
 class InputError(GaDspyError):
     """An argument, a setting, a file or a row is not what was expected: pass another."""
+
+
+def check_names(what: str, names: object) -> tuple[str, ...]:
+    """Return names as a tuple; one text is no collection of its letters.
+
+    Raises:
+        InputError: They are a text, or not all of them are texts.
+
+    >>> check_names("ids", ["12"])
+    ('12',)
+    """
+    several = isinstance(names, Iterable) and not isinstance(names, str | bytes | Mapping)
+    found: tuple[Any, ...] = tuple(names) if several else (names,)  # type: ignore[arg-type]
+    if not several or not all(isinstance(name, str) for name in found):
+        raise InputError(
+            f"{what} is {names!r:.80}", expected="a sequence of names", remedy=f'pass {what}=["…"]'
+        )
+    return found
 
 
 def listed(items: Iterable[object], most: int = 5, between: str = ", ") -> str:

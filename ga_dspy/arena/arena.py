@@ -14,7 +14,7 @@ import dspy
 from ga_dspy.arena.methods import Method, methods
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.artifact import show
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, check_names
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, protocol_of, run
 from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
@@ -82,6 +82,7 @@ def entrants(
     Raises:
         InputError: There is no such method.
     """
+    artifacts = check_names("artifacts", artifacts)
     named = {name.strip() for name in names.split(",")}
     chosen = [
         method

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import Field, model_validator
 
+from ga_dspy.errors import check_names
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
 from ga_dspy.graph.identity import plain_relation
 from ga_dspy.graph.records import Confidence, Value
@@ -172,7 +173,8 @@ class Sources:
         cls, batches: Iterable[Batch], labels: Mapping[str, Iterable[str]], rules: Rules
     ) -> Sources:
         """Put records in canonical order; an empty set of labels is none."""
-        needed = {id: held for id, names in labels.items() if (held := frozenset(names))}
+        checked = {id: frozenset(check_names("labels", names)) for id, names in labels.items()}
+        needed = {id: held for id, held in checked.items() if held}
         return cls(tuple(sorted(batches, key=lambda batch: batch.passage)), needed, rules)
 
     @cached_property

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy import notebook
-from ga_dspy.errors import DamagedFile, InputError
+from ga_dspy.errors import DamagedFile, InputError, check_names
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import encoders, rank, segments, store
 from ga_dspy.retrieval.encoders import SHARD, Encoder, Progress, as_encoder, batched, silent
@@ -51,16 +51,6 @@ def _some(passages: Iterable[Any]) -> Iterator[Passage]:
     if first is None:
         raise _empty_corpus()
     return chain([first], found)
-
-
-def _field_names(names: Collection[str]) -> Collection[str]:
-    if isinstance(names, str):
-        raise InputError(
-            f"require is {names!r}",
-            expected="names of fields of the metadata",
-            remedy=f"pass require=[{names!r}]",
-        )
-    return names
 
 
 def _empty_corpus() -> InputError:
@@ -174,7 +164,7 @@ class Index(PassageRetriever):
         require: Collection[str] = (),
     ) -> None:
         self.reranker = reranker or manifest.reranker
-        self.require = tuple(sorted({*manifest.require, *_field_names(require)}))
+        self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
         self.path, self._given = path, encoder
         self._changing = threading.RLock()
         self._current = self._made(engine, manifest)
@@ -261,7 +251,7 @@ class Index(PassageRetriever):
         """
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
-        chosen = {"reranker": reranker, "require": tuple(sorted(_field_names(require)))}
+        chosen = {"reranker": reranker, "require": tuple(sorted(check_names("require", require)))}
         items = _some(passages)
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
@@ -437,7 +427,7 @@ class Index(PassageRetriever):
             InUse: Another writer was or is at work on the folder.
         """
         with self._changing, self._only_writer():
-            gone = frozenset(ids)
+            gone = frozenset(check_names("ids", ids))
             self._replace(gone, [], progress)
         return len(gone)
 

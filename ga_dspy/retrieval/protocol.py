@@ -17,7 +17,7 @@ from numbers import Real
 from os import getpid
 from typing import Any, NamedTuple, Protocol, Self
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, check_names
 from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.where import Where, closed_keys
 from ga_dspy.storage import in_thread
@@ -352,12 +352,7 @@ def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}", expected="a whole number from 1", remedy="pass k=5")
-    if isinstance(anchors, str) or not all(isinstance(name, str) for name in anchors):
-        raise InputError(
-            f"anchors is {anchors!r:.80}",
-            expected="a sequence of names",
-            remedy="pass anchors=[name]",
-        )
+    check_names("anchors", anchors)
 
 
 # --- How a source is called
