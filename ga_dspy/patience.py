@@ -172,6 +172,15 @@ def may_pass(error: BaseException | None) -> bool:
     )
 
 
+def is_timeout(error: BaseException | None) -> bool:
+    """Whether a call was given up because no answer came in time."""
+    return any(
+        isinstance(cause, lm_errors.LMTimeoutError | TimeoutError)
+        or (isinstance(cause, lm_errors.LMTransportError) and "timed out" in str(cause).lower())
+        for cause in causes(error)
+    )
+
+
 def too_long(error: BaseException | None) -> bool:
     """Whether an error says that the prompt exceeds the LM's context window."""
     return any(
@@ -300,8 +309,17 @@ class Breaker:
             if now - self._since < patience.outage:
                 return _jittered(_POLL)
             self._next = min(self._next, now)  # whoever asks next may try at once
+            silent = spell(now - self._since)
+            if is_timeout(self._error):
+                raise EndpointDown(
+                    f"{self.name} answered no call in time for {silent} ({_told(self._error)})",
+                    expected="an answer before the timeout of a call",
+                    remedy="a slow server needs a longer --timeout, or shorter replies "
+                    "(--lm-set max_tokens=500); then start the same again: what was finished is "
+                    "kept",
+                ) from self._error
             raise EndpointDown(
-                f"{self.name} has been down for {spell(now - self._since)} ({_told(self._error)})",
+                f"{self.name} has been down for {silent} ({_told(self._error)})",
                 expected=f"an answer within {spell(patience.outage)}",
                 remedy="see that it is up, then start the same again: what was finished is kept "
                 "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",

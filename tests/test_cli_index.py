@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ga_dspy import Index
-from ga_dspy.cli.console import Console, building
+from ga_dspy.cli.console import Console, building, minutes_told
 from ga_dspy.retrieval import read_passages
 from ga_dspy.retrieval.sources import Sources, seen_from
 
@@ -231,6 +232,17 @@ def test_whatever_happens_to_files_a_sync_equals_a_build_from_scratch(
 
 
 # --- Progress
+
+
+def test_in_a_pipe_a_line_tells_how_far_work_is_while_one_call_takes_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console(force_terminal=False, width=80)
+    with minutes_told(console, lambda: "3 of 40 questions", every=0.02):
+        time.sleep(0.2)  # one question, and no progress
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) > 1
+    assert set(told) == {"3 of 40 questions"}
 
 
 def test_in_a_pipe_a_line_every_half_minute_counts_fresh_work_alone(

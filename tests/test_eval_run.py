@@ -22,7 +22,7 @@ from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.eval import Protocol, ProtocolMismatch, RunProgress, load_report, run
 from ga_dspy.eval.result import RunJournal
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import StepFailed
+from ga_dspy.programs.calls import StepFailed, Usage
 
 TOO_LONG = dspy.ContextWindowExceededError(message="the prompt has 9000 tokens")
 
@@ -313,9 +313,34 @@ def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_
         progress=lambda progress: seen.append((progress, threading.current_thread())),
     )
     assert [progress.done for progress, _ in seen] == [2, 3, 4, 5]
-    assert seen[0][0] == RunProgress(done=2, total=5, failures=0, last=None)
+    first = seen[0][0]
+    assert (first.done, first.total, first.failures, first.last) == (2, 5, 0, None)
     assert seen[-1][0].failures == 1
     assert {thread for _, thread in seen} == {threading.main_thread()}
+
+
+def test_progress_says_how_far_a_run_is_and_what_failed_on_the_way() -> None:
+    usage = Usage(calls=57, failed=17, timeouts=15, unreadable=2)
+    state = RunProgress(12, 40, 3, None, f1=45.23, usage=usage)
+    assert str(state) == (
+        "12 of 40 questions, F1 45.2, 3 failed, 57 LM calls, "
+        "17 failed attempts (15 timeouts, 2 unreadable replies)"
+    )
+
+
+def test_progress_has_the_mean_f1_and_the_cost_of_what_is_done(tmp_path: Path) -> None:
+    examples = questions(4)
+    seen: list[RunProgress] = []
+    run(
+        Scripted({"3?": fail(ValueError("x"))}),
+        examples,
+        out=tmp_path,
+        protocol=protocol_of(examples),
+        progress=seen.append,
+    )
+    report = load_report(tmp_path)
+    assert seen[-1].f1 == pytest.approx(report.f1)
+    assert seen[-1].usage == report.usage
 
 
 def test_questions_must_be_those_of_the_protocol(tmp_path: Path) -> None:

@@ -277,6 +277,13 @@ def test_one_call_alone_notices_an_endpoint_that_is_down(clock: Any) -> None:
     assert clock.now - began < 70
 
 
+def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(clock: Any) -> None:
+    with served(latency=0.5) as (_, lm):
+        with pytest.raises(EndpointDown, match="answered no call in time") as caught:
+            ask(lm.copy(timeout=0.05), outage=5)
+    assert "--timeout" in str(caught.value)
+
+
 def test_random_faults_open_no_breaker_for_long(clock: Any) -> None:
     began = clock.now
     with served(rate=0.3, kinds=("500", "503", "429", "reset")) as (_, lm):

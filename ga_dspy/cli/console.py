@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from time import monotonic
@@ -159,6 +160,28 @@ def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Pr
         disable=not console.is_terminal,
         get_time=clock,
     )
+
+
+@contextmanager
+def minutes_told(console: Console, state: Callable[[], str], every: float = 60.0) -> Iterator[None]:
+    """Print how far work is, a line a minute, where no progress bar shows it."""
+    if console.is_terminal:
+        yield
+        return
+    is_over = threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(every):
+            if line := state():
+                console.print(line, markup=False, soft_wrap=True)
+
+    teller = threading.Thread(target=tell, name="ga-dspy-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
 
 
 @contextmanager

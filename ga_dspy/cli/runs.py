@@ -43,7 +43,16 @@ from ga_dspy.cli.choices import (
     choose_settings,
     program_class,
 )
-from ga_dspy.cli.console import Console, columns, number, progress_bar, say_embedded, some, warn
+from ga_dspy.cli.console import (
+    Console,
+    columns,
+    minutes_told,
+    number,
+    progress_bar,
+    say_embedded,
+    some,
+    warn,
+)
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.optimize.traces import worst
@@ -120,8 +129,8 @@ def evaluate(
 def _end(console: Console, reports: Sequence[Report]) -> None:
     """Say what the calls came to, and how to ask failed questions again; exit code 1 for these."""
     spent = Usage.total(report.usage for report in reports)
-    calls, attempts = number(spent.calls, "LM call"), number(spent.failed, "failed attempt")
-    console.print(f"{spent.cached:,} of {calls} from the cache; {attempts}", style="dim")
+    calls = number(spent.calls, "LM call")
+    console.print(f"{spent.cached:,} of {calls} from the cache; {spent.failures}", style="dim")
     for judge in (r.summary()["judge"] for r in reports if r.protocol.judge):
         usage = Usage.model_validate(judge["usage"])
         cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens beside these"
@@ -161,10 +170,18 @@ def run_program(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
         score=score, limit=limit, judge=judge,
     )  # fmt: skip
-    with dspy.context(lm=lm), progress_bar(console) as bar:
+    latest: list[RunProgress] = []
+
+    def state() -> str:
+        return f"{name}: {latest[-1]}" if latest else ""
+
+    with (
+        dspy.context(lm=lm), progress_bar(console) as bar, minutes_told(console, state),
+    ):  # fmt: skip
         task = bar.add_task(name, total=len(examples))
 
         def advance(progress: RunProgress) -> None:
+            latest[:] = [progress]
             bar.update(task, completed=progress.done)
 
         return run(
@@ -296,11 +313,13 @@ def arena(
     console.print(f"{len(planned)} runs in {out}, LM {model.model}", markup=False)
     reports: dict[Ground, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
-    with progress_bar(console) as bar:
+    latest: list[str] = []
+    with progress_bar(console) as bar, minutes_told(console, lambda: "".join(latest)):
         whole = bar.add_task("all runs", total=len(planned))
         tasks: dict[Round, TaskID] = {}
 
         def advance(one: Round, state: RunProgress) -> None:
+            latest[:] = [f"{_name(one)}: {state}"]
             if one not in tasks:
                 tasks[one] = bar.add_task(_name(one), total=state.total)
             bar.update(tasks[one], completed=state.done)

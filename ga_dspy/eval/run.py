@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from ga_dspy.graphrag import GraphIndex
 from ga_dspy.patience import KeptCalls, causes, endpoint_digest
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.calls import Usage
 from ga_dspy.retrieval import Index
 from ga_dspy.secrets import check_addresses
 
@@ -112,12 +113,44 @@ def _retrieval_fields(retriever: Any) -> dict[str, Any]:
 
 
 class RunProgress(NamedTuple):
-    """How far a run is; `last` is the newest result, None at the first call."""
+    """How far a run is; `last` is the newest result, None at the first call.
+
+    Attributes:
+        done: Questions with a result.
+        total: Questions in all.
+        failures: Questions that failed.
+        last: The newest result.
+        f1: Mean F1 of the questions done, in percent; a failed one counts as 0.
+        usage: What the questions done have cost.
+    """
 
     done: int
     total: int
     failures: int
     last: Result | None
+    f1: float = 0.0
+    usage: Usage = Usage()
+
+    def __str__(self) -> str:
+        """The state of the run on one line, as a log shows it."""
+        parts = (
+            f"{self.done:,} of {self.total:,} questions",
+            f"F1 {self.f1:.1f}" if self.done else "",
+            f"{self.failures:,} failed" if self.failures else "",
+            f"{self.usage.calls:,} LM calls",
+            self.usage.failures if self.usage.failed else "",
+        )
+        return ", ".join(filter(None, parts))
+
+
+def _progress(
+    protocol: Protocol, done: Collection[Result], total: int, last: Result | None
+) -> RunProgress:
+    failures = sum(result.error is not None for result in done)
+    score = "f1_squad" if protocol.score == "squad" else "f1"
+    f1 = 100 * sum(getattr(result, score) for result in done) / max(len(done), 1)
+    usage = Usage.total(result.cost for result in done)
+    return RunProgress(len(done), total, failures, last, f1, usage)
 
 
 def run(
@@ -175,8 +208,7 @@ def run(
 
         def report_progress(last: Result | None) -> None:
             if progress:
-                failures = sum(result.error is not None for result in done.values())
-                progress(RunProgress(len(done), total, failures, last))
+                progress(_progress(protocol, done.values(), total, last))
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
             failed, asked = 0, [(position, examples[position]) for position in positions]

@@ -25,7 +25,17 @@ from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped, Grounding, ground, without_repeats
 from ga_dspy.passage import Passage
-from ga_dspy.patience import Patience, causes, front, may_pass, now, room_left, spell, too_long
+from ga_dspy.patience import (
+    Patience,
+    causes,
+    front,
+    is_timeout,
+    may_pass,
+    now,
+    room_left,
+    spell,
+    too_long,
+)
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
@@ -631,6 +641,8 @@ class Usage(BaseModel):
         calls: LM calls that brought something, answered from DSPy's cache or not.
         cached: How many of them came from the cache.
         failed: Further attempts, which brought nothing: an error, or a reply that was of no use.
+        timeouts: How many of these had no answer in time.
+        unreadable: How many of these brought a reply that was of no use.
         prompt_tokens: As the LM reports them, for a cached call as it reported them when it was
             made; estimated for a call without a report.
         completion_tokens: The same for what the LM wrote.
@@ -643,6 +655,8 @@ class Usage(BaseModel):
     calls: int = 0
     cached: int = 0
     failed: int = 0
+    timeouts: int = 0
+    unreadable: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = 0.0
@@ -652,12 +666,31 @@ class Usage(BaseModel):
         """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def failures(self) -> str:
+        """The failed attempts in words, with their kinds.
+
+        >>> Usage(failed=17, timeouts=15, unreadable=1).failures
+        '17 failed attempts (15 timeouts, 1 unreadable reply, 1 error)'
+        >>> Usage().failures
+        '0 failed attempts'
+        """
+        kinds = (
+            (self.timeouts, "timeout", "timeouts"),
+            (self.unreadable, "unreadable reply", "unreadable replies"),
+            (self.failed - self.timeouts - self.unreadable, "error", "errors"),
+        )
+        told = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in kinds if n)
+        attempts = f"{self.failed:,} failed attempt{'' if self.failed == 1 else 's'}"
+        return f"{attempts} ({told})" if told else attempts
+
     @classmethod
     def total(cls, parts: Iterable[Usage]) -> Usage:
         """The sum; its cost is unknown where one of the parts' is.
 
-        >>> Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
-        Usage(calls=3, cached=0, failed=0, prompt_tokens=0, completion_tokens=0, cost=None)
+        >>> total = Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
+        >>> total.calls, total.cost
+        (3, None)
         """
         known = list(parts)
         prices = [part.cost for part in known if part.cost is not None]
@@ -665,6 +698,8 @@ class Usage(BaseModel):
             calls=sum(part.calls for part in known),
             cached=sum(part.cached for part in known),
             failed=sum(part.failed for part in known),
+            timeouts=sum(part.timeouts for part in known),
+            unreadable=sum(part.unreadable for part in known),
             prompt_tokens=sum(part.prompt_tokens for part in known),
             completion_tokens=sum(part.completion_tokens for part in known),
             cost=sum(prices, 0.0) if len(prices) == len(known) else None,
@@ -730,7 +765,7 @@ class Meter(BaseCallback):
 
     def reject(self) -> None:
         """Note that the last reply was of no use: it brought nothing, whatever it cost."""
-        last = Usage(calls=-1, cached=-int(self.cached), failed=1)
+        last = Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1)
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
 
     def add_failed(self, attempts: int, waited: float) -> None:
@@ -808,6 +843,7 @@ class Meter(BaseCallback):
             calls=int(exception is None),
             cached=int(self.cached),
             failed=int(exception is not None),
+            timeouts=int(is_timeout(exception)),
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=self._record.get("cost") if exception is None else 0.0,
