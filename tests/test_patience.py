@@ -278,9 +278,9 @@ def test_one_call_alone_notices_an_endpoint_that_is_down(clock: Any) -> None:
 
 
 def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(clock: Any) -> None:
-    with served(latency=0.5) as (_, lm):
-        with pytest.raises(EndpointDown, match="answered no call in time") as caught:
-            ask(lm.copy(timeout=0.05), outage=5)
+    slow = pytest.raises(EndpointDown, match="answered no call in time")
+    with served(latency=0.5) as (_, lm), slow as caught:
+        ask(lm.copy(timeout=0.05), outage=5)
     assert "--timeout" in str(caught.value)
 
 
