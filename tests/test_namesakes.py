@@ -57,6 +57,15 @@ CASES = """
 2 Never Again # two films are told apart by the years that open a longer wording
 @+Films of Lorne: Never Again is a 1996 romantic drama film shot in Lorne.|-|work; 1996 romantic drama film|~ -> shot in -> Lorne
 @+Films of Vell: Never Again is a 2011 comedy film shot in Vell.|-|work; 2011 comedy film|~ -> shot in -> Vell
+2 Plumet # a company is no fruit that several adjectives describe
+@+Plumet Ltd: Plumet is a software company that was founded in Leeds.|-|-|~ -> founded in -> Leeds
+@+Plumet: A plumet is a round, edible fruit that grows in the Alps.|plumet|-|~ -> grows in -> Alps
+1 The Lorne Pumpkins # a band is the band whose short name has an article
+@+The Lorne Pumpkins: The Lorne Pumpkins, also known as the Pumpkins, are a band from Orm.|-|-|~ -> from -> Orm
+@+Ada Dent: Ada Dent is the singer of the Lorne Pumpkins.|Lorne Pumpkins|-|Ada Dent -> singer of -> ~
+1 Ian Vell # a knight is the man of that name though his page has a further name
+@+Ian Vell: Sir Ian Marlow Vell (born 1939) is an actor.|Sir Ian Vell|-|~ -> born -> 1939
+@+Gods of Orm: Gods of Orm is a 1998 film that stars Ian Vell.|-|-|Gods of Orm -> stars -> ~
 1 William Brand # a knight is the man without his title
 @+William Brand: Sir William Brand (1840–1901) was a British engineer who built the Lorne bridge.|Sir William Brand|person; engineer|~ -> built -> Lorne bridge
 @+Lorne bridge: The Lorne bridge was designed by William Brand in 1880.|William Brand|person|Lorne bridge -> designed by -> ~

@@ -95,6 +95,9 @@ class Match(NamedTuple):
 _BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "mount", "county"))
 """Words that stand before a name or behind it: "Lake Orda", "Orda Lake"."""
 
+_HONORIFICS: Final = frozenset(("sir", "dame"))
+"""Words before a full name that make no other name of it: "Sir Ian McKellen"."""
+
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
 """Rules that give a name another one, which others may bear too."""
 
@@ -232,7 +235,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
 
     def alias_of(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
         names = _by_fullness(name, alias)
-        rule = "nickname" if is_nickname(names[1]) else rule
+        rule = "nickname" if _is_epithet(names[1], names[0]) else rule
         one, other = (known.get(each) or key_of(each) for each in names)
         return Match(one, other, rule, passages)
 
@@ -254,6 +257,8 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         first, _, rest = key.partition(" ")
         if first in _BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
             yield Match(key, f"{rest} {first}", "spelling")
+        if first in _HONORIFICS and " " in rest and rest in keys:
+            yield Match(key, rest, "spelling")
     for key, other in near_pairs(keys):
         if (key in stated or other in stated) and near_duplicate(key, other):
             yield Match(key, other, "spelling")
@@ -261,8 +266,14 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
 
 def _by_fullness(name: str, alias: str) -> tuple[str, str]:
     """Two names of one thing, the title or the shorter one last: that is the alias."""
-    fullness = [(not is_nickname(each), len(normalise(each).split())) for each in (name, alias)]
+    pairs = ((name, alias), (alias, name))
+    fullness = [(not _is_epithet(*pair), len(normalise(pair[0]).split())) for pair in pairs]
     return (alias, name) if fullness[0] < fullness[1] else (name, alias)
+
+
+def _is_epithet(name: str, other: str) -> bool:
+    """Whether a name is a title or an epithet of a thing, and no full form of its other name."""
+    return is_nickname(name) and not set(normalise(other).split()) <= set(normalise(name).split())
 
 
 def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:

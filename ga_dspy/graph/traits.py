@@ -46,6 +46,8 @@ _FIELD_OF: Final = group_of("fields")
 _MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in TABLES["may_coincide"]}
 _WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
 _MOVABLE: Final = _WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
+_ADJECTIVES: Final = re.compile(r"\A(?:[a-z-]+, )+(?=[a-z-]+ )")
+"""Before the noun that names a kind: "round, edible fruit"."""
 _HEAD_ENDS: Final = re.compile(
     r",| (?:of|in|at|by|for|from|with|to|who|which|that|on|based|directed|written|starring|known|"
     r"located|born|used|released|published|produced|created)\b"
@@ -59,7 +61,8 @@ def kind_of(type_: str) -> str:
     >>> kind_of("American singer-songwriter"), kind_of("capital city of France"), kind_of("thing")
     ('person', 'settlement', '')
     """
-    head = normalise(_HEAD_ENDS.split(type_, maxsplit=1)[0]).split()
+    plain = _ADJECTIVES.sub("", type_)
+    head = normalise(_HEAD_ENDS.split(plain, maxsplit=1)[0]).split()
     return next((_KIND_OF[word] for word in reversed(head) if word in _KIND_OF), "")
 
 
