@@ -31,7 +31,9 @@ _FIELD: Final = re.compile(
     r"\[\[ ## (\w+) ## \]\]\n(.*?)(?=\n*\[\[ ## \w+ ## \]\]|\n\nRespond with|\Z)", re.DOTALL
 )
 _PASSAGE: Final = re.compile(r"^\[(\d+)\] (.*)\n(.*)$", re.MULTILINE)
-_TRIED: Final = re.compile(r"^\d+\. (.*) => (?:passages ([\d,]+)|nothing new)", re.MULTILINE)
+_TRIED: Final = re.compile(r"^\d+\. (.*) => (.*)", re.MULTILINE)
+_LABELS: Final = re.compile(r"\[(\d+)\]")
+_LABELS_OF_ONCE: Final = re.compile(r"passages ([\d,]+)")
 _LINKS_WORDS: Final = 25
 
 Fields = dict[str, str]
@@ -77,17 +79,16 @@ class Replayed(NamedTuple):
 
 
 def read_recordings(path: Path) -> list[Recording]:
-    """The questions of a recording: JSON lines with `prompt` and `reply`.
+    """The questions of a recording: JSON lines with `prompt` and `reply`, or their fields.
 
     Raises:
-        InputError: A line is none of GraphAnchor's fused loop through DSPy's chat adapter.
+        InputError: A line is none of GraphAnchor's fused loop.
     """
     by_question: dict[str, Recording] = {}
     labelled: dict[str, dict[int, Passage]] = {}
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         row = json.loads(line)
-        system, _, user = row["prompt"].partition("[user]")
-        inputs, outputs = dict(_FIELD.findall(user)), dict(_FIELD.findall(row["reply"]))
+        system, inputs, outputs = _fields(row)
         if not {"question", "graph", "passages"} <= inputs.keys():
             raise InputError(
                 f"line {number} of {path} has the inputs {', '.join(inputs) or 'none'}",
@@ -99,10 +100,15 @@ def read_recordings(path: Path) -> list[Recording]:
         passages = labelled.setdefault(question, {})
         for label, title, text in _PASSAGE.findall(inputs["passages"]):
             passages[int(label)] = Passage(id=f"p{label}", title=title, text=text)
-        for query, labels in _TRIED.findall(inputs.get("tried", "")):
-            one.found[query] = [passages[int(n)] for n in labels.split(",") if n]
+        for query, found in _TRIED.findall(inputs.get("tried", "")):
+            one.found.setdefault(query, [passages[n] for n in _labels(found)])
         one.calls += 1
-        spent = estimate_tokens(row["prompt"]) + estimate_tokens(row["reply"])
+        texts = (
+            (row["prompt"], row["reply"])
+            if "prompt" in row
+            else (*inputs.values(), *outputs.values())
+        )
+        spent = sum(map(estimate_tokens, texts))
         one.tokens += spent
         if "additions" not in outputs:
             one.answer, one.answer_tokens = outputs, spent
@@ -110,6 +116,20 @@ def read_recordings(path: Path) -> list[Recording]:
             one.reads.append(outputs)
             one.system = estimate_tokens(system)
     return list(by_question.values())
+
+
+def _fields(row: dict[str, Any]) -> tuple[str, Fields, Fields]:
+    """The system prompt, the inputs and the outputs of a line."""
+    if "inputs" in row:
+        return "", row["inputs"], row["outputs"]
+    system, _, user = row["prompt"].partition("[user]")
+    return system, dict(_FIELD.findall(user)), dict(_FIELD.findall(row["reply"]))
+
+
+def _labels(found: str) -> list[int]:
+    """The passages of a search: "passages 1,2", or "[1] Title, [2] Title; 2 entities added"."""
+    once = _LABELS_OF_ONCE.match(found)
+    return [int(n) for n in (once[1].split(",") if once else _LABELS.findall(found)) if n]
 
 
 def replay(recordings: Iterable[Recording], **settings: Any) -> Iterator[Replayed]:
@@ -140,7 +160,8 @@ class _Replies:
         # What was not asked for then: the links, with some of the judge's words in their place.
         links = " ".join(self.recording.reads[-1]["reasoning"].split()[:_LINKS_WORDS])
         is_guess = reply["verdict"].strip() == "not in passages"
-        answer = {"answer": "", "guess": reply["answer"]} if is_guess else {"guess": ""}
+        guess = reply.get("guess") or reply["answer"]
+        answer = {"answer": "", "guess": guess} if is_guess else {"guess": ""}
         return {"links": links, **reply, **answer}
 
 
