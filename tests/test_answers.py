@@ -73,8 +73,14 @@ def test_an_answer_with_a_wrong_number_is_credited_to_the_passage_that_holds_it(
 
 
 @pytest.mark.parametrize("answer", ["no", "Yes", "No, they are not."])
-def test_a_yes_or_a_no_is_never_quoted(answer: str) -> None:
-    assert not conclude(answer=answer, verdict="answered", cited="1").quoted
+def test_a_yes_or_a_no_is_quoted_where_it_cites_a_passage(answer: str) -> None:
+    assert conclude(answer=answer, verdict="answered", cited="1").quoted
+    assert not conclude(answer=answer, verdict="answered", cited="").quoted
+    assert not conclude(answer=answer, verdict="not in passages", cited="1").quoted
+
+
+def test_what_has_nothing_to_do_with_the_question_is_not_quoted() -> None:
+    assert run([{**SURE, "additions": "none"}, ANSWER], "Who sang at dawn?").supported is None
 
 
 @pytest.mark.parametrize(

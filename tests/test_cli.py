@@ -47,7 +47,7 @@ def test_ask_shows_the_steps_the_answer_and_what_answered(
 @pytest.mark.parametrize(
     ("program", "how"),
     [
-        ("graph-anchor", "chained by the graph"),
+        ("graph-anchor", "a chain of stated links"),
         ("vanilla-rag", "quoted in a passage"),
         ("closed-book", "unsupported"),
     ],

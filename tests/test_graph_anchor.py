@@ -314,7 +314,7 @@ def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hid
         ({"verdict": "answered", "cited": "", "answer": "seat"}, "quoted"),
         ({"verdict": "answered", "cited": "2", "answer": "Wyoming"}, None),
         ({"verdict": "not in passages", "cited": "2", "answer": "Montana"}, None),
-        ({"verdict": "answered", "cited": "2", "answer": "yes"}, None),
+        ({"verdict": "answered", "cited": "2", "answer": "yes"}, "quoted"),
         ({"verdict": "answered", "cited": "", "answer": "yes"}, None),
         ({"verdict": "premise refuted", "cited": "1", "answer": "Red Lodge is a seat."}, "quoted"),
         ({"verdict": "premise refuted", "cited": "", "answer": "Red Lodge is a seat."}, None),

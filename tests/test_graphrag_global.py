@@ -356,4 +356,4 @@ def test_the_embedded_lm_answers_a_question_about_everything_from_the_summaries(
             question="Overall, which river drives a mill?"
         )
     assert "Alva" in prediction.answer
-    assert prediction.supported and prediction.communities == ("key-Water",)
+    assert prediction.cited and prediction.communities == ("key-Water",)

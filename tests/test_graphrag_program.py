@@ -29,7 +29,7 @@ from ga_dspy.text import mentions
 
 TEXTS = {
     "marlow": ("Ines Marlow", "Ines Marlow is a printer who was born in Tavira."),
-    "tavira": ("Tavira", "Tavira is a town on the river Gilão."),
+    "tavira": ("Tavira", "The river Gilão flows past Tavira, which lies on it."),
     "salt": ("The Salt Road", "The Salt Road is a novel that Ines Marlow printed."),
     "brandt": ("Otto Brandt", "Otto Brandt wrote The Salt Road in Aarhus."),
     "aarhus": ("Aarhus", "Aarhus is a port on the river Aarhus Å."),
@@ -312,7 +312,7 @@ def demo_world() -> GraphIndex:
 
 
 def test_the_embedded_lm_answers_over_the_demo_corpus_with_a_chain() -> None:
-    question = "In which town was the engineer born who led the work on the Saturn V?"
+    question = "In which town was the man born under whom the Saturn V was developed?"
     with dspy.context(lm=extractive_lm()):
         prediction = GraphRAG(demo_world(), hops=3)(question=question)
     assert prediction.answer == "Wirsitz" and prediction.supported

@@ -69,7 +69,9 @@ async def whole_session(client: Client) -> None:
         told.append(message or "")
 
     asked = await client.call_tool("ask", {"question": DEMO_QUESTION}, progress_callback=hear)
-    assert text_of(asked).startswith("River Clyde\n[chained evidence]\n1. Treasure Island -> ")
+    assert text_of(asked).startswith(
+        "River Clyde\n[a chain of stated links]\n1. Treasure Island -> "
+    )
     assert told[0].startswith("step 1: searching")
     found = await client.call_tool("search", {"query": "Titan moon", "k": 2})
     assert found.structured_content is not None

@@ -27,7 +27,7 @@ from ga_dspy.text import visible
 MAX_LINES = 8
 _FIRST = 10
 _SUPPORT = {
-    "chained": "chained by the graph",
+    "chained": "a chain of stated links",
     "quoted": "quoted in a passage",
     None: "unsupported",
 }

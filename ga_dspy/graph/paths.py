@@ -71,7 +71,7 @@ def _capitals(text: str) -> set[str]:
     return {normalise(word) for word in words[opening:] if word != word.lower() or word.isdigit()}
 
 
-def _named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
+def named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
     """The nodes that go by a name: as it is spelled, else in any spelling."""
     spelled = graph.nodes_by_name.get(normalise(name))
     same = (node for node, names in graph.names.items() if identity(name) in map(identity, names))
@@ -91,12 +91,12 @@ _DOUBLED: Final = re.compile(r"(.)\1\Z")
 
 def _stem(word: str) -> str:
     """The beginning that the forms of a word share: "directed", "director" and "direction"."""
-    short = _ENDING.sub("", word)
+    short = _ENDING.sub("", word).removesuffix("y")
     return _DOUBLED.sub(r"\1", short)[:5] if len(short) > 2 else word
 
 
 @lru_cache(maxsize=2)
-def _table(name: str) -> Mapping[str, frozenset[str]]:
+def word_table(name: str) -> Mapping[str, frozenset[str]]:
     """Each word of a table of `paths.json`, with the entries in which it stands.
 
     `meanings` are words of one meaning; `cities` those of a country whose name alone is never
@@ -108,16 +108,17 @@ def _table(name: str) -> Mapping[str, frozenset[str]]:
     return {w: frozenset(entry for entry in entries if w in entries[entry]) for w in every}
 
 
-def _meanings_of(words: Iterable[str]) -> _Asked:
+def meanings_of(words: Iterable[str]) -> _Asked:
     """The meanings of each word that says something."""
-    known = _table("meanings")
+    known = word_table("meanings")
     told = (word for word in words if word in known or word not in STOPWORDS)
     return tuple(known.get(word) or frozenset({_stem(word)}) for word in told)
 
 
 @remembered(most=4096, longest=200)
-def _meanings(text: str) -> frozenset[str]:
-    return frozenset[str]().union(*_meanings_of(normalise(text).split()))
+def meanings_in(text: str) -> frozenset[str]:
+    """The meanings of the words of a text that say something."""
+    return frozenset[str]().union(*meanings_of(normalise(text).split()))
 
 
 def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
@@ -125,7 +126,7 @@ def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
     words = Counter(_LIFETIME.sub("birth death", normalise(question)).split())
     for forms in names:
         words -= Counter({word for form in forms for word in normalise(form).split()})
-    return _meanings_of(words)
+    return meanings_of(words)
 
 
 # --- Ways through the graph: what each costs, and which of the question's words it has
@@ -169,11 +170,13 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
     edges: dict[str, list[_Edge]] = defaultdict(list)
     events = _EVENTS.intersection(frozenset[str]().union(*asked))
     for relation in relations:
-        is_class = _is_class(relation)
-        meanings = _meanings(relation.tail if is_class else relation.relation)
+        is_class = names_class(relation)
+        meanings = meanings_in(relation.tail if is_class else relation.relation)
+        is_dated = is_class and holds_date(relation.tail)
+        if is_dated and kind_of(relation.tail) in _WORKS:
+            meanings |= {"release"}
         if not events or events & meanings:
-            is_dated = is_class and _holds_date(relation.tail)
-            meanings |= {"date" if is_dated else _kind_of_value(relation.tail)}
+            meanings |= {"date" if is_dated else kind_of_value(relation.tail)}
         if is_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
             meanings |= {"country"}
         shared = frozenset(
@@ -188,7 +191,8 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
     return edges
 
 
-def _is_class(relation: Relation) -> bool:
+def names_class(relation: Relation) -> bool:
+    """Whether a relation says what sort of thing its head is."""
     plain = plain_relation(relation.relation)
     return _CLASS.fullmatch(plain) is not None or (plain == "is" and not _is_name(relation.tail))
 
@@ -216,7 +220,7 @@ class _Way(NamedTuple):
         question asks for that.
         """
         last = self.edges[-1] if self.edges else None
-        if last and _kind_of_value(last.end):
+        if last and kind_of_value(last.end):
             return
         for edge in edges.get(self.nodes[-1], ()):
             meets = last is not None and last.forward and not edge.forward
@@ -274,14 +278,19 @@ def _is_date(term: Term) -> bool:
 
 
 @remembered(most=4096, longest=200)
-def _holds_date(text: str) -> bool:
+def holds_date(text: str) -> bool:
+    """Whether a text has a date: a year at least, or a day of a month."""
     return any(map(_is_date, terms(text)))
 
 
+_ABOUT: Final = frozenset("c ca circa about around early mid late".split())
+"""Words beside a date that leave it one."""
+
+
 @remembered(most=4096, longest=200)
-def _kind_of_value(text: str) -> str:
+def kind_of_value(text: str) -> str:
     """`date` or `number` where a text is nothing else or begins with one; else empty."""
-    found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | {"c"}]
+    found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | _ABOUT]
     if found and all(map(_is_date, found)):
         return "date"
     return "number" if found and not found[0].is_word else ""
@@ -296,12 +305,12 @@ def _beginnings(name: str) -> frozenset[str]:
     )
 
 
-def _says(value: str, answer: str) -> bool:
+def says(value: str, answer: str) -> bool:
     """Whether a value or an attribute is the answer, or holds it as a part of its own.
 
-    >>> _says("10 June 1980", "1980"), _says("10 June 1980", "10")
+    >>> says("10 June 1980", "1980"), says("10 June 1980", "10")
     (True, False)
-    >>> _says("from Barbados", "Barbados"), _says("sister of May Ray", "May")
+    >>> says("from Barbados", "Barbados"), says("sister of May Ray", "May")
     (True, False)
     """
     if identity(value) == identity(answer):
@@ -310,8 +319,8 @@ def _says(value: str, answer: str) -> bool:
     if not is_number and all(w[:3] not in _beginnings(answer) for w in fold_words(value).split()):
         return False
     found = mentions(answer, value)
-    if _kind_of_value(value) == "date":
-        return bool(found) and _kind_of_value(answer) == "date"
+    if kind_of_value(value) == "date":
+        return bool(found) and kind_of_value(answer) == "date"
     if _is_name(value):
         whole = any(value[: each.start] + value[each.end :] == "" for each in found)
         return whole or _is_before_comma(answer, value)
@@ -327,7 +336,7 @@ def _is_before_comma(answer: str, name: str) -> bool:
     short, _, region = name.partition(", ")
     if not region or identity(short) != identity(answer):
         return False
-    where = _table("cities").get(normalise(short).split()[-1])
+    where = word_table("cities").get(normalise(short).split()[-1])
     return where is None or not where.isdisjoint(map(identity, region.split(", ")))
 
 
@@ -374,9 +383,9 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
         return ()
     names = graph.names
     asked = _asked(question, (names[source] for source in sources))
-    named = _named_by(graph, answer)
+    named = named_by(graph, answer)
     if named & set(sources) or (not named and _JUDGEMENT.match(normalise(answer))):
-        told, plain = (each.tail for each in _described(graph)), normalise(question)
+        told, plain = (each.tail for each in descriptions(graph)), normalise(question)
         said = {text for text in told if stands_in(normalise(text), plain)}
         return _comparison(graph, sources if len(sources) > 1 else (*sources, *sorted(said)), asked)
     if chain := _chain_to(graph, sources, asked, answer):
@@ -388,9 +397,9 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
 
 def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
     """The cheapest ways to nodes that go by the answer, else to what says it."""
-    if chain := _cheapest(_edges(graph.relations, asked), sources, _named_by(graph, answer)):
+    if chain := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
         return chain
-    described = [each for each in _described(graph) if _says(each.tail, answer)]
+    described = [each for each in descriptions(graph) if says(each.tail, answer)]
     edges = _edges((*graph.relations, *described), asked)
     kinds = {entity.name: kind_of(entity.type) for entity in graph.entities}
     said = {
@@ -398,8 +407,8 @@ def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str
         for node in edges
         if kinds.get(node) not in _WORKS
         and (
-            _says(node, answer)
-            if node not in kinds or _kind_of_value(node)
+            says(node, answer)
+            if node not in kinds or kind_of_value(node)
             else _is_before_comma(answer, node)
         )
     }
@@ -414,7 +423,7 @@ def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chai
     return tuple(dict.fromkeys(relation for way in best for relation in way.relations))
 
 
-def _described(graph: KnowledgeGraph) -> Iterator[Relation]:
+def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
     """Types and attributes as relations."""
     for each in graph.entities:
         for text in filter(None, (each.type, *each.attributes)):
@@ -428,10 +437,10 @@ def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain
 
     What is first, older or larger is not decided without the dates or numbers of both.
     """
-    relations = (*graph.relations, *_described(graph))
-    types = (_meanings(each.type) for each in graph.entities if each.name in sources)
-    facts = (each for each in graph.relations if each.head in sources and _is_class(each))
-    sorts = frozenset[str]().union(*types, *(_meanings(fact.tail) for fact in facts))
+    relations = (*graph.relations, *descriptions(graph))
+    types = (meanings_in(each.type) for each in graph.entities if each.name in sources)
+    facts = (each for each in graph.relations if each.head in sources and names_class(each))
+    sorts = frozenset[str]().union(*types, *(meanings_in(fact.tail) for fact in facts))
     telling = [word for word in asked if not word & sorts] or list(asked)
     chosen = _deciding(_edges(relations, telling), sources, telling)
     had = frozenset[int | str]().union(*(facts.has for facts in chosen))
@@ -459,6 +468,10 @@ def _deciding(edges: _Edges, sources: _Nodes, asked: _Asked) -> list[_Facts]:
     return chosen
 
 
+def _kind_of_end(edge: _Edge) -> str:
+    return "date" if edge.is_class and holds_date(edge.end) else kind_of_value(edge.end)
+
+
 def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Facts]:
     """What is stated alike of several of the sources, and what leads from one to another.
 
@@ -477,14 +490,14 @@ def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Fa
                 yield _Facts(way.asked | {source, end}, rank, way.relations)
             if hops <= 2 or all(edge.asked for edge in way.edges):
                 wording = tuple(edge.shared or edge.meanings for edge in way.edges)
-                stated[*wording, _kind_of_value(end)][source].append(way)
+                stated[*wording, _kind_of_end(way.edges[-1])][source].append(way)
     for told in stated.values():
         every = [way for ways in told.values() for way in ways[:_MOST_ALIKE]]
         first = every[0]
         if len(told) > 1 and first.asked:
             things = {*told, *(way.nodes[-1] for way in every if way.nodes[-1] in sources)}
             relations = tuple(each for way in every for each in way.relations)
-            shared, value = max(way.shared for way in every), _kind_of_value(first.nodes[-1])
+            shared, value = max(way.shared for way in every), _kind_of_end(first.edges[-1])
             rank = (-len(first.edges), shared, len(value), -len(relations))
             yield _Facts(first.asked | things, rank, relations)
 
@@ -589,7 +602,7 @@ def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[
     named, names = named_in(graph, question), graph.names
     edges = _edges(graph.relations, _asked(question, (names[node] for node in named)))
     hops = _weighted_distances(edges, named)
-    kept = {node for name in keep for node in _named_by(graph, name)}
+    kept = {node for name in keep for node in named_by(graph, name)}
     last: set[object] = set(kept)
     for known in (_ways(edges, source) for source in named if kept):
         for way in (min(known[node], key=_cost) for node in kept if node in known):

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 import dspy
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import KnowledgeGraph, evidence_chain, prune
+from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
 from ga_dspy.graphrag.communities import (
     Topic,
     rank_topics,
@@ -291,16 +291,18 @@ class GraphRAG(MultiHopProgram):
         inquiry = _inquiry(state)
         if inquiry.found is None or inquiry.links:
             return ()
-        # What was linked by another spelling, or by meaning, is not named in the question.
-        linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
-        chain = evidence_chain(inquiry.graph, inquiry.question, end.answer) or evidence_chain(
-            inquiry.graph, linked, end.answer
-        )
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
-        for id in (e.passage for relation in chain for e in relation.evidence):
+        stated = [each.evidence for each in inquiry.graph.entities]
+        stated += [each.evidence for each in inquiry.graph.relations]
+        for id in (e.passage for evidence in stated for e in evidence):
             if id not in known and (passage := self.graph_index.passage(id, inquiry.access)):
                 known[id] = passage
+        # What was linked by another spelling, or by meaning, is not named in the question.
+        linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
+        tries = (inquiry.question, linked)
+        chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in tries)
+        chain = next(filter(None, chains), ())
         links = chain_links(chain, known)
         quoted = dict.fromkeys(link.passage_id for link in links)
         inquiry.quoted = tuple(known[id] for id in quoted if id not in read)

@@ -9,17 +9,25 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import dspy
 
 from ga_dspy.graph import Relation
+from ga_dspy.graph.paths import meanings_in
 from ga_dspy.passage import Passage, Sourced
 from ga_dspy.programs.reading import Labelled
 from ga_dspy.signatures import Style, Verdict
 from ga_dspy.signatures.prompt import cited_labels, free_text
-from ga_dspy.text import STOPWORDS, mentions, sentences, supports_phrase, words
+from ga_dspy.text import (
+    STOPWORDS,
+    mentions,
+    sentences,
+    supports_phrase,
+    words,
+)
 
 Support = Literal["chained", "quoted"]
-"""How an answer is supported: the graph connects it with the question, or a cited passage holds it.
+"""How an answer is supported.
 
-A chain says more than a quote: a quoted answer stands in a passage, and may answer another
-question.
+"chained": the graph leads from the question to the answer, each link is stated by a passage, and no
+check of `ga_dspy.graph.checks` finds a fault. "quoted": a sentence of a cited passage holds the
+answer, and shares a word with the question. Both are about wording; neither is a proof.
 """
 
 
@@ -166,7 +174,7 @@ class Conclusion(NamedTuple):
         A short answer is quoted where a passage that it cites mentions it in its text, or else any
         other passage, which then is the one cited. A sentence that refutes a premise is where a
         passage that it cites carries it, a written answer where each that it cites does. "Yes" and
-        "no" are never quoted.
+        "no" stand in no passage: they are quoted where they cite one.
         """
         verdict = str(reply.get("verdict") or "")
         answer = str(reply.get("answer") or "").strip()
@@ -182,7 +190,7 @@ class Conclusion(NamedTuple):
             quoted = any(supports_phrase(answer, passages[n].content) for n in cited)
         elif style == "span":
             holding = holders(answer, {n: passages[n] for n in cited}) or holders(answer, passages)
-            quoted = bool(holding)
+            quoted = bool(holding) or (is_judgement(answer) and bool(cited))
             cited = (tuple(n for n in cited if n in holding) and cited) or holding[:1] or cited
         else:
             citations = tuple(check_citations(answer, passages))
@@ -227,6 +235,27 @@ def holders(answer: str, passages: Labelled) -> tuple[int, ...]:
     if not answer or is_judgement(answer):
         return ()
     return tuple(n for n, passage in passages.items() if mentions(answer, passage.text))
+
+
+def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
+    """Whether a sentence that holds an answer, or its title, shares a word with a question.
+
+    For a yes or a no, any sentence may be the one; where no sentence holds the answer, as none
+    holds a written one, there is nothing to check.
+
+    >>> from ga_dspy.passage import Passage
+    >>> town = Passage(id="t", title="Ostvik", text="Ada Lund was mayor from 2001.")
+    >>> bears_on("Who was mayor?", "Ada Lund", [town]), bears_on("Who sang?", "Ada Lund", [town])
+    (True, False)
+    """
+    wanted = meanings_in(question)
+    holding = []
+    for passage in cited:
+        for start, end in sentences(passage.text):
+            sentence = passage.text[start:end]
+            if is_judgement(answer) or mentions(answer, sentence):
+                holding.append(f"{passage.title} {sentence}")
+    return not holding or any(not wanted.isdisjoint(meanings_in(each)) for each in holding)
 
 
 def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:

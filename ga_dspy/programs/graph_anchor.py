@@ -18,6 +18,7 @@ from ga_dspy.graph import (
     evidence_chain,
     named_in,
     prune,
+    sound_chain,
 )
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, ask_grounded
@@ -405,7 +406,8 @@ class GraphAnchor(IterativeProgram):
         if self.style != "span":
             return ()
         by_id = {passage.id: passage for passage in state.reading.passages.values()}
-        return chain_links(evidence_chain(state.graph, state.question, end.answer), by_id)
+        chain = sound_chain(state.graph, state.question, end.answer, by_id)
+        return chain_links(chain, by_id)
 
 
 _BULLET = re.compile(r"\s*[-*•]\s+")

@@ -40,7 +40,7 @@ from ga_dspy.programs.calls import (
     prompt_tokens,
 )
 from ga_dspy.programs.events import Event, Kind, Tell, is_watched
-from ga_dspy.programs.evidence import Citation, Conclusion, EvidenceLink, Support
+from ga_dspy.programs.evidence import Citation, Conclusion, EvidenceLink, Support, bears_on
 from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
@@ -118,8 +118,8 @@ class Prediction(dspy.Prediction):
     Attributes:
         answer: The answer; empty where the program abstains.
         verdict: "answered", "not in passages" or "premise refuted".
-        supported: "chained" where the graph connects the question with the answer, "quoted" where
-            only the text of a cited passage holds it, None where neither.
+        supported: "chained" where stated links lead from the question to the answer and no check
+            finds a fault, "quoted" where only a sentence of a cited passage holds it, None else.
         guess: The answer whether supported or not.
         evidence: The chain of a chained answer, else the sentences that hold a quoted one.
         cited: Ids of the passages the answer rests on.
@@ -559,7 +559,7 @@ class MultiHopProgram(Configured):
     )
     abstain: Literal["quoted", "chained"] | None = setting(
         'Give an empty answer where it is not supported: "quoted" asks for a cited passage that '
-        'holds it, "chained" for a graph that connects it with the question.',
+        'holds it, "chained" for a chain of stated links from the question to it.',
         default=None,
     )
     count: TokenCounter = setting(
@@ -946,8 +946,9 @@ class MultiHopProgram(Configured):
         supported: Support | None = None
         if end.answer and end.verdict != "not in passages":
             evidence = self._chain(state, end)
-            supported = "chained" if evidence else "quoted" if end.quoted else None
-            if supported == "quoted":
+            supported = "chained" if evidence else None
+            if not evidence and end.quoted and bears_on(state.question, end.answer, cited):
+                supported = "quoted"
                 evidence = end.quotes(cited, state.question)
         is_enough = self.abstain is None or supported in ("chained", self.abstain)
         stated = (step.failure for step in state.steps if step.failure)
@@ -1014,7 +1015,7 @@ def observation(prediction: dspy.Prediction) -> str:
     if not prediction.answer and prediction.guess:
         said = f"(no supported answer; a guess: {prediction.guess})"
     how = {
-        "chained": "chained evidence",
+        "chained": "a chain of stated links",
         "quoted": "quoted in a passage",
         None: "not supported by a passage",
     }

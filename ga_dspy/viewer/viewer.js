@@ -14,7 +14,7 @@
 'use strict';
 
 const GaView = (() => {
-  const SUPPORT = {chained: 'chained by the graph', quoted: 'quoted in a passage'};
+  const SUPPORT = {chained: 'a chain of stated links', quoted: 'quoted in a passage'};
   const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, no rival to an LLM'};
   const WIDEST = 160; // of a name or the words on an edge
   const MOST_WORDED = 80; // edges; of more, only those in focus show their words

@@ -1,0 +1,572 @@
+"""Checks: is each link of a chain stated by its passages, and does the chain answer its question?
+
+`evidence_chain` finds a way from a question to an answer. Each of its links may be true, and the
+way still run against the question: to the other party, to another year, to a brother's death, over
+what a passage denies, over two things of one name. Such a chain has a fault. What is checked is
+wording; whether a passage is right, no check can say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Final, NamedTuple
+
+from ga_dspy import lexicon
+from ga_dspy.graph.identity import identity
+from ga_dspy.graph.knowledge_graph import KnowledgeGraph
+from ga_dspy.graph.paths import (
+    evidence_chain,
+    holds_date,
+    kind_of_value,
+    meanings_in,
+    meanings_of,
+    named_by,
+    named_in,
+    names_class,
+    says,
+    word_table,
+)
+from ga_dspy.graph.questions import (
+    Question,
+    Role,
+    broad_kind,
+    is_agent,
+    is_sort,
+    read_question,
+    role_asked,
+    roles_stated,
+)
+from ga_dspy.graph.records import Relation
+from ga_dspy.graph.statements import Statement, denials, statements
+from ga_dspy.graph.traits import kind_of
+from ga_dspy.passage import Passage
+from ga_dspy.terms import NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
+from ga_dspy.text import mentions, normalise
+
+_NO_MEANINGS: Final = frozenset[str]()
+
+
+class Link(NamedTuple):
+    """A relation of a chain.
+
+    Attributes:
+        relation: The relation.
+        goal: Which of its ends leads to the answer; empty where neither does more than the other.
+        said: The sentences that state it without denying it.
+    """
+
+    relation: Relation
+    goal: str
+    said: tuple[Statement, ...]
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Its head and tail."""
+        return self.relation.head, self.relation.tail
+
+    @property
+    def things(self) -> frozenset[str]:
+        """Those of its ends that are no value and no class."""
+        ends = self.ends[:1] if names_class(self.relation) else self.ends
+        return frozenset(end for end in ends if not kind_of_value(end))
+
+    @property
+    def passages(self) -> frozenset[str]:
+        """The passages that state it."""
+        return frozenset(each.passage for each in self.said)
+
+    @property
+    def meanings(self) -> frozenset[str]:
+        """Those of its words that a sentence has; of a work with a date in its class, a release."""
+        own = _NO_MEANINGS.union(*(each.meanings for each in self.said))
+        is_dated = names_class(self.relation) and holds_date(self.relation.tail)
+        return own | {"release", "founding"} if is_dated else own
+
+    @property
+    def wording(self) -> str:
+        """Its own words and those of the sentences, as far as they state it."""
+        one = self.relation
+        parts = (one.head, one.relation, one.tail, one.time, *(each.part for each in self.said))
+        return " ".join(filter(None, parts))
+
+
+class Case(NamedTuple):
+    """A chain with what its checks look at."""
+
+    graph: KnowledgeGraph
+    question: Question
+    sources: tuple[str, ...]
+    answer: str
+    links: tuple[Link, ...]
+    passages: Mapping[str, Passage]
+
+    @property
+    def judgement(self) -> str:
+        """The answer where it is "yes" or "no"; else empty."""
+        found = _JUDGEMENT.match(normalise(self.answer))
+        return "" if not found else "yes" if found[1] in ("yes", "true") else "no"
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the answer is yes, no or something that the question names."""
+        named = named_by(self.graph, self.answer)
+        return bool(self.judgement) or not named.isdisjoint(self.sources)
+
+    @property
+    def described(self) -> str:
+        """The types and attributes of the nodes on the chain."""
+        nodes = dict.fromkeys(end for link in self.links for end in link.ends)
+        known = filter(None, map(self.graph.find, nodes))
+        return " ".join(text for each in known for text in (each.type, *each.attributes))
+
+
+_JUDGEMENT: Final = re.compile(r"(yes|true|no|false)\b")
+
+
+def sound_chain(
+    graph: KnowledgeGraph, question: str, answer: str, passages: Mapping[str, Passage]
+) -> tuple[Relation, ...]:
+    """The chain of evidence from a question to an answer, where no check finds a fault with it.
+
+    Args:
+        graph: The graph.
+        question: The question.
+        answer: The answer.
+        passages: The passages that the graph's evidence points to, by id.
+
+    Returns:
+        Relations of the graph, as `evidence_chain` has them; none where there is a fault.
+    """
+    denied = read_question(graph, question).denials
+    said: dict[Relation, tuple[Statement, ...]] = {}
+    rest = graph
+    while chain := evidence_chain(rest, question, answer):
+        for relation in (each for each in chain if each not in said):
+            own = denials(relation.relation)
+            found = statements(graph, relation, passages)
+            said[relation] = tuple(each for each in found if own | each.denials <= denied)
+        unstated = [relation for relation in chain if not said[relation]]
+        if not unstated:
+            return () if fault_of(rest, question, answer, chain, said, passages) else chain
+        rest = _without(rest, unstated)
+    return ()
+
+
+def fault_of(
+    graph: KnowledgeGraph,
+    question: str,
+    answer: str,
+    chain: Sequence[Relation],
+    said: Mapping[Relation, tuple[Statement, ...]],
+    passages: Mapping[str, Passage],
+) -> str:
+    """The first fault of a chain whose links are stated; empty where no check finds one."""
+    sources = named_in(graph, question)
+    parts = [answer, *_LIST.split(answer)]
+    ends = dict.fromkeys(end for each in chain for end in (each.head, each.tail))
+    goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
+    goal_of = _goals(chain, goals.difference(sources))
+    links = tuple(Link(each, goal_of[each], said[each]) for each in chain)
+    case = Case(graph, read_question(graph, question), sources, answer, links, passages)
+    checks = (_joint, _polarity, _missing, _other_kin, _other_time)
+    last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
+    return next(filter(None, (check(case) for check in (*checks, *last))), "")
+
+
+_LIST: Final = re.compile(r"\s*[,;&]\s*(?:and\s+)?|\s+and\s+")
+
+
+def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:
+    """A graph that does not show these relations, types and attributes."""
+    texts = {(each.head, each.tail) for each in gone if each.relation == "described as"}
+    entities = []
+    for each in graph.entities:
+        kept = tuple(text for text in each.attributes if (each.name, text) not in texts)
+        type_ = "" if (each.name, each.type) in texts else each.type
+        entities.append(each.model_copy(update={"type": type_, "attributes": kept}))
+    return graph.showing(tuple(entities), tuple(r for r in graph.relations if r not in gone))
+
+
+def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, str]:
+    """Of each relation the end that is nearer to the answer."""
+    far = dict.fromkeys(goals, 0)
+    for _ in chain:
+        for each in chain:
+            for one, other in ((each.head, each.tail), (each.tail, each.head)):
+                if one in far:
+                    far[other] = min(far.get(other, len(chain) + 1), far[one] + 1)
+    found = {}
+    for each in chain:
+        head, tail = (far.get(end, len(chain) + 1) for end in (each.head, each.tail))
+        found[each] = "" if head == tail else each.head if head < tail else each.tail
+    return found
+
+
+# --- Namesakes, polarity, time
+
+
+def _joint(case: Case) -> str:
+    """A node at which nothing but a name joins two links."""
+    for one, other in combinations(case.links, 2):
+        for node in one.things & other.things:
+            is_joint = case.graph.is_joint(node, one.passages, other.passages)
+            if is_joint and not _is_titled(case, node, one.passages | other.passages):
+                return f"only the name joins what is said of {node!r}"
+    return ""
+
+
+def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
+    """Whether one of these passages has the only thing of its name as its title."""
+    titles = (case.passages[id].title for id in passages)
+    is_only = len(case.graph.nodes_by_name.get(normalise(node), ())) == 1
+    return is_only and any(identity(title) == identity(node) for title in titles)
+
+
+def _polarity(case: Case) -> str:
+    """A denial of the question that no link has."""
+    if case.judgement == "no":
+        return ""
+    ours = (denials(link.relation.relation) for link in case.links)
+    theirs = (each.denials for link in case.links for each in link.said)
+    missing = case.question.denials.difference(*ours, *theirs)
+    return (
+        f"the question denies ({', '.join(sorted(missing))}), the chain does not" if missing else ""
+    )
+
+
+_SPAN: Final = re.compile(
+    r"\b(\d{4})\b\D{1,20}?(?:-|–|—|to|until|till|and|through)\D{1,20}?\b(\d{4})\b"
+)
+_SINCE: Final = re.compile(r"\bsince (?:\w+ ){0,2}(\d{4})\b")
+_CLAUSE: Final = re.compile(r"[;:]|,? (?:and|but|while|whereas|then)\b|, ")
+
+
+def is_of_year(text: str, year: str, about: str) -> bool:
+    """Whether a text says of something that it was in a year: in its clause, or by a span.
+
+    >>> is_of_year("Eva won in 2004, and Tom won it in 2005.", "2004", "Tom")
+    False
+    >>> is_of_year("Ada was mayor from 2001 to 2009.", "2005", "Ada")
+    True
+    """
+    here = [each for each in _CLAUSE.split(text) if each and mentions(about, each)]
+    dated = [each for each in here if re.search(r"\d{4}", each)] or [text]
+    return any(_has_year(each, year) for each in dated)
+
+
+def _has_year(text: str, year: str) -> bool:
+    spans = any(first <= year <= last for first, last in _SPAN.findall(text))
+    return spans or year in text or any(first <= year for first in _SINCE.findall(text))
+
+
+def _other_time(case: Case) -> str:
+    """A year of the question that the chain is not of; the past, where it asks for the present."""
+    said = [(link, each) for link in case.links for each in link.said]
+    own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
+    own += [case.described, *(end for link in case.links for end in link.ends)]
+    for year in case.question.years:
+        if any(_has_year(text, year) for text in own):
+            continue
+        about = [
+            (each.text, case.answer if mentions(case.answer, each.text) else link.relation.head)
+            for link, each in said
+        ]
+        if not any(is_of_year(text, year, name) for text, name in about):
+            return f"nothing in the chain is of {year}"
+    past, asked = word_table("past").keys(), set(case.question.words)
+    is_present = not asked.isdisjoint(("is", "are")) and asked.isdisjoint(_PAST)
+    for link, each in said if is_present and not past & asked else ():
+        if past & set(fold_words(f"{link.relation.relation} {each.part}").split()):
+            return "the chain is about the past"
+    return ""
+
+
+_PAST: Final = ("was", "were", "did", "had")
+
+
+# --- Words of the question that the chain does not have
+
+
+def _missing(case: Case) -> str:
+    """A word of the question that nothing in the chain has.
+
+    What asks for something of a thing must stand in a relation; what narrows it down may stand in
+    the sentences too; a name, anywhere in them.
+    """
+    related = _NO_MEANINGS.union(*(link.meanings | _inverse(link) for link in case.links))
+    kinds = meanings_in(case.described)
+    wording = " ".join(link.wording for link in case.links)
+    texts = (each.text for link in case.links for each in link.said)
+    there = set(fold_words(" ".join((wording, case.described, *texts))).split())
+    around = kinds | meanings_in(wording) | {word for word in there if word.isdecimal()}
+    telling, order = case.question.telling, word_table("order")
+    for i, word, meanings in case.question.asked:
+        if word in order or not meanings.isdisjoint(related) or is_sort(case.question.words, i):
+            continue
+        if i in telling and not (is_agent(word) and meanings & kinds):
+            return f"no link is about {word!r}"
+        if meanings.isdisjoint(around) and not meanings <= _KINDS:
+            return f"nothing in the chain is about {word!r}"
+    ranks = [w for w in case.question.words if w in order or w in ORDINAL_WORDS]
+    missing = [w for w in ranks if w not in there | _AROUND and not case.is_comparison]
+    return f"nothing in the chain is {missing[0]!r}" if missing else ""
+
+
+_KINDS: Final = frozenset(("date", "number", "place", "country"))
+_AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
+
+
+def _inverse(link: Link) -> frozenset[str]:
+    """What a relation means the other way: "son of" is about a father or a mother."""
+    table = word_table("inverse")
+    own = fold_words(link.relation.relation).split()
+    return _NO_MEANINGS.union(*(table.get(word, _NO_MEANINGS) for word in own))
+
+
+def _other_kin(case: Case) -> str:
+    """A relative on the way for whom the question does not ask."""
+    wanted = _kin(" ".join(case.question.words))
+    allowed = wanted.union(*(_MAY_BE[each] for each in wanted))
+    hops = 0
+    for link in case.links:
+        here = _kin(link.relation.relation)
+        hops += not here.isdisjoint(("parent", "child"))
+        if not here <= allowed:
+            return f"the question does not ask for {link.relation.relation!r}"
+    is_short = "grand" in wanted and hops < 2
+    is_told = any("grand" in link.relation.relation for link in case.links)
+    return "one generation is not two" if is_short and not is_told else ""
+
+
+_MAY_BE: Final = {
+    "parent": ("child",), "child": ("parent",), "grand": ("parent", "child", "kin"),
+    "kin": ("kin", "grand"), "sibling": (), "marriage": (),
+}  # fmt: skip
+
+
+def _kin(text: str) -> frozenset[str]:
+    table = word_table("kin")
+    return _NO_MEANINGS.union(*(table.get(w, _NO_MEANINGS) for w in fold_words(text).split()))
+
+
+# --- Direction, and the kind of the answer
+
+
+def _direction(case: Case) -> str:
+    """A word that the question asks of one party and the chain says of the other."""
+    tokens = case.question.words
+    if not {"when", "where"}.isdisjoint(tokens[:2]):
+        return ""
+    for i, word, meanings in case.question.asked:
+        is_action = i in case.question.telling or "than" in tokens[i + 1 : i + 2]
+        is_third_person = word.endswith("s") and not is_sort(tokens, i)
+        wanted = role_asked(tokens, i) if is_action or is_third_person else ""
+        if not wanted or meanings & _SYMMETRIC:
+            continue
+        roles = {role for link in case.links for role in _roles(link, meanings)}
+        is_met = roles != {"done to"} if wanted == "other" else wanted in roles
+        if roles and not is_met:
+            return f"{word!r} runs the other way"
+    return ""
+
+
+_SYMMETRIC: Final = frozenset(("marriage", "brother", "sister", "play"))
+"""Meanings that either party may be said to have: "X stars Y", "Y stars in X"."""
+_OTHER: Final[Mapping[Role, Role]] = {"doer": "done to", "done to": "doer"}
+
+
+def _roles(link: Link, meanings: frozenset[str]) -> Iterator[Role]:
+    """The roles that a link gives its goal, in words of these meanings."""
+    table = word_table("inverse")
+    for word in fold_words(link.relation.relation).split() if link.goal else ():
+        is_inverse = not meanings.isdisjoint(table.get(word, ()))
+        if is_inverse or any(meanings & each for each in meanings_of([word])):
+            head, tail = roles_stated(link.relation.relation, word)
+            role = head if link.goal == link.relation.head else tail
+            if role:
+                yield _OTHER.get(role, role) if is_inverse else role
+
+
+_APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
+
+
+def _other_kind(case: Case) -> str:
+    """Why the answer is not of the kind that the question asks for."""
+    tokens, value = case.question.words, kind_of_value(case.answer)
+    entity = case.graph.find(case.answer)
+    kind = broad_kind(kind_of(entity.type)) if entity else ""
+    sorts = [kind_of(behind) for word, behind in pairwise(tokens) if word in ("which", "what")]
+    if sorts and {broad_kind(sorts[0]), kind} in _APART:
+        return "another kind of thing"
+    if tokens[0] == "when" and not holds_date(case.answer):
+        return "no date"
+    is_number = bool(value) or not NUMBER_WORDS.keys().isdisjoint(fold_words(case.answer).split())
+    if tokens[:2] == ("how", "many") and not is_number:
+        return "no number"
+    if tokens[0] in ("who", "whom", "whose") and (value or kind in ("place", "work")):
+        return "nobody"
+    is_place = tokens[0] == "where" or tokens[:4] == ("what", "is", "the", "place")
+    return "no place" if is_place and (value or kind in ("person", "work", "band")) else ""
+
+
+# --- Comparisons: the values decide
+
+
+class Reached(NamedTuple):
+    """A link that leads from a source, and how far from it."""
+
+    link: Link
+    far: int
+
+
+_Reached = Mapping[str, Sequence[Reached]]
+
+
+def _comparison(case: Case) -> str:
+    """Why what is compared does not decide for the answer."""
+    tokens, order = case.question.words, word_table("order")
+    reached = {source: list(_from(case, source)) for source in case.sources}
+    reached = {source: links for source, links in reached.items() if links}
+    orders = [each for word in tokens for each in order.get(word, ())]
+    if orders:
+        return _wrong_order(case, reached, orders[0])
+    if "same" in tokens:
+        return _wrong_sameness(case, reached)
+    if case.judgement == "no":
+        is_denied = any(denials(link.relation.relation) for link in case.links)
+        return "" if is_denied else "nothing says no"
+    for source, links in reached.items() if case.judgement else ():
+        had = _NO_MEANINGS.union(*(each.link.meanings for each in links))
+        telling = (each for each in case.question.asked if each.place in case.question.telling)
+        if any(each.meanings.isdisjoint(had) for each in telling):
+            return f"not stated of {source!r}"
+    return ""
+
+
+def _from(case: Case, source: str) -> Iterator[Reached]:
+    """The links that lead from a source, not past another."""
+    front, seen, rest = {source}, {source, *case.sources}, list(case.links)
+    far = 0
+    while found := [link for link in rest if not front.isdisjoint(link.ends)]:
+        far += 1
+        yield from (Reached(link, far) for link in found)
+        rest = [link for link in rest if link not in found]
+        front = {end for link in found for end in link.ends} - seen
+        seen |= front
+
+
+_EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
+_Amount = tuple[float, ...]
+
+
+def _amounts(text: str, kind: str) -> Iterator[_Amount]:
+    """The dates of a text as year, month and day, 0 where it does not say; or its other numbers.
+
+    >>> list(_amounts("3 May 1950", "date")), list(_amounts("3,000 people", "number"))
+    ([(1950.0, 5.0, 3.0)], [(3000.0,)])
+    """
+    for term in terms(text):
+        key = term.keys[0]
+        if isinstance(key, str):
+            continue
+        if key[0] == "n" and kind == "number" and term.text[0].isdigit():
+            yield (float(key[1]),)
+        elif key[0] == "n" and kind == "date" and re.fullmatch(r"\d{3,4}", term.text):
+            yield float(key[1]), 0.0, 0.0
+        elif isinstance(key[0], int) and kind == "date":
+            yield tuple(map(float, key))
+
+
+def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
+    """Whether the values of all that is compared put another one first."""
+    kind, _, pick = order.partition(" ")
+    is_life = not {"lived", "live"}.isdisjoint(case.question.words)
+    asked = _NO_MEANINGS.union(*(each.meanings for each in case.question.asked))
+    values: dict[str, _Amount] = {}
+    shared: list[frozenset[str]] = []
+    for source, links in reached.items():
+        found = _life(links) if is_life else _values(links, kind, asked & _EVENTS)
+        if not found:
+            return f"nothing to compare {source!r} by"
+        values[source] = min(found) if pick == "least" else max(found)
+        shared.append(_NO_MEANINGS.union(*(each.link.meanings for each in links)))
+    if len(values) < 2 or not frozenset.intersection(*shared):
+        return "nothing to compare"
+    is_most = is_life or pick == "most"
+    first, second = sorted(values, key=lambda source: values[source], reverse=is_most)[:2]
+    if not _is_decided(values[first], values[second], is_life):
+        return "the values do not decide"
+    if case.judgement:
+        return (
+            ""
+            if (first == next(iter(reached))) == (case.judgement == "yes")
+            else "the values say otherwise"
+        )
+    return "" if first in named_by(case.graph, case.answer) else "the values are for another"
+
+
+def _values(links: Sequence[Reached], kind: str, events: frozenset[str]) -> list[_Amount]:
+    found = []
+    for link, _ in links:
+        if kind == "number" or not events or events & link.meanings:
+            found += list(_amounts(link.relation.tail, kind))[:1]
+    return found
+
+
+def _life(links: Sequence[Reached]) -> list[_Amount]:
+    """How long somebody lived, as years, months and days."""
+    born, died = (_values(links, "date", frozenset((event,))) for event in ("birth", "death"))
+    return [tuple(d - b for b, d in zip(born[0], died[0], strict=True))] if born and died else []
+
+
+def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
+    """Whether two amounts differ in what both say.
+
+    >>> [_is_decided((year, 0, 0), (1950, 5, 3), False) for year in (1950, 1949)]
+    [False, True]
+    """
+    pairs = zip(one, other, strict=True)
+    first = next(((a, b) for a, b in pairs if a != b), None)
+    is_number = len(one) == 1
+    return first is not None and (is_life or is_number or 0 not in first)
+
+
+def _wrong_sameness(case: Case, reached: _Reached) -> str:
+    """Whether what is said to be the same is, of all that is compared."""
+    tokens = case.question.words
+    needed = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
+    if len(reached) < 2 or not needed:
+        return "nothing to compare"
+    *way, last = needed
+    values = []
+    for source, links in reached.items():
+        on_way = [far for link, far in links if any(each & link.meanings for each in way)]
+        ends = {
+            value
+            for link, far in links
+            if far > max(on_way, default=0) and last & (link.meanings | _country(link))
+            for value in _what(link, last)
+        }
+        if not ends or len(on_way) < len(way):
+            return f"not stated of {source!r}"
+        values.append(ends)
+    is_same = bool(set.intersection(*values))
+    return "" if is_same == (case.judgement == "yes") else "the values say otherwise"
+
+
+def _country(link: Link) -> frozenset[str]:
+    """That a link is about a country, where it says of which one a thing is."""
+    found = fold_words(link.relation.tail).split()
+    is_said = names_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
+    return frozenset(("country",)) if is_said else _NO_MEANINGS
+
+
+def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
+    """The values that a link gives; a country by one name of it."""
+    for word in fold_words(link.relation.tail).split() if "country" in meanings else ():
+        if word in lexicon.ADJECTIVES or word in lexicon.COUNTRY_FORMS:
+            yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)
+    if not names_class(link.relation):
+        yield identity(link.relation.tail)
