@@ -186,8 +186,13 @@ class _Check:
         if key not in self.found:
             text, base = self.contents[passage.id], split_qualifier(name).base
             found = mentions(name, text)
-            if not found and base != name:
-                found = mentions(base, text)
+            titled = len(passage.title)
+            if base != name and all(each.start < titled for each in found):
+                # A qualifier may stand in the title alone: the text has the name without it.
+                in_text = (
+                    each for each in mentions(base, text) if not found or each.start >= titled
+                )
+                found = (*found, *in_text)
             before, comma, behind = name.partition(", ")
             if not found and comma and supports_phrase(behind, text):
                 found = mentions(before, text)

@@ -21,7 +21,13 @@ from ga_dspy.graph.clusters import (
     passages_of,
     references,
 )
-from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier
+from ga_dspy.graph.identity import (
+    identity,
+    plain_relation,
+    says_same,
+    split_qualifier,
+    split_title,
+)
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
 from ga_dspy.graph.traits import contradict, kind_of, traits, wordings_of
 from ga_dspy.text import ARTICLES, MONTHS, normalise, remembered, visible
@@ -299,23 +305,25 @@ def _name(part: Cluster) -> str:
 
 
 def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
-    """The shortest statement that contradicts every namesake about which anything is known.
+    """What tells a cluster from every namesake about which anything is known.
 
-    All statements together, where no single one does.
+    The qualifier of its passage's title; else the shortest statement that contradicts them; else
+    all statements together.
     """
     known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
+    known = [cluster for cluster in known if cluster]
     kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
+    titles = sorted({title for one in part for title in one.traits.values("title")})
+    qualifiers = [text for text in (split_title(title).qualifier for title in titles) if text]
     stated = _details(part)
     read = dict.fromkeys(text for one in part for text in wordings_of(one.traits) if text)
+    candidates = [(text, [traits("", (), text)]) for text in qualifiers]
     for text in (*stated, *read):
-        ours = [
-            traits(text, (), ""),
-            *(traits(kind, (text,), "") for kind in kinds if len(kinds) == 1),
-        ]
-        if any(known) and all(
-            any(contradict(one, other) for one in ours for other in cluster)
-            for cluster in known
-            if cluster
+        alone = [traits(kind, (text,), "") for kind in kinds if len(kinds) == 1]
+        candidates.append((text, [traits(text, (), ""), *alone]))
+    for text, ours in candidates:
+        if known and all(
+            any(contradict(one, other) for one in ours for other in cluster) for cluster in known
         ):
             return text
     return "; ".join(stated)

@@ -328,7 +328,7 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
     found = graph.find(name)
     if not found:
         near = process.extract(normalise(name), [*graph.names], limit=3, score_cutoff=80)
-        alike = dict.fromkeys(graph.name(graph.names[key][0]) for key, _, _ in near)
+        alike = dict.fromkeys(graph.name(n) for key, _, _ in near for n in graph.names[key])
         meant = f"; names spelled alike: {', '.join(alike)}" if alike else ""
         raise InputError(
             f"nothing in the graph goes by {name!r}",

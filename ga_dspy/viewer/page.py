@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -15,7 +15,14 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy.eval import Report, Result, paired_test
 from ga_dspy.eval.report import FailureKind, failure_kind, is_right
-from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Evidence, parse
+from ga_dspy.graph import (
+    Draft,
+    DraftEntity,
+    DraftRelation,
+    Evidence,
+    parse,
+    split_qualifier,
+)
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
 
@@ -111,6 +118,17 @@ def _row(results: Sequence[Result]) -> dict[str, Any]:
     return {**asked, "results": made}
 
 
+def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
+    """Names with a qualifier of things known without: each got it when a namesake was read."""
+    names = {entity.name for entity in draft.entities}
+    renamed: dict[str, str] = {}
+    for entity in draft.entities:
+        base = split_qualifier(entity.name).base
+        if base in known and base not in names and entity.name not in known:
+            renamed.setdefault(base, entity.name)
+    return set(renamed.values())
+
+
 def _prediction(result: Result) -> dict[str, Any]:
     """What a run keeps of a prediction, in the form of `Prediction.to_dict()`.
 
@@ -124,7 +142,7 @@ def _prediction(result: Result) -> dict[str, Any]:
     for number, (step, draft) in enumerate(zip(result.trace, drafts, strict=True), 1):
         new = [next((p for p in unread if p.title == title), None) for title in step.titles]
         unread = [passage for passage in unread if passage not in new]
-        entities = [e for e in draft.entities if e.name not in known]
+        entities = [e for e in draft.entities if e.name not in known | _renamed(draft, known)]
         relations = [r for r in draft.relations if _triple(r) not in known]
         known |= {e.name for e in entities} | {_triple(r) for r in relations}
         steps.append(
