@@ -415,7 +415,7 @@ _NUMBER = re.compile(r"\s*\(?(\d{1,2})[.)]\s+")
 
 
 def _without_numbers(lines: Sequence[str]) -> list[str]:
-    """Lines without bullets, and without numbers where they count the lines of a list.
+    """Lines without bullets, and without numbers where two or more count the lines of a list.
 
     A number alone belongs to its query:
 
@@ -424,10 +424,12 @@ def _without_numbers(lines: Sequence[str]) -> list[str]:
     """
     kept = [_BULLET.sub("", line, count=1) for line in lines if line.strip()]
     numbers = [_NUMBER.match(line) for line in kept]
-    counted = [int(number[1]) for number in numbers if number]
-    if len(counted) > 1 and counted == list(range(1, len(kept) + 1)):
-        return [line[number.end() :] for line, number in zip(kept, numbers, strict=True) if number]
-    return kept
+    counted = [int(number[1]) == place for place, number in enumerate(numbers, 1) if number]
+    if len(counted) < 2 or not all(counted):
+        return kept
+    return [
+        line[number.end() :] if number else line for line, number in zip(kept, numbers, strict=True)
+    ]
 
 
 def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:
