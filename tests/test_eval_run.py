@@ -20,7 +20,7 @@ import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.eval import Protocol, ProtocolMismatch, RunProgress, load_report, run
-from ga_dspy.eval.result import RunJournal
+from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import StepFailed, Usage
 
@@ -320,10 +320,13 @@ def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_
 
 
 def test_progress_says_how_far_a_run_is_and_what_failed_on_the_way() -> None:
-    usage = Usage(calls=57, failed=17, timeouts=15, unreadable=2)
-    state = RunProgress(12, 40, 3, None, f1=45.23, usage=usage)
-    assert str(state) == (
-        "12 of 40 questions, F1 45.2, 3 failed, 57 LM calls, "
+    usage = {"read": Usage(calls=57, failed=17, timeouts=15, unreadable=2)}
+    right = Result(
+        id="1", question="Who?", gold=("Ann",), gold_titles=(), type="", answer="Ann", usage=usage
+    )
+    wrong = Result(id="2", question="Who?", gold=("Ann",), gold_titles=(), type="", answer="Bob")
+    assert str(RunProgress(2, 40, 1, None, (right, wrong))) == (
+        "2 of 40 questions, F1 50.0, 1 failed, 57 LM calls, "
         "17 failed attempts (15 timeouts, 2 unreadable replies)"
     )
 

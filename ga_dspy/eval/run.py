@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -120,37 +120,40 @@ class RunProgress(NamedTuple):
         total: Questions in all.
         failures: Questions that failed.
         last: The newest result.
-        f1: Mean F1 of the questions done, in percent; a failed one counts as 0.
-        usage: What the questions done have cost.
+        results: Those of the questions done.
+        score: Which F1 counts.
     """
 
     done: int
     total: int
     failures: int
     last: Result | None
-    f1: float = 0.0
-    usage: Usage = Usage()
+    results: tuple[Result, ...] = ()
+    score: ScoreVariant = "official"
+
+    @property
+    def f1(self) -> float:
+        """Mean F1 of the questions done, in percent; a failed one counts as 0."""
+        name = "f1_squad" if self.score == "squad" else "f1"
+        scores: list[float] = [getattr(result, name) for result in self.results]
+        return 100 * sum(scores) / max(len(scores), 1)
+
+    @property
+    def usage(self) -> Usage:
+        """What the questions done have cost."""
+        return Usage.total(result.cost for result in self.results)
 
     def __str__(self) -> str:
         """The state of the run on one line, as a log shows it."""
+        usage = self.usage
         parts = (
             f"{self.done:,} of {self.total:,} questions",
             f"F1 {self.f1:.1f}" if self.done else "",
             f"{self.failures:,} failed" if self.failures else "",
-            f"{self.usage.calls:,} LM calls",
-            self.usage.failures if self.usage.failed else "",
+            f"{usage.calls:,} LM calls",
+            usage.failures if usage.failed else "",
         )
         return ", ".join(filter(None, parts))
-
-
-def _progress(
-    protocol: Protocol, done: Collection[Result], total: int, last: Result | None
-) -> RunProgress:
-    failures = sum(result.error is not None for result in done)
-    score = "f1_squad" if protocol.score == "squad" else "f1"
-    f1 = 100 * sum(getattr(result, score) for result in done) / max(len(done), 1)
-    usage = Usage.total(result.cost for result in done)
-    return RunProgress(len(done), total, failures, last, f1, usage)
 
 
 def run(
@@ -208,7 +211,9 @@ def run(
 
         def report_progress(last: Result | None) -> None:
             if progress:
-                progress(_progress(protocol, done.values(), total, last))
+                failures = sum(result.error is not None for result in done.values())
+                results = tuple(done.values())
+                progress(RunProgress(len(done), total, failures, last, results, protocol.score))
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
             failed, asked = 0, [(position, examples[position]) for position in positions]
