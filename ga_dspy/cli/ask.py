@@ -88,7 +88,7 @@ def demo(
 
 HOPS = (
     "No search for this question finds the passage with its answer. Of ten such questions "
-    "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 2 with a whole chain."
+    "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 1 with a whole chain."
 )
 _SMOKE = (
     "Here a small extractive LM answers, which copies spans and hardly plans: it shows that all of "
