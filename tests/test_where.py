@@ -211,6 +211,16 @@ def test_an_error_in_a_scope_shows_nothing_of_other_passages() -> None:
     assert not nobody.search("bridge", where={"salary": "x"}) and not list(nobody)
 
 
+def test_an_unknown_field_beside_a_known_one_names_fields_of_what_that_leaves() -> None:
+    ours = Passage(id="a", text="A bridge.", metadata={"tenant": "a", "lang": "en"})
+    theirs = Passage(id="b", text="A bridge.", metadata={"tenant": "b", "salary": 3})
+    index = Index.from_passages([ours, theirs], encoder="hash-16")
+    for where in ({"tenant": "a", "langue": "en"}, {"langue": "en", "tenant": "a"}):
+        with pytest.raises(InputError, match="'langue', which no passage has") as caught:
+            index.only(where).search("bridge")
+        assert "lang" in str(caught.value.expected) and "salary" not in str(caught.value.expected)
+
+
 @pytest.mark.parametrize(
     "where",
     [

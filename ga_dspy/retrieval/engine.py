@@ -288,6 +288,9 @@ class LocalEngine:
             kinds = {kind for base, kind, held in fields
                      if seen is None or seen[base + held.rows].any()}  # fmt: skip
             if not kinds:
+                # The error names fields of those passages alone that meet the other conditions.
+                others = {key: wanted for key, wanted in where.items() if key != name}
+                among = self._meeting(others, among) if others else among
                 some = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
                 raise unknown_field(name, {key for passage in some for key in passage.metadata})
             wanted = readings(name, sign, values, kinds)
