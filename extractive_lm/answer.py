@@ -90,12 +90,13 @@ def _compare(question: Question, docs: Sequence[Doc], ranker: Ranker) -> list[An
 def demo_prior(question: Question, demos: Sequence[Demo]) -> dict[str, float]:
     """How strongly demonstrations of similar questions speak for each mark of an answer's form.
 
-    Weights lie in [-1, 1] and are 0 for marks that similar demonstrations show half of the time.
+    Weights lie in [-1, 1] and are 0 for marks that similar demonstrations show half of the time;
+    a single demonstration shows no share of anything.
     """
     pairs = [(_similarity(question, analyse(d.question)), shape(d.answer)) for d in demos]
     pairs = [(s, marks) for s, marks in pairs if s >= 0.3]
     total = sum(s for s, _ in pairs)
-    trust = total / (total + 1.0)
+    trust = max(0.0, total - 1.0) / (total + 1.0)
     for_mark = {m: sum(s for s, marks in pairs if m in marks) for m in _SHAPES if pairs}
     return {mark: trust * (2 * weight / total - 1) for mark, weight in for_mark.items()}
 

@@ -166,20 +166,8 @@ class Filling:
         return ", ".join(map(str, labels))
 
     def answer(self) -> str:
-        """The short answer; empty in mid-search.
-
-        Empty too where it is not supported and a guess has a field of its own.
-        """
-        if self.takes_turns:
-            return self.turn.answer
-        if self.guess():
-            return ""
-        return self.best.text or self.inputs.best
-
-    def guess(self) -> str:
-        """The best answer, where it is not supported and a guess is asked for."""
-        is_asked = any(field.name == "guess" for field in self.prompt.output_fields)
-        return (self.best.text or self.inputs.best) if is_asked and not self.supported else ""
+        """The short answer, supported or not; empty in mid-search."""
+        return self.turn.answer if self.takes_turns else self.best.text or self.inputs.best
 
     def links(self) -> str:
         """The answer with the passages it stands in, as the one link that was followed."""
@@ -268,7 +256,6 @@ _BY_NAME: Mapping[str, Callable[[Filling], str | None]] = {
     "answer": Filling.answer,
     "verdict": Filling.verdict,
     "cited": Filling.cited,
-    "guess": Filling.guess,
     "links": Filling.links,
     "better": Filling.better,
     "notes": Filling.notes,
@@ -283,12 +270,12 @@ _BY_NAME: Mapping[str, Callable[[Filling], str | None]] = {
 
 def read_demos(demos: Sequence[DemoTurn]) -> tuple[Demo, ...]:
     """The answers in the examples of a prompt: they re-weigh the kinds of answers preferred."""
-    answers: list[Demo] = []
+    answers: dict[str, Demo] = {}
     for inputs, outputs in demos:
         text = (outputs.get("answer") or outputs.get("candidate") or "").strip()
-        if text and inputs.get("question"):
-            answers.append(Demo(inputs["question"], text))
-    return tuple(answers)
+        if text and text != "none" and (question := inputs.get("question")):
+            answers[question] = Demo(question, text)
+    return tuple(answers.values())
 
 
 # --- Running notes: the sentences that bear on a question, each with its passage's number.

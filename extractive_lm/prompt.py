@@ -1,8 +1,8 @@
 """What a prompt says: adapters write prompts, and this reads them back.
 
 An LM sees rendered text alone, and so does this. The forms of `dspy.ChatAdapter`, `JSONAdapter`,
-`BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth states each output
-once, in a line behind its chat marker ("Reply in this form:"). Text of another form is a `Prompt`
+`BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth lists the
+outputs, one a line ("Reply with these fields, …"). Text of another form is a `Prompt`
 without output fields. Inside the fields stand passages, graphs, queries and transcripts, which the
 second half of this file reads.
 """
@@ -32,8 +32,8 @@ _SECTION = re.compile(r"^\[\[ ## (\w+) ## \]\][ \t]*\n?", re.MULTILINE)
 _CHOICES = re.compile(r"Literal(\[[^\]]*\])")
 _ONE_OF = re.compile(r"\{(\w+)\} +# note: .*\bone of: ([^\"\n]*)")
 _NOT_SUPPLIED = "Not supplied for this "
-_FORM = "Reply in this form:\n\n"
-_LINE = re.compile(r"^\[\[ ## (\w+) ## \]\](.*(?:\n(?!\[\[ ## ).*)*)", re.MULTILINE)
+_FORM = "Reply with these fields, each below its marker, [[ ## name ## ]]:\n"
+_LINE = re.compile(r"^- (\w+):?(.*(?:\n(?!- \w+).*)*)", re.MULTILINE)
 _LINE_CHOICES = re.compile(r"\(one of: (.*)\)\Z")
 _LINE_SCHEMA = re.compile(r"\(JSON by this schema: (\{.*\})\)\Z")
 
@@ -117,7 +117,7 @@ def _supplied(outputs: Mapping[str, str]) -> dict[str, str]:
 
 def _read_form(form: str, turns: list[tuple[str, str]], last: str) -> Prompt:
     """Take a prompt apart that states its outputs in lines, one behind each chat marker."""
-    about = {m[1]: m[2].strip() for m in _LINE.finditer(form) if m[1] != "completed"}
+    about = {m[1]: m[2].strip() for m in _LINE.finditer(form)}
     fields = tuple(_field_in_line(name, text) for name, text in about.items())
 
     def inputs(message: str) -> dict[str, str]:

@@ -12,24 +12,22 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ga_dspy.replies import read_reply
 
-_ASKED = "Reply in this form:"
-_COMPLETED = "[[ ## completed ## ]]"
+ASKED = "Reply with these fields, each below its marker, [[ ## name ## ]]:"
 
 
 class PlainAdapter(dspy.ChatAdapter):
     """DSPy's chat adapter with a third of its words, which reads whatever a model writes.
 
-    The prompt: the instruction, the inputs that have a description, the marker of each output,
-    `[[ ## field ## ]]`, with its description, its allowed values or its form. Optional inputs that
-    are empty are left out. A reply may have any form that `read_reply` knows.
+    The prompt: the instruction, the inputs that have a description, then a line for each output
+    with its description, its allowed values or its form. No line looks like a finished reply, which
+    a small model would copy; the demos show what one looks like. Optional inputs that are empty are
+    left out. A reply may have any form that `read_reply` knows.
 
     >>> print(PlainAdapter().format_system_message(dspy.Signature("question -> answer", "Answer.")))
     Answer.
     <BLANKLINE>
-    Reply in this form:
-    <BLANKLINE>
-    [[ ## answer ## ]]
-    [[ ## completed ## ]]
+    Reply with these fields, each below its marker, [[ ## name ## ]]:
+    - answer
     """
 
     def __init__(self, *, use_json_adapter_fallback: bool = False, **options: Any) -> None:
@@ -72,13 +70,36 @@ class PlainAdapter(dspy.ChatAdapter):
         return "\n".join(["You are given:", *lines] if lines else [])
 
     def format_field_structure(self, signature: type[dspy.Signature]) -> str:
-        """A line for each output: its marker, what it should hold."""
-        lines = [f"{_ASKED}\n"]
+        """A line for each output: its name, what it should hold."""
+        lines = [ASKED]
         for name, field in signature.output_fields.items():
-            form = _form(name, field)
-            parts = (f"[[ ## {name} ## ]]", _described(name, field), f"({form})" if form else "")
+            about, form = _described(name, field), _form(name, field)
+            parts = (f"- {name}:" if about else f"- {name}", about, f"({form})" if form else "")
             lines.append(" ".join(filter(None, parts)))
-        return "\n".join([*lines, _COMPLETED])
+        return "\n".join(lines)
+
+    def format_demos(
+        self, signature: type[dspy.Signature], demos: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The demos as turns; an optional input that one lacks is empty."""
+        optional = {n: "" for n, f in signature.input_fields.items() if not f.is_required()}
+        turns: list[dict[str, Any]] = super().format_demos(
+            signature, [{**optional, **demo} for demo in demos]
+        )
+        return turns
+
+    def format_assistant_message_content(
+        self,
+        signature: type[dspy.Signature],
+        outputs: dict[str, Any],
+        missing_field_message: str | None = None,
+    ) -> str:
+        """The outputs under their markers."""
+        values = {
+            name: format_field_value(field, outputs.get(name, missing_field_message))
+            for name, field in signature.output_fields.items()
+        }
+        return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in values.items()).strip()
 
     def format_user_message_content(
         self,

@@ -6,10 +6,12 @@ LM shows what a program does with an LM's words, not what an LM would say.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -25,7 +27,8 @@ from dspy.lm15 import (
     Usage,
 )
 
-from ga_dspy.errors import GaDspyError
+from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.plain_adapter import ASKED
 from ga_dspy.text import estimate_tokens
 
 
@@ -129,12 +132,68 @@ def scripted_lm(script: Script) -> dspy.LM:
     )
 
 
+def recorded_lm(path: Path | str) -> dspy.LM:
+    """An LM that repeats what another one replied to the same question about the same passages.
+
+    As the teacher of a compilation it turns runs that were paid once into demos. Passages may have
+    other numbers than they had: those in the reply are changed. A question that is not on record,
+    or a reply that cites a passage which is not shown, gives "(not recorded)", of which a program
+    makes nothing.
+
+    Args:
+        path: JSON lines with `inputs` and `outputs`, each a mapping of field names to texts.
+
+    Raises:
+        InputError: A line is no such record.
+    """
+    text = Path(path).read_text("utf-8")
+    records: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        row = json.loads(line)
+        if not isinstance(row, dict) or not {"inputs", "outputs"} <= row.keys():
+            raise InputError(
+                f"line {number} of {path} is no record",
+                expected="an object with the inputs and the outputs of a call",
+                remedy="write one call a line",
+            )
+        key = row["inputs"].get("question", "").strip(), "answer" in row["outputs"]
+        records.setdefault(key, []).append(row)
+
+    def reply(prompt: str) -> Reply:
+        asked = asked_fields(prompt)
+        given = dict(_SHOWN.findall(prompt[prompt.rindex("[[ ## question ## ]]") :] + "\n\n"))
+        known = records.get((given.get("question", "").strip(), "answer" in asked), [])
+        found = filter(None, (_relabelled(row, given.get("passages", "")) for row in known))
+        outputs = next(found, None)
+        return {n: outputs.get(n, "") for n in asked} if outputs else "(not recorded)"
+
+    lm = scripted_lm(reply)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    lm.model = f"ga-dspy/recorded-{Path(path).stem}-{digest}"
+    return lm
+
+
+_SHOWN = re.compile(r"^\[\[ ## (\w+) ## \]\]\n(.*?)(?=\n\n(?:\[\[ ## |\Z))", re.M | re.S)
+_BLOCK = re.compile(r"^\[(\d+)\] (.*?)(?=\n\n\[\d+\] |\Z)", re.M | re.S)
+_CITED = re.compile(r"\d+(?=[\d, ]*\])")
+
+
+def _relabelled(row: Mapping[str, Any], passages: str) -> dict[str, str] | None:
+    """The outputs of a record with the numbers that its passages have now; None without them."""
+    then = dict(_BLOCK.findall(row["inputs"].get("passages", "")))
+    now = {text: label for label, text in _BLOCK.findall(passages)}
+    new = {label: now[text] for label, text in then.items() if text in now}
+    outputs: dict[str, str] = row["outputs"]
+    if any(label not in new for text in outputs.values() for label in _CITED.findall(text)):
+        return None
+    return {n: _CITED.sub(lambda found: new[found[0]], text) for n, text in outputs.items()}
+
+
 def asked_fields(prompt: str) -> list[str]:
     """The output fields that a prompt of `PlainAdapter`, or of an adapter of DSPy's, asks for."""
-    _, plain, form = prompt.rpartition("Reply in this form:")
+    _, plain, form = prompt.partition(ASKED)
     if plain:
-        form = form.partition("[[ ## completed ## ]]")[0]
-        return re.findall(r"^\[\[ ## (\w+) ## \]\]", form, re.MULTILINE)
+        return re.findall(r"^- (\w+)", form.partition("\n\n")[0], re.MULTILINE)
     listed = prompt.partition("output fields are")[2]
     return re.findall(r"^\d+\. `(\w+)`", listed, re.MULTILINE)
 
@@ -148,7 +207,7 @@ def _prompt_of(request: Request) -> str:
 def _completion(reply: str | Mapping[str, Any], prompt: str) -> str:
     if isinstance(reply, str):
         return reply
-    if "[[ ## completed ## ]]" in prompt and "JSON object" not in prompt:
+    if "[[ ## " in prompt and "JSON object" not in prompt:
         sections = [f"[[ ## {name} ## ]]\n{value}" for name, value in reply.items()]
         return "\n\n".join([*sections, "[[ ## completed ## ]]"])
     if "wrapped in XML tags" in prompt:

@@ -159,10 +159,10 @@ class _Replies:
         reply = self.recording.answer
         # What was not asked for then: the links, with some of the judge's words in their place.
         links = " ".join(self.recording.reads[-1]["reasoning"].split()[:_LINKS_WORDS])
-        is_guess = reply["verdict"].strip() == "not in passages"
-        guess = reply.get("guess") or reply["answer"]
-        answer = {"answer": "", "guess": guess} if is_guess else {"guess": ""}
-        return {"links": links, **reply, **answer}
+        answer = reply["answer"].strip() or reply.get("guess", "")
+        cited = reply["cited"].strip()
+        links = f"{links} [{cited}]" if cited else links
+        return {"links": links, "answer": answer, "verdict": reply["verdict"]}
 
 
 class Cost(NamedTuple):

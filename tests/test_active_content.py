@@ -45,7 +45,7 @@ def found(query: str, k: int) -> list[ga_dspy.Passage]:
 
 def hostile_lm() -> dspy.LM:
     """An LM that repeats the passage in every field that is free text."""
-    decided = {"judgement": "sufficient", "verdict": "answered", "cited": "1"}
+    decided = {"judgement": "sufficient", "verdict": "answered", "links": "[1]"}
 
     def reply(prompt: str) -> dict[str, str]:
         fields = asked_fields(prompt)

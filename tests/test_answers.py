@@ -27,7 +27,7 @@ SURE = {
     "candidate": "Montana",
     "next_query": "",
 }
-ANSWER = {"links": "1, 2", "verdict": "answered", "cited": "2", "answer": "Montana", "guess": ""}
+ANSWER = {"links": "[2]", "verdict": "answered", "answer": "Montana"}
 
 
 def search(query: str, k: int) -> list[Passage]:
@@ -63,7 +63,7 @@ def test_an_answer_that_only_stands_in_a_cited_passage_is_quoted() -> None:
 
 
 def test_a_title_alone_quotes_nothing() -> None:
-    found = run([{**SURE, "additions": "none"}, {**ANSWER, "cited": "3", "answer": "Helena"}])
+    found = run([{**SURE, "additions": "none"}, {**ANSWER, "links": "[3]", "answer": "Helena"}])
     assert found.supported is None
 
 
@@ -91,7 +91,7 @@ def test_a_verdict_nobody_knows_is_decided_by_the_passages(verdict: str, expecte
 
 
 def test_a_guess_is_an_answer_that_nothing_supports() -> None:
-    found = run([SURE, {**ANSWER, "verdict": "not in passages", "answer": "", "guess": "Idaho"}])
+    found = run([SURE, {**ANSWER, "verdict": "not in passages", "answer": "Idaho"}])
     assert (found.answer, found.guess, found.supported) == ("Idaho", "Idaho", None)
 
 
@@ -119,7 +119,7 @@ def test_a_candidate_that_is_stated_and_connected_needs_no_last_call() -> None:
     assert found.cited == ("lodge", "carbon")
 
 
-EMPTY = {**ANSWER, "verdict": "not in passages", "cited": "", "answer": "", "guess": ""}
+EMPTY = {**ANSWER, "verdict": "not in passages", "links": "", "answer": ""}
 
 
 def test_a_connected_candidate_is_the_answer_where_the_last_call_gives_none() -> None:
@@ -179,7 +179,7 @@ def test_each_citation_of_a_written_answer_is_checked_against_its_passage() -> N
 @pytest.mark.parametrize("style", ["sentence", "report"])
 def test_a_written_answer_is_quoted_where_every_citation_holds(style: str) -> None:
     true = WRITTEN.rpartition(" It was")[0]
-    found = run([SURE, {**ANSWER, "answer": true, "cited": ""}], style=style)
+    found = run([SURE, {**ANSWER, "answer": true, "links": ""}], style=style)
     assert (found.answer, found.supported, found.cited) == (true, "quoted", ("lodge", "carbon"))
     assert [link.passage_id for link in found.evidence] == ["lodge", "carbon"]
     assert run([SURE, {**ANSWER, "answer": WRITTEN}], style=style).supported is None
@@ -193,7 +193,9 @@ def test_a_number_of_no_passage_is_named_as_a_citation_that_does_not_hold() -> N
 def test_each_style_is_asked_for_in_its_own_words() -> None:
     span, sentence, report = (run([SURE, ANSWER], style=s).prompts[1]
                               for s in ("span", "sentence", "report"))  # fmt: skip
-    assert "shortest span" in span and "full sentences" in sentence and "paragraphs" in report
+    assert (
+        "shortest complete span" in span and "full sentences" in sentence and "paragraphs" in report
+    )
 
 
 # --- Answer steps of one's own

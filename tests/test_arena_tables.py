@@ -162,9 +162,9 @@ def test_table_2_is_in_the_papers_order_and_needs_an_ablation() -> None:
 
 
 def test_what_the_graph_is_used_for_stands_below_the_plain_program_and_needs_such_a_run() -> None:
-    names = ("all-uses", "graph-anchor", "two-queries", "no-graph")
+    names = ("all-uses", "graph-anchor", "anchored", "no-graph")
     found = t.graph_use(runs(*map(made, names)))
-    assert methods(found) == [*("GraphAnchor", "two queries a step", "all three uses of the graph")]
+    assert methods(found) == [*("GraphAnchor", "anchored retrieval", "all three uses of the graph")]
     missing = t.graph_use(runs(made("graph-anchor"), made("vanilla-rag"), made("no-graph")))
     assert not missing.rows and "--programs graph-use" in missing.needs
 

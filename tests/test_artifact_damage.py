@@ -289,12 +289,12 @@ FORGED: dict[str, tuple[str, Change, str]] = {
     "a judgement is maybe": (
         "program.json",
         lambda s: read_demo(s, judgement="maybe"),
-        "demo 1 of predictor 'read' has judgement of another type",
+        "demo 3 of predictor 'read' has judgement of another type",
     ),
     "additions are a number": (
         "program.json",
         lambda s: read_demo(s, additions=7),
-        "demo 1 of predictor 'read' has additions of another type",
+        "demo 3 of predictor 'read' has additions of another type",
     ),
     "DSPy's mark of a trace is a text": (
         "program.json",

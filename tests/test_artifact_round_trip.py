@@ -48,11 +48,9 @@ READ_ON = {
     "next_query": "",
 }
 ANSWER = {
-    "links": "seat of [1], state [2]",
+    "links": "[2]",
     "verdict": "answered",
-    "cited": "2",
     "answer": "Montana",
-    "guess": "",
 }
 ADAPTERS = (dspy.ChatAdapter, dspy.JSONAdapter, BAMLAdapter, dspy.XMLAdapter, PlainAdapter)
 
@@ -105,7 +103,7 @@ def programs() -> list[MultiHopProgram]:
     made += [GraphAnchor(search, index=None), GraphAnchor(search, answer_from="graph")]
     made += [GraphAnchor(search, style="report", abstain="chained")]
     lean: dict[str, Any] = {"answer_passages": "cited", "final_call": "when unsure"}
-    made += [GraphAnchor(search, queries=2, anchored=False, again_tokens=300, **lean)]
+    made += [GraphAnchor(search, anchored=False, **lean)]
     return [*made, GraphAnchor(search, answer_from="passages", stop="judge+path")]
 
 
@@ -332,7 +330,7 @@ from ga_dspy.artifact import load
 from ga_dspy.testing import scripted_lm
 
 program = load(sys.argv[1], retriever=lambda query, k: ["Montana | Its capital is Helena."])
-reply = {"verdict": "answered", "cited": "1", "answer": "Helena"}
+reply = {"verdict": "answered", "links": "[1]", "answer": "Helena"}
 with dspy.context(lm=scripted_lm([reply])):
     print(program(question="What is the capital of Montana?").answer)
 """

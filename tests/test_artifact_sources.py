@@ -95,6 +95,7 @@ def test_two_artifacts_of_one_program_do_not_differ(artifact: Path, tmp_path: Pa
 
 def test_a_diff_shows_what_compiling_changed(tmp_path: Path) -> None:
     before, after = VanillaRAG(search), VanillaRAG(search, k=8)
+    before.answer.demos = []
     before.answer.signature = before.answer.signature.with_instructions("Answer.\nBe brief.")
     after.answer.signature = after.answer.signature.with_instructions("Answer.\nQuote the passage.")
     after.answer.demos = [dspy.Example(question="Who?", answer="Ann\nand Bob")]

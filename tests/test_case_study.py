@@ -69,7 +69,7 @@ Relationships:
     "candidate": "Katy Perry",
     "next_query": "Did Stacy Barthe write album tracks for Katy Perry?",
 }
-ANSWER = {"verdict": "answered", "cited": "2, 4", "answer": "Katy Perry"}
+ANSWER = {"verdict": "answered", "links": "[2, 4]", "answer": "Katy Perry"}
 
 
 def search(query: str, k: int) -> list[Passage]:

@@ -136,7 +136,7 @@ def test_a_tampered_artifact_is_said_to_be_so(command: Command, tmp_path: Path) 
     copy = tmp_path / "copy"
     shutil.copytree(ARTIFACT, copy, ignore=shutil.ignore_patterns("run"))
     program = copy / "program.json"
-    program.write_text(program.read_text().replace("shortest span", "longest span"))
+    program.write_text(program.read_text().replace("shortest complete", "longest"))
     done = command("artifact", "verify", copy, cwd=tmp_path)
     assert done.returncode == 1
     assert "digest" in done.stdout or "sha256" in done.stdout

@@ -123,7 +123,7 @@ def test_a_conversation_asks_what_it_understood(
     def reply(prompt: str) -> dict[str, str]:
         if "standalone_question" in prompt:
             return {"standalone_question": "Where was Isambard Kingdom Brunel born?"}
-        return {"answer": "Brunel", "verdict": "answered", "cited": "1"}
+        return {"answer": "Brunel", "verdict": "answered", "links": "[1]"}
 
     lm = scripted_lm(reply)
     monkeypatch.setattr("ga_dspy.cli.choices.choose_lm", lambda *given: lm)

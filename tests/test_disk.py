@@ -56,7 +56,7 @@ class Counted:
         self.prompts.append(prompt)
         place = prompt.rpartition("Town")[2].split("?")[0].split()[0].strip(".]")
         if "[[ ## verdict ## ]]" in prompt:
-            return {"verdict": "answered", "cited": "1", "answer": f"Land{place}"}
+            return {"verdict": "answered", "links": "[1]", "answer": f"Land{place}"}
         return {"additions": f"Relations:\n1. Town{place} -> lies in -> Land{place} [1]", **READ}
 
 

@@ -19,7 +19,7 @@ TOWN = Passage(
     id="1", title="Red Lodge", text="Red Lodge lies in Montana.", metadata={"tenant": "a"}
 )
 OTHER = Passage(id="2", title="Elk", text="Elk lies in Idaho.", metadata={"tenant": "b"})
-REPLY = {"verdict": "answered", "cited": "1", "answer": "Montana"}
+REPLY = {"verdict": "answered", "links": "[1]", "answer": "Montana"}
 
 
 def rows(question: str = "Where is Red Lodge?") -> list[dspy.Example]:

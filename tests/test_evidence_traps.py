@@ -59,7 +59,7 @@ def supported(case: Case) -> str | None:
         "candidate": case.answer,
         "next_query": "",
     }
-    answer = {"verdict": "answered", "cited": labels, "answer": case.answer, "guess": ""}
+    answer = {"verdict": "answered", "links": f"[{labels}]", "answer": case.answer}
     lm = scripted_lm(lambda prompt: read if "additions" in prompt else {"links": "", **answer})
     with dspy.context(lm=lm):
         found = GraphAnchor(lambda query, k: case.passages)(question=case.question)

@@ -43,7 +43,7 @@ STATE = "Relations:\n1. Carbon County -> lies in -> Montana [2]"
 INVENTED = "Relations:\n1. Red Lodge -> was founded by -> Bob Smith [1]"
 FIRST = read(SEAT, "insufficient", "Carbon County")
 SECOND = read(STATE, "sufficient", candidate="Montana")
-ANSWER = {"verdict": "answered", "cited": "2", "answer": "Montana"}
+ANSWER = {"verdict": "answered", "links": "[2]", "answer": "Montana"}
 
 
 def run(script: Sequence[Reply], retriever: Any = search, **settings: Any) -> Any:
@@ -122,12 +122,10 @@ def test_a_missing_next_query_is_made_from_the_graph() -> None:
     [
         ("1. FC Köln stadium", "1. FC Köln stadium"),
         ("2. Bundesliga 2010 top scorer", "2. Bundesliga 2010 top scorer"),
-        ("- Montana capital", "Montana capital"),
-        ("1. Montana\n2. Helena", "Montana Helena"),
         ("Montana\n2. Bundesliga", "Montana 2. Bundesliga"),
     ],
 )
-def test_a_number_that_counts_no_list_stays_in_a_query(reply: str, query: str) -> None:
+def test_a_number_stays_in_a_query(reply: str, query: str) -> None:
     prediction = run([read(SEAT, "insufficient", reply), SECOND, ANSWER])
     assert prediction.steps[1].query == query
 
@@ -151,7 +149,7 @@ def test_the_search_ends_where_nothing_new_is_to_be_had() -> None:
 
 
 def test_a_retriever_that_finds_nothing_still_gets_an_answer() -> None:
-    nothing = {"verdict": "not in passages", "cited": "", "answer": "Montana"}
+    nothing = {"verdict": "not in passages", "links": "", "answer": "Montana"}
     prediction = run([nothing], lambda query, k: [])
     assert (prediction.answer, prediction.supported) == ("Montana", None)
 
@@ -308,18 +306,21 @@ def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hid
 @pytest.mark.parametrize(
     ("reply", "supported"),
     [
-        ({"verdict": "answered", "cited": "2", "answer": "Montana"}, "chained"),
-        ({"verdict": "answered", "cited": "", "answer": "Montana"}, "chained"),
-        ({"verdict": "answered", "cited": "1", "answer": "seat"}, "quoted"),
-        ({"verdict": "answered", "cited": "", "answer": "seat"}, "quoted"),
-        ({"verdict": "answered", "cited": "2", "answer": "Wyoming"}, None),
-        ({"verdict": "not in passages", "cited": "2", "answer": "Montana"}, None),
-        ({"verdict": "answered", "cited": "2", "answer": "yes"}, "quoted"),
-        ({"verdict": "answered", "cited": "", "answer": "yes"}, None),
-        ({"verdict": "premise refuted", "cited": "1", "answer": "Red Lodge is a seat."}, "quoted"),
-        ({"verdict": "premise refuted", "cited": "", "answer": "Red Lodge is a seat."}, None),
-        ({"verdict": "premise refuted", "cited": "1", "answer": "It is no seat."}, None),
-        ({"verdict": "premise refuted", "cited": "1", "answer": "Bob Smith is dead."}, None),
+        ({"verdict": "answered", "links": "[2]", "answer": "Montana"}, "chained"),
+        ({"verdict": "answered", "links": "", "answer": "Montana"}, "chained"),
+        ({"verdict": "answered", "links": "[1]", "answer": "seat"}, "quoted"),
+        ({"verdict": "answered", "links": "", "answer": "seat"}, "quoted"),
+        ({"verdict": "answered", "links": "[2]", "answer": "Wyoming"}, None),
+        ({"verdict": "not in passages", "links": "[2]", "answer": "Montana"}, None),
+        ({"verdict": "answered", "links": "[2]", "answer": "yes"}, "quoted"),
+        ({"verdict": "answered", "links": "", "answer": "yes"}, None),
+        (
+            {"verdict": "premise refuted", "links": "[1]", "answer": "Red Lodge is a seat."},
+            "quoted",
+        ),
+        ({"verdict": "premise refuted", "links": "", "answer": "Red Lodge is a seat."}, None),
+        ({"verdict": "premise refuted", "links": "[1]", "answer": "It is no seat."}, None),
+        ({"verdict": "premise refuted", "links": "[1]", "answer": "Bob Smith is dead."}, None),
     ],
 )
 def test_an_answer_is_supported_only_by_a_passage_that_was_read(
@@ -329,7 +330,7 @@ def test_an_answer_is_supported_only_by_a_passage_that_was_read(
 
 
 def test_abstaining_leaves_an_unsupported_answer_empty_and_keeps_the_guess() -> None:
-    guess = {"verdict": "not in passages", "cited": "", "answer": "Wyoming"}
+    guess = {"verdict": "not in passages", "links": "", "answer": "Wyoming"}
     prediction = run([FIRST, SECOND, guess], abstain="quoted")
     assert (prediction.answer, prediction.guess) == ("", "Wyoming")
 
@@ -354,7 +355,7 @@ def test_threads_share_a_program_without_mixing_questions() -> None:
     def reply(prompt: str) -> dict[str, str]:
         number = re.findall(r"question ## \]\]\n(\d+)", prompt)[-1]
         if "verdict" in prompt:
-            return {"verdict": "answered", "cited": "1", "answer": number}
+            return {"verdict": "answered", "links": "[1]", "answer": number}
         return read("(empty)", "sufficient", candidate=number)
 
     with dspy.context(lm=scripted_lm(reply)), ThreadPoolExecutor(8) as pool:
@@ -407,7 +408,7 @@ def test_an_empty_question_is_one_clear_error() -> None:
 
 
 def test_vanilla_rag_returns_the_same_fields_in_one_call() -> None:
-    with dspy.context(lm=scripted_lm([{**ANSWER, "cited": "1"}])):
+    with dspy.context(lm=scripted_lm([{**ANSWER, "links": "[1]"}])):
         prediction = VanillaRAG(lambda query, k: [CARBON])(question=QUESTION)
     assert (prediction.answer, prediction.calls, prediction.supported) == ("Montana", 1, "quoted")
     assert prediction.evidence[0].quote == "Carbon County lies in Montana."
@@ -445,7 +446,7 @@ def test_a_question_whose_premise_is_refuted_is_told_so() -> None:
     lee = Passage(id="lee", title="Harper Lee", text="Harper Lee wrote a novel. She never married.")
     refuted = {
         "verdict": "premise refuted",
-        "cited": "1",
+        "links": "[1]",
         "answer": "Harper Lee, the author of the novel, never married.",
     }
     script = [read("Relations:\n1. Harper Lee -> never -> married [1]", "sufficient"), refuted]

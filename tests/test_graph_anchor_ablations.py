@@ -11,6 +11,7 @@ import pytest
 
 from ga_dspy.arena.methods import METHODS, Method
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import ASKED
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.testing import asked_fields, scripted_lm
 
@@ -48,7 +49,7 @@ def reply(prompt: str) -> Mapping[str, str]:
         "candidate": "Gilão" if later else "",
         "next_query": "" if later else "river in Tavira",
         "verdict": "answered",
-        "cited": "3",
+        "links": "[3]",
         "answer": "Gilão",
     }
     wanted = asked_fields(prompt)
@@ -63,7 +64,8 @@ def prompts(**settings: Any) -> list[Asked]:
 
 
 def asked(prompt: str) -> Asked:
-    system, _, last = prompt.rpartition("\n\n[[ ## question ## ]]\n")
+    marker = "\n\n[[ ## question ## ]]\n"
+    system, last = prompt.partition(marker)[0], prompt.rpartition(marker)[2]
     parts = re.split(r"(?:\A|\n\n)\[\[ ## (\w+) ## \]\]\n", f"[[ ## question ## ]]\n{last}")[1:]
     return Asked(system, dict(zip(parts[::2], parts[1::2], strict=True)), prompt)
 
@@ -92,7 +94,7 @@ def test_qa_with_graph_reads_the_same_and_answers_without_the_passages() -> None
     expected = unfolded(full[-1].system)
     for words, others in (
         ("the passages and the graph", "the graph"),
-        ("shortest span of the passages", "shortest span of the graph"),
+        ("complete span of the passages", "complete span of the graph"),
     ):
         assert expected.count(words) == 1
         expected = expected.replace(words, others)
@@ -128,8 +130,8 @@ def test_a_text_index_stands_in_the_graph_s_place_and_all_else_is_the_same() -> 
 
 def judging(system: str) -> str:
     """What a step that indexes and judges is told of judging."""
-    told, _, form = system.partition("\n\nReply in this form:\n\n")
-    return told.rpartition("\n\n")[2] + form[form.index("[[ ## reasoning ## ]]") :]
+    told, _, form = system.partition(f"\n\n{ASKED}\n")
+    return told.rpartition("\n\n")[2] + form[form.index("- reasoning") :]
 
 
 def test_the_answer_with_a_text_index_says_notes_where_it_says_graph() -> None:

@@ -26,7 +26,7 @@ from ga_dspy.graphrag.communities import (
 from ga_dspy.graphrag.program import GraphRAG, best_points, is_global, read_points
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.programs.program import as_json
-from ga_dspy.testing import CutOff, Reply, scripted_lm
+from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
 from ga_dspy.text import estimate_tokens, mentions
 
 TEXTS = {
@@ -327,7 +327,7 @@ def test_a_community_without_a_summary_is_no_topic_and_the_others_keep_their_pla
 
 def builder(prompt: str) -> Reply:
     """Extracts the facts above, and summarises a community by its first line."""
-    if re.search(r"^\[\[ ## summary ## \]\]", prompt, re.M):
+    if "summary" in asked_fields(prompt):
         first = re.findall(r"^- ([^(\[\n]+)", shown(prompt, "graph"), re.M)[0].strip()
         return {"title": first, "summary": f"It is about {first}."}
     id = next(id for id, p in PASSAGES.items() if f"[1] {p.title}\n" in shown(prompt, "passages"))

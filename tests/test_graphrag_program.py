@@ -47,7 +47,7 @@ FACTS = {
 QUESTION = "Which river flows past the birthplace of Ines Marlow?"
 BETWEEN = "How is Ines Marlow connected to Otto Brandt?"
 UNKNOWN = "Who wrote Voyage to Laputa?"
-GILAO = {"verdict": "answered", "cited": "1, 2, 3, 4, 5", "answer": "Gilão"}
+GILAO = {"verdict": "answered", "links": "[1, 2, 3, 4, 5]", "answer": "Gilão"}
 
 
 def stated(id: str) -> GraphUpdate:
@@ -255,7 +255,7 @@ def wordy_without_demos(prompt: str) -> Reply:
     taught = sum(row.question in prompt for row in ROWS) > 1
     # Of the training questions one is answered well enough to become a demo.
     said = answer if taught or question == QUESTION else f"it seems to be {answer}"
-    return {"verdict": "answered", "cited": "1, 2, 3", "answer": said}
+    return {"verdict": "answered", "links": "[1, 2, 3]", "answer": said}
 
 
 @pytest.mark.parametrize("name", ["labeled", "bootstrap"])

@@ -101,7 +101,7 @@ def reply(prompt: str) -> Reply:
     if "[[ ## points ## ]]" in prompt:
         return {"points": "- Ines Marlow was born in Tavira [1] (80)"}
     cited = "1" if "## notes ##" in prompt else "1, 2, 3, 4, 5"
-    return {"verdict": "answered", "cited": cited, "answer": "Otto Brandt"}
+    return {"verdict": "answered", "links": f"[{cited}]", "answer": "Otto Brandt"}
 
 
 def handed_out(program: GraphRAG, question: str, caller: Access | None = None) -> str:

@@ -30,7 +30,7 @@ READ = {
     "2. Red Lodge -> is a city in -> Montana [2]",
     "reasoning": "", "judgement": "sufficient", "candidate": "Montana", "next_query": "",
 }  # fmt: skip
-ANSWER = {"links": "", "verdict": "answered", "cited": "2", "answer": "Montana", "guess": ""}
+ANSWER = {"links": "[2]", "verdict": "answered", "answer": "Montana"}
 
 
 def search(query: str, k: int) -> list[Passage]:
@@ -250,7 +250,6 @@ def test_a_setting_can_be_assigned_and_holds_in_searches_settings_and_copies(
         ("fused", False, ["answer", "update", "judge"]),
         ("index", "text", ["answer", "read"]),
         ("index", None, ["answer", "judge"]),
-        ("queries", 3, ["read", "answer"]),
         ("answer_from", "graph", ["read", "answer"]),
         ("style", "report", ["read", "answer"]),
         ("max_steps", 9, ["read", "answer"]),
@@ -304,8 +303,8 @@ def test_demos_stay_where_the_fields_stay_and_are_never_lost() -> None:
     assert program.fused is True and len(program.read.demos) == 1
     program.read.demos = []
     program.read.signature = program.read.signature.with_instructions("Compiled.")
-    with pytest.raises(InputError, match="changes what read asks"):
-        program.queries = 2
+    with pytest.raises(InputError, match="changes what read, answer asks"):
+        program.index = "text"
 
 
 def test_a_state_of_other_predictors_is_refused_by_name(tmp_path: Path) -> None:

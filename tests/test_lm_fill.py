@@ -90,22 +90,15 @@ STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     "notes to answer from": (
         ANSWER_ON_NOTES, {"notes": BOTH_NOTES},
         {
-            "links": "Jonas Reck [2, 1]", "verdict": "answered", "cited": "2, 1",
-            "answer": "Jonas Reck", "guess": "",
+            "links": "Jonas Reck [2, 1]", "verdict": "answered", "answer": "Jonas Reck",
         },
     ),
     "nothing to answer from": (
         answer_signature("graph"),
         {"graph": "(empty)", "passages": "(empty)", "candidate": "Orla Brand"},
         {
-            "links": "missing", "verdict": "not in passages", "cited": "",
-            "answer": "", "guess": "Orla Brand",
+            "links": "missing", "verdict": "not in passages", "answer": "Orla Brand",
         },
-    ),
-    "nothing to answer from, and no place for a guess": (
-        answer_signature("graph").delete("guess"),
-        {"graph": "(empty)", "passages": "(empty)", "candidate": "Orla Brand"},
-        {"verdict": "not in passages", "answer": "Orla Brand"},
     ),
     "nothing to read": (AnswerFromMemory, {}, {"answer": ""}),
 }  # fmt: skip

@@ -20,7 +20,7 @@ READ = {"additions": "Relations:\n1. Lea -> born in -> Bern [1]", "reasoning": "
 
 @pytest.fixture
 def prediction() -> Any:
-    answer = {"verdict": "answered", "cited": "1", "answer": "Bern"}
+    answer = {"verdict": "answered", "links": "[1]", "answer": "Bern"}
     with dspy.context(lm=scripted_lm([READ, answer])):
         return GraphAnchor(lambda query, k: [PASSAGE])(question="Where was Lea born?")
 

@@ -119,7 +119,7 @@ def test_the_command_compiles_with_the_embedded_lm(
     )  # fmt: skip
     said = " ".join(capsys.readouterr().out.split())
     assert "this takes about" in said and "$0.00" in said
-    assert "as given" in said and "3 demos for answer" in said
+    assert "as given" in said and "4 demos for answer" in said
     assert "of validation, which the recipe has seen" in said
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["recipe"], summary["n"], summary["held_out"]) == ("labeled", 4, "validation")

@@ -63,7 +63,7 @@ def task(prompt: str) -> Reply:
     if "[[ ## answer ## ]]" in prompt:
         shown = "[[ ## answer ## ]]\nState" in prompt or HINT in prompt
         answer = f"State{i}" if shown or int(i) % 3 == 0 else f"the state of State{i}"
-        return {"verdict": "answered", "cited": "2", "answer": answer}
+        return {"verdict": "answered", "links": "[2]", "answer": answer}
     first = f"[1] Town{i}\n" in last
     additions = (
         f"Relations:\n1. Town{i} -> is the seat of -> County{i} [1]"
@@ -172,7 +172,7 @@ def test_gepa_hears_of_the_faulty_hop_and_changes_an_instruction_by_it(tmp_path:
         if isinstance(reply, dict) and "judgement" in reply and "Follow every link" not in prompt:
             return {**reply, "judgement": "sufficient", "next_query": ""}
         if isinstance(reply, dict) and "answer" in reply and "[2] County" not in prompt:
-            return {"verdict": "not in passages", "cited": "", "answer": "unknown"}
+            return {"verdict": "not in passages", "links": "", "answer": "unknown"}
         return reply
 
     heard: list[str] = []
@@ -304,7 +304,8 @@ def test_a_costlier_program_that_gains_nothing_is_written_only_where_it_is_wante
     program, summary = (
         json.loads((tmp_path / f"{n}.json").read_text()) for n in ("program", "summary")
     )
-    assert bool(program["answer"]["demos"]) is keep is not outcome.unchanged
+    assert (len(program["answer"]["demos"]) == 3) is keep
+    assert outcome.unchanged is not keep
     assert outcome.verdict == ("no better than before" if keep else "unchanged")
     before = outcome.before.summary()["tokens_mean"]
     assert keep or summary["rejected"]["tokens"] > before
@@ -433,7 +434,7 @@ def test_a_cap_that_is_too_small_to_measure_is_an_error(tmp_path: Path) -> None:
         return {"reasoning": "so " * 9_000, "answer": "x", **reply}
 
     with pytest.raises(InputError, match=r"the cap of tokens .* while the program was measured"):
-        compiled("labeled", tmp_path, lm=scripted_lm(wordy), caps=Caps(tokens=100_000), **TWO)
+        compiled("labeled", tmp_path, lm=scripted_lm(wordy), caps=Caps(tokens=120_000), **TWO)
 
 
 def test_a_cap_that_leaves_nothing_to_try_names_the_smallest_that_works(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def read(additions: str, judgement: str, query: str = "", candidate: str = "") -
 
 
 def answer(text: str, verdict: str = "answered", cited: str = "2") -> dict[str, str]:
-    return {"verdict": verdict, "cited": cited, "answer": text}
+    return {"verdict": verdict, "links": f"[{cited}]", "answer": text}
 
 
 FIRST = read(SEAT, "insufficient", "Carbon County")

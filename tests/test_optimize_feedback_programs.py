@@ -59,7 +59,7 @@ class Run:
 
 
 def answer(text: str, cited: str = "", verdict: str = "answered") -> dict[str, str]:
-    return {"verdict": verdict, "cited": cited, "answer": text}
+    return {"verdict": verdict, "links": f"[{cited}]", "answer": text}
 
 
 def thought(text: str) -> dict[str, str]:

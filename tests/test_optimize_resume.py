@@ -52,7 +52,7 @@ WORLD = textwrap.dedent(
             return "nothing"
         if "[[ ## answer ## ]]" in prompt:
             wordy = "[[ ## answer ## ]]\\nLand" not in prompt and int(i) % 2
-            return {"verdict": "answered", "cited": "1", "answer": ("the " if wordy else "") + (
+            return {"verdict": "answered", "links": "[1]", "answer": ("the " if wordy else "") + (
                 f"land of Land{i}" if wordy else f"Land{i}")}
         return {"additions": f"Relations:\\n1. Town{i} -> lies in -> Land{i} [1]",
                 "reasoning": "seen", "judgement": "sufficient", "candidate": "", "next_query": ""}
@@ -138,7 +138,7 @@ def rows(first: int, last: int) -> list[dspy.Example]:
 def task(prompt: str) -> Reply:
     i = prompt.rpartition("Question ")[2][0]
     if "[[ ## answer ## ]]" in prompt:
-        return {"verdict": "answered", "cited": "1", "answer": f"Answer{i}"}
+        return {"verdict": "answered", "links": "[1]", "answer": f"Answer{i}"}
     return {
         "additions": "(empty)",
         "reasoning": "r",
@@ -222,7 +222,7 @@ def test_a_tracker_hears_of_the_start_each_candidate_and_the_end(tmp_path: Path)
     followed = Followed()
     compiled(tmp_path, scripted_lm(task), followed)
     sets = {"train", "validation", "test"}
-    assert followed.events == [("bootstrap", 1, sets), 1, 2, "unchanged"]
+    assert followed.events == [("bootstrap", 1, sets), 1, 2, "no better than before"]
 
 
 def test_a_tracker_hears_of_no_compilation_that_could_not_begin(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def root(tables: Path, tmp_path: Path) -> Path:
 def answered(prompt: str) -> dict[str, Any]:
     """An LM that is right only where it is shown a demonstration."""
     shown = prompt.count("[[ ## question ## ]]") > 2
-    return {"verdict": "answered", "cited": "1", "answer": "Montana" if shown else "Idaho"}
+    return {"verdict": "answered", "links": "[1]", "answer": "Montana" if shown else "Idaho"}
 
 
 def compiled(tracker: MLflowTracker, root: Path) -> Outcome:

@@ -121,7 +121,7 @@ def script() -> list[Reply]:
             "candidate": "Montana", "next_query": query,
         }  # fmt: skip
 
-    answer = {"verdict": "answered", "cited": "2", "answer": "Montana"}
+    answer = {"verdict": "answered", "links": "[2]", "answer": "Montana"}
     return [read("insufficient", "Red Lodge state"), read("sufficient", ""), answer]
 
 

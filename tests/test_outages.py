@@ -32,7 +32,7 @@ SECOND = {
     "candidate": "Montana",
     "next_query": "",
 }
-ANSWER = {"verdict": "answered", "cited": "2", "answer": "Montana"}
+ANSWER = {"verdict": "answered", "links": "[2]", "answer": "Montana"}
 DOWN = ConnectionError("the endpoint is down")
 
 

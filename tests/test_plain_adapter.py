@@ -14,6 +14,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 import ga_dspy
 from ga_dspy import PlainAdapter, extractive_lm
+from ga_dspy.replies import read_reply
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.signatures.graph_anchor import LINE_FORMAT
 from ga_dspy.testing import scripted_lm
@@ -60,13 +61,13 @@ def test_the_system_message_says_each_field_once() -> None:
     assert system["content"] == (
         "Tell the weather.\n\nIn one word.\n\n"
         "You are given:\n- day: when\n- hint: what others said\n\n"
-        "Reply in this form:\n\n"
-        "[[ ## word ## ]] one word\n"
-        "[[ ## sky ## ]] (one of: clear; grey)\n"
-        "[[ ## mood ## ]] how it feels (one of: calm; wild)\n"
-        "[[ ## wet ## ]] (one of: True; False)\n"
-        "[[ ## degrees ## ]] at noon; less than: 60 (a whole number)\n"
-        f"[[ ## tags ## ]] (JSON by this schema: {schema}"
+        "Reply with these fields, each below its marker, [[ ## name ## ]]:\n"
+        "- word: one word\n"
+        "- sky (one of: clear; grey)\n"
+        "- mood: how it feels (one of: calm; wild)\n"
+        "- wet (one of: True; False)\n"
+        "- degrees: at noon; less than: 60 (a whole number)\n"
+        f"- tags (JSON by this schema: {schema}"
     )
     assert user["content"] == "[[ ## town ## ]]\nOslo\n\n[[ ## day ## ]]\ntoday"
 
@@ -96,14 +97,20 @@ def test_a_required_input_is_shown_though_it_is_empty() -> None:
 
 
 def test_an_example_is_rendered_like_the_question() -> None:
-    demo = {"question": "Where?", "graph": "g", "passages": "p", "candidate": "", "verdict":
-            "answered", "cited": "1", "answer": "Montana", "previous_reasoning": "", "links": "1",
-            "guess": ""}  # fmt: skip
+    demo = {"question": "Where?", "graph": "g", "passages": "p", "verdict": "answered",
+            "answer": "Montana", "links": "It is there [1]"}  # fmt: skip
     inputs = {name: demo[name] for name in AnswerQuestion.input_fields if name in demo}
     shown = messages(AnswerQuestion, [demo], **inputs)
     assert shown[1]["content"] == shown[3]["content"]
     assert "[[ ## answer ## ]]\nMontana\n" in shown[2]["content"]
-    assert shown[2]["content"].rstrip().endswith("[[ ## completed ## ]]")
+    assert shown[2]["content"].endswith("[[ ## verdict ## ]]\nanswered")
+    assert "not supplied" not in str(shown)
+
+
+def test_no_line_of_the_prompt_reads_like_a_finished_reply() -> None:
+    for signature in (ReadAndJudge, AnswerQuestion, Weather):
+        said = messages(signature, **dict.fromkeys(signature.input_fields, "x"))
+        assert read_reply(signature, said[0]["content"]) is None
 
 
 def test_a_graph_in_an_example_stands_as_lines() -> None:

@@ -38,8 +38,8 @@ def ask(query: str) -> dict[str, str]:
 
 
 NEW, OLD = {"better": "new"}, {"better": "old"}
-ANSWER = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
-GUESS = {"verdict": "not in passages", "cited": "", "answer": "Douro"}
+ANSWER = {"verdict": "answered", "links": "[3]", "answer": "Gilão"}
+GUESS = {"verdict": "not in passages", "links": "", "answer": "Douro"}
 UNUSABLE = ("", "<think>Which river is it?") * 2
 GROWS = [note(BORN), ask("river in Tavira"), note(FLOWS), NEW, ask(""), ANSWER]
 

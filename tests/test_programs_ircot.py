@@ -21,7 +21,7 @@ DIRECTED = "The Salt Road was directed by Ines Marlow."
 BORN = "Ines Marlow was born in Tavira."
 SO = "So the answer is: Tavira."
 CORPUS = {QUESTION: [FILM, PORTO], DIRECTED: [MARLOW, FILM], BORN: [MARLOW, FILM]}
-ANSWER = {"verdict": "answered", "cited": "3", "answer": "Tavira"}
+ANSWER = {"verdict": "answered", "links": "[3]", "answer": "Tavira"}
 
 
 def thought(text: str) -> dict[str, str]:
@@ -135,7 +135,7 @@ def test_the_search_ends_after_max_steps_and_the_answer_is_read_from_everything(
     run = Run([thought(DIRECTED), thought(BORN), ANSWER], max_steps=2)
     assert (run.queries, run.prediction.calls) == ([QUESTION, DIRECTED], 3)
     assert len(labels(run.prompts[-1])) == 3
-    assert "[[ ## candidate ## ]]" not in run.prompts[-1]
+    assert "[[ ## candidate ## ]]" not in run.prompts[-1].rpartition("## question ##")[2]
 
 
 def test_a_round_that_brings_nothing_new_is_thought_about_all_the_same() -> None:

@@ -24,7 +24,7 @@ CORPUS = {
 
 
 def answer(text: str, cited: str = "", verdict: str = "answered") -> dict[str, str]:
-    return {"verdict": verdict, "cited": cited, "answer": text}
+    return {"verdict": verdict, "links": f"[{cited}]", "answer": text}
 
 
 FIRST, SECOND, THIRD = answer("Tavira", "1"), answer("Gilão", "3"), answer("Gilão", "3")

@@ -32,7 +32,7 @@ def turn(thought: str, query: str = "", answer: str = "") -> dict[str, str]:
 WHERE = turn("Where was she born?", "Ines Marlow")
 WHICH = turn("In Tavira. Which river is there?", "river Tavira")
 DONE = turn("The Gilão flows through it.", answer="Gilão")
-FORCED = {"verdict": "answered", "cited": "3", "answer": "Gilão"}
+FORCED = {"verdict": "answered", "links": "[3]", "answer": "Gilão"}
 TRANSCRIPT = """Thought: Where was she born?
 
 Search: Ines Marlow
@@ -144,7 +144,7 @@ def test_searches_used_up_without_an_answer_leave_one_call_to_answer() -> None:
     assert run.queries == ["Ines Marlow", "river Tavira"]
     assert shown(run.prompts[2], "searches_left") == "0"
     assert all(f"[{n}]" in shown(run.prompts[-1], "passages") for n in (1, 2, 3))
-    assert "[[ ## candidate ## ]]" not in run.prompts[-1]
+    assert "[[ ## candidate ## ]]" not in run.prompts[-1].rpartition("## question ##")[2]
     assert (run.prediction.answer, run.prediction.calls) == ("Gilão", 4)
     assert {name: used.calls for name, used in run.prediction.usage.items()} == {
         "think": 3, "answer": 1,
@@ -185,7 +185,7 @@ def test_a_first_turn_that_is_never_usable_has_the_question_searched_and_says_so
 
 
 def test_a_turn_that_is_never_usable_is_named_and_the_question_still_answered() -> None:
-    run = Run([WHERE, *["{"] * 4, {**FORCED, "answer": "Tavira", "cited": "1"}])
+    run = Run([WHERE, *["{"] * 4, {**FORCED, "answer": "Tavira", "links": "[1]"}])
     assert "the think step got no usable output" in run.steps[0].failure
     assert run.prediction.failures == (run.steps[0].failure,)
     assert run.steps[0].notes == run.prediction.notes

@@ -316,8 +316,7 @@ def test_a_verdict_is_read_for_what_it_means(wording: str, meant: str) -> None:
 @pytest.mark.parametrize(
     "echo",
     [
-        "the answer alone; empty if not in passages", "The answer alone", "...", "…",
-        "**the answer alone, empty if not in passages**",
+        "the answer alone", "The answer alone.", "...", "…", "**the answer alone**",
     ],
 )  # fmt: skip
 def test_a_description_repeated_as_the_answer_is_a_missing_answer(echo: str) -> None:
@@ -326,9 +325,7 @@ def test_a_description_repeated_as_the_answer_is_a_missing_answer(echo: str) -> 
 
 
 def test_a_description_repeated_in_an_optional_field_reads_as_empty() -> None:
-    reply = (
-        "[[ ## links ## ]]\none short line: each link with its passage\n[[ ## answer ## ]]\nOslo"
-    )
+    reply = "[[ ## links ## ]]\none sentence: the facts\n[[ ## answer ## ]]\nOslo"
     found = read_reply(AnswerQuestion, reply, ("answer",))
     assert found is not None
     assert (found["links"], found["answer"]) == ("", "Oslo")

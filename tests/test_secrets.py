@@ -53,8 +53,8 @@ class Echo(BaseHTTPRequestHandler):
         said = f"You sent {dict(self.headers.items())}, I know {' '.join(PLANTED[2:5])}"
         fields = {
             "additions": "none", "reasoning": said, "judgement": "sufficient",
-            "candidate": "Montana", "next_query": "", "links": said, "verdict": "answered",
-            "cited": "1", "answer": "Montana", "guess": "Montana",
+            "candidate": "Montana", "next_query": "", "links": f"{said} [1]",
+            "verdict": "answered", "answer": "Montana",
         }  # fmt: skip
         text = "".join(f"[[ ## {name} ## ]]\n{value}\n" for name, value in fields.items())
         choice = {"index": 0, "finish_reason": "stop"}
@@ -322,7 +322,7 @@ def test_a_step_that_failed_names_no_key_to_the_app() -> None:
     replies = [
         {"additions": "none", "reasoning": "r", "judgement": "insufficient", "candidate": "",
          "next_query": "Carbon County"},
-        {"verdict": "answered", "cited": "1", "answer": "Montana", "guess": "", "links": ""},
+        {"verdict": "answered", "answer": "Montana", "links": "[1]"},
     ]  # fmt: skip
     with dspy.context(lm=scripted_lm(replies)):
         prediction = GraphAnchor(search)(question=QUESTIONS[0]["question"])

@@ -107,7 +107,6 @@ _ALL = (
     _anchor("one-step", "w/o Iterative Retrieval", "ablations", max_steps=1),
     _anchor("no-graph", "w/o Graph", "ablations", index=None),
     _anchor("anchored", "anchored retrieval", "graph-use", anchored=True),
-    _anchor("two-queries", "two queries a step", "graph-use", queries=2),
     _anchor("cited-passages", "answer from cited passages", "graph-use", answer_passages="cited"),
     _anchor("unsure-call", "last call when unsure", "graph-use", final_call="when unsure"),
     _anchor(

@@ -36,6 +36,7 @@ from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.testing import recorded_lm
 
 if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import MLflowTracker
@@ -68,6 +69,10 @@ def compile_program(
     where: Wanted = None,
     reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
     prompt_lm: Annotated[str | None, typer.Option(help="LM that proposes prompts.")] = None,
+    teacher_lm: Annotated[
+        str | None,
+        typer.Option(help="LM whose runs become demos; recorded:FILE replays runs of one."),
+    ] = None,
     max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
     max_money: Annotated[float | None, typer.Option(help="Stop after so many US dollars.")] = None,
@@ -94,9 +99,9 @@ def compile_program(
     # A console of its own stream: while optimizers print to a log, these lines are still seen.
     console = Console()
     questions = read_questions(dataset, train, validation, test)
-    names = {"task": lm, "reflection": reflection_lm, "prompt": prompt_lm}
+    names = {"task": lm, "reflection": reflection_lm, "prompt": prompt_lm, "teacher": teacher_lm}
     lms = {
-        role: choose_lm(name, api_base, timeout)
+        role: _recorded(name) or choose_lm(name, api_base, timeout)
         for role, name in names.items()
         if name or role == "task"
     }
@@ -121,6 +126,7 @@ def compile_program(
         lm=lms["task"],
         reflection_lm=lms.get("reflection"),
         prompt_lm=lms.get("prompt"),
+        teacher_lm=lms.get("teacher"),
         caps=caps,
         threads=threads,
         seed=seed,
@@ -141,6 +147,12 @@ def compile_program(
             console, made, outcome.after, questions.test or questions.validation, lms["task"],
             uri=tracker.uri, run_id=tracker.run_id, model_id=tracker.model_id,
         )  # fmt: skip
+
+
+def _recorded(name: str | None) -> dspy.LM | None:
+    """The LM that replays a file, where one is named."""
+    kind, _, path = (name or "").partition(":")
+    return recorded_lm(path) if kind == "recorded" else None
 
 
 class Questions(NamedTuple):

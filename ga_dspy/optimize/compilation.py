@@ -57,6 +57,7 @@ def compile(
     lm: dspy.BaseLM | None = None,
     reflection_lm: dspy.BaseLM | None = None,
     prompt_lm: dspy.BaseLM | None = None,
+    teacher_lm: dspy.BaseLM | None = None,
     caps: Caps | None = None,
     metric: AnswerMetric | None = None,
     threads: int = 2,
@@ -86,6 +87,8 @@ def compile(
         lm: The task LM; by default the configured one.
         reflection_lm: Reads feedback and rewrites instructions (GEPA).
         prompt_lm: Proposes instructions; by default the task LM.
+        teacher_lm: Answers the train questions whose traces become demos; by default the task LM.
+            A run that `ga_dspy.testing.recorded_lm` replays costs nothing.
         caps: The most that may be spent, both measurements and earlier runs among it.
         metric: Score and feedback; by default F1 alone.
         threads: Questions asked at once.
@@ -107,6 +110,7 @@ def compile(
         InUse: Another compilation works in `out`.
     """
     lms = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
+    lms["teacher"] = teacher_lm
     sets = {"train": without_context(train), "validation": without_context(validation)}
     work = _Compilation(
         program=program,

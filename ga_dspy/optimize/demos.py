@@ -171,18 +171,15 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
     """A copy of a program with rows as demos, where a row says what a predictor puts out.
 
     A row knows a question and its answer. That makes an (incomplete) demo of the predictor that
-    answers, which DSPy marks as such; the ones that read and judge get none, since no row says
-    what they should have written.
+    answers, which DSPy marks as such, beside those that it has; the ones that read and judge keep
+    theirs, since no row says what they should have written.
     """
     copied: MultiHopProgram = program.deepcopy()
     for predictor in copied.predictors():
-        predictor.demos = []
         # Who may search instead would learn from a bare answer never to do so.
         if {"answer", "query"} & predictor.signature.output_fields.keys() == {"answer"}:
-            predictor.demos = [
-                dspy.Example(question=row.question, answer=row.answer).with_inputs("question")
-                for row in rows
-            ]
+            shown = (dspy.Example(question=row.question, answer=row.answer) for row in rows)
+            predictor.demos = [*(row.with_inputs("question") for row in shown), *predictor.demos]
     return copied
 
 

@@ -41,7 +41,8 @@ class Context:
 
     Attributes:
         lms: LMs by role: "task", the default LM while a recipe runs; "reflection", which reads
-            feedback and rewrites instructions; "prompt", which proposes instructions.
+            feedback and rewrites instructions; "prompt", which proposes instructions; "teacher",
+            whose runs of train questions become demos.
         metric: Score and feedback.
         trials: Where scored programs are noted.
         train: Questions to learn from.
@@ -64,10 +65,15 @@ class Context:
         return self.lms.get("prompt", self.lms["task"])
 
     def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
-        """What one of DSPy's optimizers makes of a program."""
-        return optimizer.compile(  # type: ignore[no-any-return]
-            program, trainset=list(self.train), **given
-        )
+        """What one of DSPy's optimizers makes of a program.
+
+        A predictor for which it finds no demo keeps those that it had.
+        """
+        made: MultiHopProgram = optimizer.compile(program, trainset=list(self.train), **given)
+        had = dict(program.named_predictors())
+        for name, predictor in made.named_predictors():
+            predictor.demos = predictor.demos or had[name].demos
+        return made
 
 
 @dataclass(frozen=True)
@@ -204,11 +210,13 @@ class BootstrapRandomSearch(Recipe):
 
 def _demos(context: Context, most: int) -> dict[str, Any]:
     """DSPy's settings for demos: from well-answered questions only, and no bare rows."""
+    teacher = context.lms.get("teacher")
     return {
         "metric": context.metric,
         "metric_threshold": DEMO_THRESHOLD,
         "max_bootstrapped_demos": most,
         "max_labeled_demos": 0,
+        "teacher_settings": {"lm": teacher} if teacher is not None else {},
     }
 
 

@@ -341,6 +341,6 @@ def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
     for name, predictor in program.named_predictors():
         if predictor.signature.instructions != before[name].signature.instructions:
             changes.append(f"new instruction for {name}")
-        if len(predictor.demos) or len(before[name].demos):
+        if predictor.demos != before[name].demos:
             changes.append(f"{len(predictor.demos)} demos for {name}")
     return ", ".join(changes) or "as given"

@@ -182,7 +182,10 @@ class Conclusion(NamedTuple):
             answer = free_text(answer)
         guessed = not answer
         answer = answer or free_text(reply.get("guess"))
-        labels = cited_labels(free_text(str(reply.get("cited") or "")))
+        if "cited" in reply:
+            labels = cited_labels(free_text(str(reply["cited"] or "")))
+        else:
+            labels = _inline(str(reply.get("links") or ""))
         cited = tuple(label for label in labels if label in passages)
         citations: tuple[Citation, ...] = ()
         if verdict == "premise refuted" and style == "span":
@@ -195,8 +198,8 @@ class Conclusion(NamedTuple):
         else:
             citations = tuple(check_citations(answer, passages))
             quoted = bool(citations) and all(citation.holds for citation in citations)
-            inline = (n for found in _CITATION.finditer(answer) for n in cited_labels(found[1]))
-            cited = tuple(dict.fromkeys(n for n in (*inline, *cited) if n in passages))
+            labels = (*_inline(answer), *cited)
+            cited = tuple(dict.fromkeys(n for n in labels if n in passages))
         if verdict not in get_args(Verdict):
             verdict = "answered" if quoted or (answer and cited) else "not in passages"
         known = {"answer", "guess", "verdict", "cited"} | {"links"}.difference(own)
@@ -219,6 +222,12 @@ class Conclusion(NamedTuple):
         answer = answer.strip()
         cited = holders(answer, passages)[:1]
         return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
+
+
+def _inline(text: str) -> tuple[int, ...]:
+    """The passage numbers in brackets in a text, in order, each once."""
+    labels = (n for found in _CITATION.finditer(text) for n in cited_labels(found[1]))
+    return tuple(dict.fromkeys(labels))
 
 
 def is_judgement(answer: str) -> bool:
@@ -263,9 +272,7 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
     for start, end in _statements(answer):
         statement = answer[start:end]
         claim = _CITATION.sub("", statement).strip()
-        for number in dict.fromkeys(
-            n for found in _CITATION.finditer(statement) for n in cited_labels(found[1])
-        ):
+        for number in _inline(statement):
             passage = passages.get(number)
             if passage is None:
                 yield Citation(claim=claim)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -51,6 +50,7 @@ from ga_dspy.signatures import (
     judge_signature,
     read_signature,
 )
+from ga_dspy.signatures.examples import examples
 from ga_dspy.signatures.prompt import EMPTY, free_text, short_text
 from ga_dspy.text import STOPWORDS, fold, proper_names, words
 
@@ -85,7 +85,6 @@ class GraphAnchor(IterativeProgram):
     index: IndexKind = setting(
         'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
     )
-    queries: int = setting("How many queries a step may ask for.", default=1, least=1, most=20)
     anchored: bool = setting(
         "Search from the graph's entities too, beside the query, and pass over what was read; "
         "a linked index does, other retrievers see the query alone.",
@@ -131,11 +130,6 @@ class GraphAnchor(IterativeProgram):
         default=1500,
         least=50,
     )
-    again_tokens: int = setting(
-        "Budget for passages that the graph cites and a later round is shown again; 0 for none.",
-        default=0,
-        least=0,
-    )
 
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings.
@@ -162,12 +156,15 @@ class GraphAnchor(IterativeProgram):
         )
         steps: Signatures = {}
         if self.index is not None and self.fused:
-            steps = {"read": read_signature(self.index, queries=self.queries)}
+            steps = {"read": read_signature(self.index)}
         else:
             if self.index is not None:
                 steps = {"update": UpdateGraph if self.index == "graph" else UpdateNotes}
-            steps["judge"] = judge_signature(self.index, queries=self.queries)
+            steps["judge"] = judge_signature(self.index)
         return {**steps, "answer": answer}
+
+    def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
+        return examples(signature, self.style)
 
     def _anchors(self, state: State, query: str) -> tuple[str, ...]:
         """All names of the entities that the last step added, where the search is anchored."""
@@ -203,18 +200,12 @@ class GraphAnchor(IterativeProgram):
             reasoning=free_text(reply.reasoning),
             judgement=reply.judgement,
             candidate=short_text(reply.candidate),
-            next_query=self._asked_for(reply.next_query),
+            next_query=" ".join(short_text(reply.next_query).split()),
             graph=state.graph,
             notes=state.notes,
             unread=state.unread_ids,
         )
         return self._decide(state, step)
-
-    def _asked_for(self, queries: str) -> str:
-        """The queries of a reply, one a line, as many as a step may have."""
-        lines = map(short_text, _without_numbers((queries or "").splitlines()))
-        distinct = [line for line in dict.fromkeys(lines) if line]
-        return "\n".join(distinct[: self.queries]) if self.queries > 1 else " ".join(distinct)
 
     def _index(
         self, state: State, step: Step, name: str, inputs: dict[str, Any]
@@ -268,9 +259,9 @@ class GraphAnchor(IterativeProgram):
             step = step.add_rule(rule)
             if step.number < self.max_steps:
                 step = step.replace(judgement="insufficient")
-        asked = [q for q in step.next_query.splitlines() if not state.reading.was_tried(q)]
-        if step.number == self.max_steps or asked:
-            return step.replace(next_query="\n".join(asked) if asked else step.next_query)
+        is_new = bool(step.next_query) and not state.reading.was_tried(step.next_query)
+        if step.number == self.max_steps or is_new:
+            return step
         fault = "the next query was tried before" if step.next_query else "no next query"
         return self._go_on(state, step, fault)
 
@@ -293,9 +284,9 @@ class GraphAnchor(IterativeProgram):
         self, state: State, step: Step, waiting: Labelled
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """What a step is given, and the labels of the passages that it has no room for."""
-        kept, again = self._answer_inputs(state), self._cited_before(state, waiting)
+        kept = self._answer_inputs(state)
         name = "read" if self.fused and self.index is not None else "judge"
-        room = max(self._room(state, name, *kept.values(), again), LEAST_ROOM)
+        room = max(self._room(state, name, *kept.values()), LEAST_ROOM)
         shown = fit_passages(waiting, room, self.count)
         last = ", the last: a candidate, no query" if step.number == self.max_steps else ""
         inputs = {
@@ -306,18 +297,9 @@ class GraphAnchor(IterativeProgram):
             **kept,
             "notes_so_far": kept["notes"],
             "previous_reasoning": state.reasoning,
-            "passages_read_before": again,
             "passages": shown.text,
         }
         return inputs, shown.left_out
-
-    def _cited_before(self, state: State, waiting: Labelled) -> str:
-        """The passages read before that the graph cites, the latest first, as many as fit."""
-        if not self.again_tokens:
-            return ""
-        labels = [n for n in reversed(self._served_first(state)) if n not in waiting]
-        passages = {n: state.reading.passages[n] for n in labels}
-        return fit_passages(passages, self.again_tokens, self.count).text if passages else ""
 
     def _answer_inputs(self, state: State) -> dict[str, str]:
         labels = state.reading.labels
@@ -408,28 +390,6 @@ class GraphAnchor(IterativeProgram):
         by_id = {passage.id: passage for passage in state.reading.passages.values()}
         chain = sound_chain(state.graph, state.question, end.answer, by_id)
         return chain_links(chain, by_id)
-
-
-_BULLET = re.compile(r"\s*[-*•]\s+")
-_NUMBER = re.compile(r"\s*\(?(\d{1,2})[.)]\s+")
-
-
-def _without_numbers(lines: Sequence[str]) -> list[str]:
-    """Lines without bullets, and without numbers where two or more count the lines of a list.
-
-    A number alone belongs to its query:
-
-    >>> _without_numbers(["1. FC Köln stadium"]), _without_numbers(["1. Who?", "2. Where?"])
-    (['1. FC Köln stadium'], ['Who?', 'Where?'])
-    """
-    kept = [_BULLET.sub("", line, count=1) for line in lines if line.strip()]
-    numbers = [_NUMBER.match(line) for line in kept]
-    counted = [int(number[1]) == place for place, number in enumerate(numbers, 1) if number]
-    if len(counted) < 2 or not all(counted):
-        return kept
-    return [
-        line[number.end() :] if number else line for line, number in zip(kept, numbers, strict=True)
-    ]
 
 
 def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:

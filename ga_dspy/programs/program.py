@@ -45,6 +45,7 @@ from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
 from ga_dspy.retrieval.where import Where
+from ga_dspy.signatures.examples import examples
 from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens, inert
 
@@ -60,7 +61,7 @@ class Step(_Record):
 
     Attributes:
         number: From 1.
-        query: What was searched; several queries stand one a line.
+        query: What was searched.
         made: Whether the program made the query, and not the LM.
         reformulated: The query made from the graph, where `query` brought nothing new.
         retrieved: Ids of all passages that the query returned, in retrieval order.
@@ -555,7 +556,7 @@ class MultiHopProgram(Configured):
         "are cut so that the answer's share is left; the search ends where another round would "
         "take of it.",
         default=None,
-        least=1400,
+        least=2000,
     )
     abstain: Literal["quoted", "chained"] | None = setting(
         'Give an empty answer where it is not supported: "quoted" asks for a cited passage that '
@@ -577,7 +578,17 @@ class MultiHopProgram(Configured):
         """Check the settings; make the predictors."""
         super().__post_init__()
         for name, signature in self.signatures().items():
-            setattr(self, name, dspy.Predict(signature))
+            setattr(self, name, self._predictor(signature))
+
+    def _predictor(self, signature: type[dspy.Signature]) -> dspy.Predict:
+        """A predictor that starts with worked examples, which an optimizer may replace."""
+        predictor = dspy.Predict(signature)
+        predictor.demos = self._examples(signature)
+        return predictor
+
+    def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
+        """The demos with which a predictor starts."""
+        return examples(signature)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Take another retriever, predictor or setting.
@@ -623,7 +634,7 @@ class MultiHopProgram(Configured):
             else:
                 delattr(self, step)
         for step in after.keys() - vars(self).keys():
-            setattr(self, step, dspy.Predict(after[step]))
+            setattr(self, step, self._predictor(after[step]))
 
     def _keeps(self, step: str, old: type[dspy.Signature], new: type[dspy.Signature]) -> bool:
         """Whether a predictor can take a signature and keep its demos: the fields are the same."""
@@ -636,7 +647,8 @@ class MultiHopProgram(Configured):
         module = getattr(self, step)
         if not isinstance(module, dspy.Predict) or not module.signature.equals(signature):
             return True
-        return bool(module.demos or module.config) or module.lm is not None
+        is_as_made = module.demos == self._examples(signature) and not module.config
+        return not is_as_made or module.lm is not None
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         """Take over demos and instructions that `dump_state` gave.
@@ -823,16 +835,13 @@ class MultiHopProgram(Configured):
         return state.reading.add(query, found, made=made)
 
     def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
-        """Search each query of a step; the step with what they returned, and what is new."""
-        reading, fresh = state.reading, dict[int, Passage]()
-        returned: list[str] = []
-        query = " | ".join((step.reformulated or step.query).splitlines())
+        """Search a step's query; the step with what it returned, and what is new."""
+        query, reading = step.reformulated or step.query, state.reading
         yield from tell_search(step.number, query)
-        for query in filter(str.strip, (step.reformulated or step.query).splitlines()):
-            made = step.made or bool(step.reformulated)
-            anchors = self._anchors(state, query)
-            fresh |= yield from self._search(state, query, made=made, anchors=anchors)
-            returned += [reading.passages[label].id for label in reading.tried[-1].labels]
+        made = step.made or bool(step.reformulated)
+        anchors = self._anchors(state, query)
+        fresh = yield from self._search(state, query, made=made, anchors=anchors)
+        returned = [reading.passages[label].id for label in reading.tried[-1].labels]
         ids = {
             "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
             "passage_ids": (*step.passage_ids, *(passage.id for passage in fresh.values())),

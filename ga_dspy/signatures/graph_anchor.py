@@ -34,11 +34,7 @@ Style = Literal["span", "sentence", "report"]
 # is lenient: a bad line is skipped and named, the good ones stay; text in which nothing reads as a
 # graph is an empty proposal with what was skipped.
 
-LINE_FORMAT = """lines like these, or "none":
-Entities:
-- name (type; attribute) [passage number]
-Relations:
-1. head -> relation -> tail [passage number]"""
+LINE_FORMAT = 'lines of name (type) -> relation -> name (type) [passage number], or "none"'
 
 
 class GraphProposal(dspy.Type):
@@ -101,29 +97,32 @@ def _lines(draft: Draft) -> str:
 # --- What the instructions are composed of: paragraphs with named places
 
 _LINES: Final = """\
-Give only what the graph lacks, in the passages' words, nothing from memory. Types: person, place, \
-organisation, work, event, date, quantity, role, other. Both ends of a relation stand in its \
-passage. Two names for one thing: X -> same as -> Y. Another thing of a known name: Cambridge \
-(Massachusetts)."""
+Give at most six facts, those that lead from the question to its answer and that the graph lacks, \
+in the passages' words, nothing from memory. Both ends of a fact stand in its passage. Types: \
+person, place, organisation, work, event, date, quantity, role, other. Two names for one thing: \
+X -> same as -> Y. Another thing of a known name: Cambridge (Massachusetts)."""
 
 _NOTES: Final = """\
 Keep what still matters, add what the new passages state, drop the rest, and put the passage \
 number behind each fact, like [2]; nothing from memory, nothing on what is missing."""
 
 _STANDARD: Final = """\
-A link is a step needed to single out the answer; it holds if passages state it or it plainly \
-follows."""
+A link is a step needed to single out the answer. It holds if passages state it or if it plainly \
+follows: the only one that fits all other links will do, a shared name alone will not."""
 
 _JUDGE: Final = """\
 Follow the question link by link. {standard} Judge "sufficient" if all hold or a premise is \
-refuted, "exhausted" if two searches for one brought nothing, else "insufficient", with {queries} \
-for the first missing link: a name and the one fact sought; after a failure another name, or the \
-link's other end."""
+refuted; the candidate is then the answer itself, the shortest complete span. Judge \
+"insufficient" if a link is missing and something is left to search: a query for the missing link \
+that is easiest to find, made of a name and the one fact sought; where a search brought \
+nothing, another name or the link's other end. Judge "exhausted" only if no name and no end is \
+left to try."""
 
 _STYLES: Final[dict[Style, str]] = {
     "span": """\
-Answer exactly what is asked, in the shortest span of {source}: a name, a date, a whole period, a \
-number, a reason, "yes" or "no", a list where several are asked for; nothing around it.""",
+Answer exactly what is asked, in the shortest complete span of {source}: a name with its title, a \
+date, a whole period, a number with its unit, a reason, "yes" or "no"; where several are asked \
+for, all of them; nothing around it.""",
     "sentence": """\
 Answer in one or two full sentences; behind each statement put the numbers of the passages that \
 state it, like [2].""",
@@ -162,7 +161,7 @@ def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Si
     indexing: Any = signature
     if index == "graph":
         indexing = indexing.append("feedback", dspy.InputField(desc="", default=""), str)
-        additions = "additions", dspy.OutputField(desc="from the new passages"), GraphProposal
+        additions = "additions", dspy.OutputField(desc=""), GraphProposal
         return indexing.prepend(*additions)  # type: ignore[no-any-return]
     place = list(indexing.input_fields).index("graph")
     notes = dspy.InputField(desc="")
@@ -186,32 +185,25 @@ class _Judge(dspy.Signature):
     tried: str = dspy.InputField(desc="")
     graph: str = dspy.InputField(desc="")
     previous_reasoning: str = dspy.InputField(desc="", default="")
-    passages_read_before: str = dspy.InputField(desc="", default="")
     passages: str = dspy.InputField(desc="")
     reasoning: str = dspy.OutputField(desc="brief: links that hold, links missing")
     judgement: Judgement = dspy.OutputField(desc="")
-    candidate: str = dspy.OutputField(desc="the likeliest short answer so far, or empty")
-    next_query: str = dspy.OutputField(desc="searches titles and meaning; or empty")
+    candidate: str = dspy.OutputField(desc='the likeliest answer so far, or "none"')
+    next_query: str = dspy.OutputField(desc='what to search next, or "none"')
 
 
-def judge_signature(index: IndexKind, *, queries: int = 1) -> type[dspy.Signature]:
-    """The judge that reads a graph, running notes or passages alone; so many queries a step."""
+def judge_signature(index: IndexKind) -> type[dspy.Signature]:
+    """The judge that reads a graph, running notes or passages alone."""
     source = {"graph": "the graph", "text": "the notes", None: "the passages"}[index]
     task = f"Judge from {source} whether the question can be answered, or what to search next"
-    return _beside(index, _asked(_Judge, _JUDGE, task=task, **_judging(queries)))
+    return _beside(index, _asked(_Judge, _JUDGE, task=task, standard=_STANDARD))
 
 
-def read_signature(index: Literal["graph", "text"], *, queries: int = 1) -> type[dspy.Signature]:
+def read_signature(index: Literal["graph", "text"]) -> type[dspy.Signature]:
     """Index and judge at once."""
     first, lines = (_EXTEND, _LINES) if index == "graph" else (_REWRITE, _NOTES)
-    return _asked(
-        _indexing(_Judge, index), lines, _JUDGE, task=f"{first}; then judge", **_judging(queries)
-    )
-
-
-def _judging(queries: int) -> dict[str, str]:
-    asked = "a query" if queries == 1 else f"one to {queries} queries, one a line,"
-    return {"standard": _STANDARD, "queries": asked}
+    task = f"{first}; then judge"
+    return _asked(_indexing(_Judge, index), lines, _JUDGE, task=task, standard=_STANDARD)
 
 
 # --- Answer: from passages and graph, and what it rests on.
@@ -222,19 +214,19 @@ class _Answer(dspy.Signature):
 
     question: str = dspy.InputField(desc="")
     graph: str = dspy.InputField(desc="")
-    previous_reasoning: str = dspy.InputField(desc="", default="")
     passages: str = dspy.InputField(desc="")
-    candidate: str = dspy.InputField(desc="seen while reading", default="")
-    links: str = dspy.OutputField(desc='one short line: each link with its passage, or "missing"')
-    verdict: Verdict = dspy.OutputField(desc="is the answer there?")
-    cited: str = dspy.OutputField(desc="numbers of the passages it rests on, e.g. 1, 4")
-    answer: str = dspy.OutputField(desc="the answer alone; empty if not in passages")
-    guess: str = dspy.OutputField(desc='your likeliest answer if not in passages, never "unknown"')
+    candidate: str = dspy.InputField(desc="", default="")
+    links: str = dspy.OutputField(
+        desc="one sentence: the facts that lead there, with their passage numbers"
+    )
+    answer: str = dspy.OutputField(desc="the answer alone")
+    verdict: Verdict = dspy.OutputField(desc="")
 
 
-_REFUTED: Final = """\
-If a premise of the question is refuted there, say "premise refuted" and answer in one short \
-sentence what is true instead."""
+_VERDICT: Final = """\
+If the answer is not stated there and does not plainly follow, give the likeliest that is named \
+there, or leave it empty: "not in passages". If a premise of the question is refuted there, say in \
+one short sentence what is true instead: "premise refuted"."""
 
 
 def answer_signature(
@@ -245,7 +237,7 @@ def answer_signature(
     source = "the passages" if passages else kept
     sources = f"{source} and {kept}" if passages and kept else source
     words = {"source": source, "sources": sources, "standard": _STANDARD}
-    asked = _asked(_Answer, f"{_STANDARD} {_STYLES[style]} {_REFUTED}", **words)
+    asked = _asked(_Answer, f"{_STANDARD} {_STYLES[style]}", _VERDICT, **words)
     return _beside(index, asked if passages else asked.delete("passages"))
 
 
@@ -255,7 +247,7 @@ def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Sign
         return signature
     shown: Any = signature
     place = list(shown.input_fields).index("graph")
-    shown = shown.delete("graph").delete("passages_read_before")
+    shown = shown.delete("graph")
     notes = dspy.InputField(desc="")
     return shown.insert(place, "notes", notes, str) if index == "text" else shown  # type: ignore[no-any-return]
 

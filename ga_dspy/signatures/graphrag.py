@@ -73,9 +73,9 @@ class AnswerFromPoints(dspy.Signature):
 
     question: str = dspy.InputField()
     notes: str = dspy.InputField(desc="points, the best first, with the numbers of their summaries")
-    verdict: Verdict = dspy.OutputField(desc="do the notes hold the answer?")
     cited: str = dspy.OutputField(desc="numbers of the summaries it rests on, e.g. 1, 4")
     answer: str = dspy.OutputField(desc="the answer alone")
+    verdict: Verdict = dspy.OutputField(desc="do the notes hold the answer?")
 
 
 def with_summaries(signature: type[dspy.Signature]) -> type[dspy.Signature]:
