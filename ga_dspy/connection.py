@@ -8,6 +8,7 @@ that send a request.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import threading
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import dspy
 from dspy.clients.backend_selection import CLIENT_KEYS, select_backend
@@ -92,12 +94,36 @@ def _engine(
     return Connections(selected.resolution, selected.clients)
 
 
+def address_parts(address: str) -> SplitResult:
+    """An address in its parts, with or without a scheme."""
+    return urlsplit(address if "//" in address else f"//{address}")
+
+
+@lru_cache(maxsize=64)
+def is_local(address: str) -> bool:
+    """Whether an address is of this machine or a private network, where people run small LMs.
+
+    >>> is_local("http://localhost:11434/v1"), is_local("http://10.0.0.5:8000/v1")
+    (True, True)
+    >>> is_local("http://ollama:11434"), is_local("https://api.openai.com/v1"), is_local("")
+    (True, False, False)
+    """
+    host = address_parts(address).hostname or ""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith((".local", ".internal", ".lan")))
+    return number.is_private or number.is_loopback
+
+
 class Connections:
     """An engine with a connection for each call in flight, kept for the next."""
 
     def __init__(self, route: Any, client: Mapping[str, Any]) -> None:
         self.provider, self.model = route.provider, route.model
         address = client.get("api_base") or client.get("base_url")
+        # DSPy caps replies by OpenAI's new name; Ollama and LM Studio know the old one alone.
+        self._old_cap = route.provider.startswith("openai") and is_local(address or "")
         self._config = RouterConfig(
             api_keys={route.provider: client["api_key"]} if "api_key" in client else None,
             base_urls={route.provider: address} if address else None,
@@ -110,7 +136,7 @@ class Connections:
     def complete(self, request: Request) -> Response:
         """Send a request."""
         lm: Any = self._router.lm(f"{self.provider}:{self.model}")
-        answer: Response = lm.complete(replace(request, model=self.model))
+        answer: Response = lm.complete(self._sent(request))
         return answer
 
     async def acomplete(self, request: Request) -> Response:
@@ -122,8 +148,15 @@ class Connections:
                 self._of_loop.pop(other, None)
             self._of_loop[loop] = AsyncLMRouter(self._config)
         lm: Any = self._of_loop[loop].lm(f"{self.provider}:{self.model}")
-        answer: Response = await lm.complete(replace(request, model=self.model))
+        answer: Response = await lm.complete(self._sent(request))
         return answer
+
+    def _sent(self, request: Request) -> Request:
+        config = request.config
+        if self._old_cap and config.max_tokens is not None:
+            more = {**(config.extensions or {}), "max_tokens": config.max_tokens}
+            config = replace(config, max_tokens=None, extensions=more)
+        return replace(request, model=self.model, config=config)
 
     def price(self, answered: Any) -> float | None:
         """What a response cost, or several, as DSPy estimates it; None where it is not known."""

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import dspy
@@ -36,7 +35,7 @@ from dspy.lm15 import Request, Response
 from dspy.utils import exceptions as lm_errors
 from dspy.utils.callback import with_callbacks
 
-from ga_dspy.connection import connect
+from ga_dspy.connection import address_parts, connect, is_local
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.secrets import secrets_of, without
 from ga_dspy.storage import Journal
@@ -145,10 +144,15 @@ _REFUSALS = (
 )
 _NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
 _TOO_LONG = re.compile(
-    r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,20} too long"
-    r"|maximum.{0,20}tokens|too many (input )?tokens",
+    r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
+    r"|maximum.{0,20}tokens|too many (input )?tokens|maximum model length"
+    r"|max_tokens must be at least",
     re.IGNORECASE,
 )
+_UNREACHED = re.compile(r"connecting to|CONNECT |TLS handshake")
+_MAY_SAY_TOO_LONG = lm_errors.LMInvalidRequestError | lm_errors.LMServerError
+_OF_REPLY = re.compile(r"(\d[\d,]*)(?: output tokens| in the completion)")
+"""What of a window a server keeps for the reply, as vLLM says it in both its wordings."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -168,13 +172,13 @@ def may_pass(error: BaseException | None) -> bool:
             and not 300 <= (getattr(cause, "status", 0) or 0) < 500
         )
         for cause in causes(error)
-        if not _refusal(cause)
+        if not _refusal(cause) and not too_long(cause)
     )
 
 
 def is_timeout(error: BaseException | None) -> bool:
-    """Whether a call was given up because no answer came in time."""
-    return any(
+    """Whether a call was given up because no answer came in time, though it reached a server."""
+    return not any(_UNREACHED.search(str(cause)) for cause in causes(error)) and any(
         isinstance(cause, lm_errors.LMTimeoutError | TimeoutError)
         or (isinstance(cause, lm_errors.LMTransportError) and "timed out" in str(cause).lower())
         for cause in causes(error)
@@ -185,17 +189,37 @@ def too_long(error: BaseException | None) -> bool:
     """Whether an error says that the prompt exceeds the LM's context window."""
     return any(
         isinstance(cause, lm_errors.ContextWindowExceededError)
-        or (isinstance(cause, lm_errors.LMInvalidRequestError) and _TOO_LONG.search(str(cause)))
+        or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
         for cause in causes(error)
     )
 
 
-def room_left(error: BaseException) -> float:
-    """About which share of a prompt that was too long would fit, by what the error says of it."""
-    said = (n for cause in causes(error) for n in re.findall(r"\d[\d,]{2,8}", str(cause)))
-    tokens = [int(number.replace(",", "")) for number in said]
-    share = 0.85 * min(tokens) / max(tokens) if tokens else 0.0
+def counts_reply(error: BaseException) -> bool:
+    """Whether a prompt was too long because of the tokens that were asked for its reply."""
+    return any(_OF_REPLY.search(str(cause)) for cause in causes(error))
+
+
+def room_left(error: BaseException, sent: int) -> float:
+    """About which share of a prompt that was too long would fit, by what the error says of it.
+
+    Args:
+        error: What the LM said.
+        sent: About how many tokens the prompt has: some servers stop counting at the limit.
+    """
+    said = " ".join(str(cause) for cause in causes(error))
+    reply = sum(_number(text) for text in _OF_REPLY.findall(said)[:1])
+    numbers = map(_number, re.findall(r"\d[\d,]{2,8}", _OF_REPLY.sub("", said)))
+    tokens = [number for number in numbers if number >= _LEAST_WINDOW]
+    share = 0.85 * (min(tokens) - reply) / max(*tokens, sent) if tokens else 0.0
     return share if 0.1 < share < 0.85 else 0.5
+
+
+_LEAST_WINDOW = 512
+"""Smaller numbers in an error are a status, such as 400."""
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def _refusal(error: BaseException) -> str:
@@ -217,17 +241,57 @@ def endpoint_digest(lm: Any) -> str | None:
 
     Made of scheme, host, port and path; credentials in the address do not count.
     """
+    return _digest(address) if (address := _address(lm)) else None
+
+
+def _address(lm: Any) -> str:
+    """Where an LM's server is, if somebody said; else empty."""
     if not isinstance(getattr(lm, "engine", None), str):
-        return None
+        return ""
     names, prefix = ("api_base", "base_url"), lm.model.partition("/")[0]
     ways = (lm.kwargs.get, lambda name: os.getenv(f"{prefix}_{name}".upper()))
-    found = (address for way in ways for name in names if (address := way(name)))
-    return _digest(address) if (address := next(found, "")) else None
+    return next((found for way in ways for name in names if (found := way(name))), "")
+
+
+def default_timeout(address: str | None) -> float:
+    """Seconds to wait for one call: a small machine reads long prompts, and writes, for minutes."""
+    return 600.0 if is_local(address or "") else 120.0
+
+
+def reply_cap(lm: Any) -> int | None:
+    """The most tokens of one reply that an LM is to write if nobody set `max_tokens`.
+
+    A small LM that loops else fills its context window, for minutes. None for an LM that thinks,
+    whose thoughts count as tokens, and for one whose server is not local: what runs there is not
+    known, and seldom loops.
+    """
+    if not is_local(_address(lm)) or any(map(lm.kwargs.get, _CAPS)):
+        return None
+    if (name := lm_name(lm)) not in _THINKS:
+        _THINKS[name] = lm.supports_reasoning
+    return None if _THINKS[name] else _MOST_REPLY
+
+
+_CAPS = ("max_tokens", "max_completion_tokens")
+_MOST_REPLY = 1_500
+"""More than twice the longest of 284 recorded replies, which has 695 tokens."""
+_THINKS: dict[tuple[str, str | None], bool] = {}
+"""Whether an LM thinks: as DSPy's list of models says, or as was seen in its replies."""
+
+
+def lm_name(lm: Any) -> tuple[str, str | None]:
+    """What tells one LM from another: its name, and its server."""
+    return getattr(lm, "model", ""), endpoint_digest(lm)
+
+
+def note_thoughts(lm: Any) -> None:
+    """Note that an LM thinks before it answers: its replies are capped no more."""
+    _THINKS[lm_name(lm)] = True
 
 
 @lru_cache(maxsize=64)
 def _digest(address: str) -> str:
-    url = urlsplit(address if "//" in address else f"//{address}")
+    url = address_parts(address)
     port = url.port or {"http": 80, "https": 443}.get(url.scheme)
     text = f"{url.scheme}://{url.hostname}:{port}{url.path.rstrip('/')}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -284,8 +348,9 @@ class Breaker:
                 if not self._said and now - self._since < patience.outage:
                     self._said = True
                     down, most = spell(now - self._since), spell(patience.outage)
-                    text = "%s has been down for %s: all calls wait for it, %s at most (%s)"
-                    _log.warning(text, self.name, down, most, _told(error))
+                    how = "answered no call in time" if is_timeout(error) else "has been down"
+                    text = "%s %s for %s: all calls wait for it, %s at most (%s)"
+                    _log.warning(text, self.name, how, down, most, _told(error))
             return self._open
 
     def leave(self, caller: int) -> None:
@@ -314,9 +379,8 @@ class Breaker:
                 raise EndpointDown(
                     f"{self.name} answered no call in time for {silent} ({_told(self._error)})",
                     expected="an answer before the timeout of a call",
-                    remedy="a slow server needs a longer --timeout, or shorter replies "
-                    "(--lm-set max_tokens=500); then start the same again: what was finished is "
-                    "kept",
+                    remedy="raise --timeout, or cap replies with --lm-set max_tokens=500; then "
+                    "start the same again: what was finished is kept",
                 ) from self._error
             raise EndpointDown(
                 f"{self.name} has been down for {silent} ({_told(self._error)})",
@@ -545,7 +609,8 @@ class PatientLM(FrontLM):
                 is_probe = breaker.probed_by(caller)
                 try:
                     yield _PROBE if is_probe else request
-                except Exception as error:
+                except Exception as found:
+                    error = self._in_words(found)
                     if remedy := next(filter(None, map(_refusal, causes(error))), ""):
                         raise EndpointRefused(
                             f"{breaker.name} refuses: {_told(error)}",
@@ -559,7 +624,7 @@ class PatientLM(FrontLM):
                         pause = max(_jittered(min(2.0**tries / 2, _LONGEST_PAUSE)), hint)
                         tries, spent = tries + 1, time.monotonic() - begun - waited
                         if tries > retries or spent + pause > patience.call:
-                            raise
+                            raise error from error.__cause__
                         yield pause
                         continue
                     breaker.answered()
@@ -570,6 +635,19 @@ class PatientLM(FrontLM):
                     return
         finally:
             breaker.leave(caller)
+
+    def _in_words(self, error: Exception) -> Exception:
+        """The error; where we gave up waiting for an answer, one that says what to do about it."""
+        seconds = self.lm.kwargs.get("timeout")
+        is_gateway_s = any(getattr(cause, "status", None) == 504 for cause in causes(error))
+        if not is_timeout(error) or is_gateway_s or not isinstance(seconds, int | float):
+            return error
+        late: Exception = lm_errors.LMTimeoutError(
+            f"No answer within --timeout {seconds:g} s: raise it, or cap replies with "
+            "--lm-set max_tokens=500 (in Python, dspy.LM(timeout=600, max_tokens=500))"
+        )
+        late.__cause__ = error
+        return late
 
     def _hint(self, error: BaseException, patience: Patience, breaker: Breaker) -> float:
         """The pause that a server asks for, up to the longest that is granted."""

@@ -81,6 +81,11 @@ class Behaviour:
         outages: Times in which all requests fail.
         hang: Seconds until a request that hangs is dropped.
         retry_after: The header of a 429.
+        context: The most tokens of a prompt that are read; the rest is cut in silence.
+        refusal: The 400 for a longer prompt instead, with {sent} and {context}; with {reply} in it
+            the tokens asked for the reply count, too.
+        thoughts: What every reply has as `reasoning_content`; where `max_tokens` leaves no room
+            after it, the reply is that alone.
     """
 
     reply: str | None = None
@@ -94,6 +99,9 @@ class Behaviour:
     outages: tuple[Outage, ...] = ()
     hang: float = 30.0
     retry_after: str = "0"
+    context: int | None = None
+    refusal: str = ""
+    thoughts: str = ""
 
 
 class Served:
@@ -210,14 +218,24 @@ class Endpoint(Served):
         if kind == "no json":
             _send(writer, 200, b"<html><body>upstream connect error</body></html>")
             return True
+        sent, most = max(1, len(prompt) // 4), body.get("max_tokens") or 0
+        context, refusal = self.behaviour.context or sent + most, self.behaviour.refusal
+        if refusal and sent + (most if "{reply}" in refusal else 0) > context:
+            message = refusal.format(sent=sent, context=context, reply=most, total=sent + most)
+            _send(writer, 400, json.dumps({"error": {"message": message, "code": 400}}).encode())
+            return True
         text = {"empty": "", "garbage": _GARBAGE}.get(kind)
         if text is None:
             text = await self._text(prompt, body)
             text = text[: len(text) // 2] if kind in ("cut reply", "length") else text
-        sent, received = max(1, len(prompt) // 4), max(1, len(text) // 4)
+        thoughts = self.behaviour.thoughts
+        is_cut = kind == "length" or 0 < most < len(thoughts) // 4
+        sent, received = min(sent, context), max(1, len(text) // 4)
         self._counts["tokens"] += sent + received
-        finish = "length" if kind == "length" else "stop"
+        finish = "length" if is_cut else "stop"
         said = {"role": "assistant", "content": text}
+        if thoughts:
+            said |= {"content": "" if is_cut else text, "reasoning_content": thoughts}
         choice = {"index": 0, "message": said, "finish_reason": finish}
         usage = {"prompt_tokens": sent, "completion_tokens": received}
         whole = json.dumps({

@@ -277,11 +277,16 @@ def test_one_call_alone_notices_an_endpoint_that_is_down(clock: Any) -> None:
     assert clock.now - began < 70
 
 
-def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(clock: Any) -> None:
+def test_a_server_that_is_too_slow_is_told_from_one_that_is_down(
+    clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     slow = pytest.raises(EndpointDown, match="answered no call in time")
     with served(latency=0.5) as (_, lm), slow as caught:
-        ask(lm.copy(timeout=0.05), outage=5)
-    assert "--timeout" in str(caught.value)
+        ask(lm.copy(timeout=0.05), outage=60)
+    said = [record.getMessage() for record in caplog.records if record.name == "ga_dspy"]
+    assert len(said) == 1
+    for line in (*said, str(caught.value)):
+        assert "No answer within --timeout 0.05 s: raise it" in line and "down" not in line
 
 
 def test_random_faults_open_no_breaker_for_long(clock: Any) -> None:

@@ -28,6 +28,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
 from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import Access, GraphIndex
+from ga_dspy.patience import default_timeout
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
@@ -43,7 +44,12 @@ Model = Annotated[
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for one LM call.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds to wait for one LM call.", show_default="600 for a local --api-base, else 120"
+    ),
+]
 Artifact = Annotated[
     str | None,
     typer.Option(help="A compiled program: a folder, or models:/name@alias, or runs:/…"),
@@ -186,7 +192,7 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(
         index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
-        lm: Model = None, api_base: ApiBase = None, timeout: Timeout = 120.0, graph: Graph = None,
+        lm: Model = None, api_base: ApiBase = None, timeout: Timeout = None, graph: Graph = None,
         label: Labels = None, where: Wanted = None, settings: Settings = None, **arguments: Any,
     ) -> None:  # fmt: skip
         model = choose_lm(lm, api_base, timeout)
@@ -255,8 +261,8 @@ def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
     return opened
 
 
-def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM:
-    """The LM of that name, or the embedded one.
+def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM:
+    """The LM of that name, or the embedded one; a local server has 600 s a call, another 120.
 
     Raises:
         InputError: An address without a model name, or with a password.
@@ -269,7 +275,8 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM
                 remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
             )
         return ga_dspy.extractive_lm(**_LM_SETTINGS.get({}))
-    settings: dict[str, Any] = {"timeout": timeout, **_LM_SETTINGS.get({})}
+    settings: dict[str, Any] = {"timeout": timeout or default_timeout(api_base)}
+    settings |= _LM_SETTINGS.get({})
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
@@ -278,7 +285,7 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float) -> dspy.LM
     return lm
 
 
-def choose_judge(name: str | None, api_base: str | None, timeout: float) -> dspy.LM | None:
+def choose_judge(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM | None:
     """The LM that judges answers; None for none.
 
     Raises:

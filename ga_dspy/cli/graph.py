@@ -49,7 +49,7 @@ def build(
     out: Annotated[Path, typer.Option(help="Folder of the graph.")],
     lm: Model = None,
     api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
+    timeout: Timeout = None,
     threads: ReadingThreads = 8,
     rules: Annotated[
         Path | None, typer.Option(help="What may enter, what is flagged or private; see below.")
@@ -102,7 +102,7 @@ def update(
     graph: Annotated[Path, typer.Option(help="Folder of the graph.")],
     lm: Model = None,
     api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
+    timeout: Timeout = None,
     threads: ReadingThreads = 8,
     labels: LabelsFile = None,
     summaries: WithSummaries = False,

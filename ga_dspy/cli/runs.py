@@ -82,7 +82,7 @@ def evaluate(
     artifact: Artifact = None,
     lm: Model = None,
     api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
+    timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
     limit: Limit = None,
@@ -129,8 +129,8 @@ def evaluate(
 def _end(console: Console, reports: Sequence[Report]) -> None:
     """Say what the calls came to, and how to ask failed questions again; exit code 1 for these."""
     spent = Usage.total(report.usage for report in reports)
-    calls = number(spent.calls, "LM call")
-    console.print(f"{spent.cached:,} of {calls} from the cache; {spent.failures}", style="dim")
+    cached = f"{spent.cached:,} of {number(spent.calls, 'LM call')} from the cache"
+    console.print("; ".join(filter(None, (cached, spent.failures, spent.cuts))), style="dim")
     for judge in (r.summary()["judge"] for r in reports if r.protocol.judge):
         usage = Usage.model_validate(judge["usage"])
         cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens beside these"
@@ -283,7 +283,7 @@ def arena(
     ] = None,
     lm: Model = None,
     api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
+    timeout: Timeout = None,
     tokens: Annotated[
         int | None, typer.Option(help="Equal tokens: about so many a question for every method.")
     ] = None,

@@ -152,6 +152,7 @@ class RunProgress(NamedTuple):
             f"{self.failures:,} failed" if self.failures else "",
             f"{usage.calls:,} LM calls",
             usage.failures if usage.failed else "",
+            usage.cuts,
         )
         return ", ".join(filter(None, parts))
 

@@ -28,6 +28,7 @@ import ga_dspy
 from ga_dspy.artifact import load, show
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag import GraphIndex
+from ga_dspy.patience import default_timeout
 from ga_dspy.retrieval import Index
 
 
@@ -74,8 +75,9 @@ def _lm(compiled_for: str | None) -> dspy.LM:
     name = os.environ.get("GA_DSPY_LM") or compiled_for or embedded.model
     if name == embedded.model:
         return embedded
-    settings: dict[str, Any] = {"timeout": 120}
-    if address := os.environ.get("GA_DSPY_API_BASE"):
+    address = os.environ.get("GA_DSPY_API_BASE")
+    settings: dict[str, Any] = {"timeout": default_timeout(address)}
+    if address:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": address, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
     return dspy.LM(name, **settings)

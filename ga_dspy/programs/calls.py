@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +29,15 @@ from ga_dspy.passage import Passage
 from ga_dspy.patience import (
     Patience,
     causes,
+    counts_reply,
+    endpoint_digest,
     front,
     is_timeout,
+    lm_name,
     may_pass,
+    note_thoughts,
     now,
+    reply_cap,
     room_left,
     spell,
     too_long,
@@ -46,6 +52,8 @@ from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import safe
 from ga_dspy.storage import in_thread, in_turn
 from ga_dspy.text import TokenCounter, estimate_tokens, fold
+
+_log = logging.getLogger("ga_dspy")
 
 # --- One algorithm, run by threads or by asyncio.
 #
@@ -154,7 +162,8 @@ class Ask:
 
     From the second rollout on the temperature is 1.0.
 
-    `config` is what the LM is sent beside the prompt, such as a temperature.
+    `config` is what the LM is sent beside the prompt, such as a temperature, and a `max_tokens` for
+    a small local LM that has none (`reply_cap`).
     """
 
     step: str
@@ -175,7 +184,7 @@ class Ask:
         again = {"rollout_id": self.rollout} if self.rollout else {}
         config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
         given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
-        own = next((p.lm for p in _predictors(self.predictor) if p.lm is not None), None)
+        own = _own_lm(self.predictor)
         if own is not None and self._calls_one_lm:
             given = {**given, "lm": front(own)}
         return given
@@ -265,7 +274,7 @@ def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | N
     except StopIteration as end:
         return None, end.value
     if config and isinstance(request, Ask):
-        request = replace(request, config={**config, **request.config})
+        request = replace(request, config={**request.config, **config})
     return request, None
 
 
@@ -375,19 +384,22 @@ def ask(
     """
     given = _safe(predictor, _given(predictor, inputs))
     cause = reply = ""
-    attempts, rollout, is_shortened = 0, 0, False
+    attempts, rollout, is_shortened, cap = 0, 0, False, _reply_cap(predictor)
     while attempts < _ATTEMPTS:
         if over := meter.overdue():
             raise StepFailed.from_error(step, over) from over
         signature = own_signature(predictor)
-        request = Ask(step, predictor, given, meter, rollout)
+        request = Ask(step, predictor, given, meter, rollout, cap)
         try:
             prediction = yield request
         except dspy.LMError as error:
             if is_shortened or not too_long(error):
                 raise
+            if cap and counts_reply(error):
+                cap = {}
+                continue
             is_shortened = True
-            most = int(meter.sent_tokens * room_left(error))
+            most = int(meter.sent_tokens * room_left(error, meter.sent_tokens))
             given = shorten(given, most, meter.sent_tokens, estimate_tokens)
             continue
         except (AdapterParseError, pydantic.ValidationError, UnicodeError, RecursionError) as error:
@@ -408,7 +420,12 @@ def ask(
                 return prediction
             remove_from_trace(prediction)
         cause = "it was cut off at the token limit" if meter.truncated else "it does not parse"
+        if meter.has_thoughts and not meter.reply.rpartition("<think")[0]:
+            cause = f"{cause}: it has thoughts and no answer"
         meter.reject()
+        if cap and meter.truncated and meter.has_thoughts:
+            cap = {}
+            continue
         rollout += 2 if meter.truncated else 1
         if not (meter.cached and request.takes_config):
             attempts += 2 if meter.truncated else 1
@@ -602,6 +619,19 @@ def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in inputs.items()}
 
 
+def _own_lm(module: dspy.Module) -> dspy.BaseLM | None:
+    """The LM of a module's predictors, where they have one of their own."""
+    return next((p.lm for p in _predictors(module) if p.lm is not None), None)
+
+
+def _reply_cap(module: dspy.Module) -> dict[str, int]:
+    """The `max_tokens` that a module's calls are sent, unless it has its own; or nothing."""
+    if any(predictor.config.get("max_tokens") for predictor in _predictors(module)):
+        return {}
+    cap = reply_cap(_own_lm(module) or dspy.settings.lm)
+    return {"max_tokens": cap} if cap else {}
+
+
 def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
     """The signature of the one predictor in a module, whose reply is the module's; else None."""
     predictors = _predictors(module)
@@ -643,6 +673,7 @@ class Usage(BaseModel):
         failed: Further attempts, which brought nothing: an error, or a reply that was of no use.
         timeouts: How many of these had no answer in time.
         unreadable: How many of these brought a reply that was of no use.
+        cut_prompts: Calls whose prompt the server cut: it read fewer tokens than there are words.
         prompt_tokens: As the LM reports them, for a cached call as it reported them when it was
             made; estimated for a call without a report.
         completion_tokens: The same for what the LM wrote.
@@ -657,6 +688,7 @@ class Usage(BaseModel):
     failed: int = 0
     timeouts: int = 0
     unreadable: int = 0
+    cut_prompts: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = 0.0
@@ -684,6 +716,12 @@ class Usage(BaseModel):
         attempts = f"{self.failed:,} failed attempt{'' if self.failed == 1 else 's'}"
         return f"{attempts} ({told})" if told else attempts
 
+    @property
+    def cuts(self) -> str:
+        """How many prompts the server cut, in words; empty for none."""
+        prompts = "1 prompt" if self.cut_prompts == 1 else f"{self.cut_prompts:,} prompts"
+        return f"{prompts} cut by the server" if self.cut_prompts else ""
+
     @classmethod
     def total(cls, parts: Iterable[Usage]) -> Usage:
         """The sum; its cost is unknown where one of the parts' is.
@@ -700,6 +738,7 @@ class Usage(BaseModel):
             failed=sum(part.failed for part in known),
             timeouts=sum(part.timeouts for part in known),
             unreadable=sum(part.unreadable for part in known),
+            cut_prompts=sum(part.cut_prompts for part in known),
             prompt_tokens=sum(part.prompt_tokens for part in known),
             completion_tokens=sum(part.completion_tokens for part in known),
             cost=sum(prices, 0.0) if len(prices) == len(known) else None,
@@ -718,6 +757,7 @@ class Meter(BaseCallback):
         waited: Seconds in which the endpoint was down and waited for.
         sent: The messages of the last call.
         truncated: Whether the last call stopped at its token limit.
+        has_thoughts: Whether the last call brought thoughts, apart from its reply or in it.
         reply: What the last call brought, as the LM wrote it.
         cached: Whether that came from DSPy's cache.
         answered: Whether any call brought a reply.
@@ -731,12 +771,13 @@ class Meter(BaseCallback):
         self.waited = 0.0
         self.truncated = False
         self.reply = ""
-        self.cached = self.answered = self.may_pass = False
+        self.cached = self.answered = self.may_pass = self.has_thoughts = False
         self.history = _History(self)
         self._step = ""
         self._outer: Any = None
         self.sent: list[Any] = []
         self._live = False
+        self._lm: Any = None
         self._since, self._began = now(), 0.0
         self._record: dict[str, Any] = {}
 
@@ -823,18 +864,24 @@ class Meter(BaseCallback):
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note what is sent, to be counted if the LM reports no usage."""
         self.truncated, self.reply, self._live, self._record = False, "", False, {}
+        self._lm, self.has_thoughts = instance, False
         self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
         self._began = time.perf_counter()
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Count the call and its time."""
         self.seconds += time.perf_counter() - self._began
-        prompt, completion = 0, 0
+        prompt, completion, is_cut = 0, 0, False
         self.cached = exception is None and not self._live
         if exception is None:
             first = next(iter(outputs or ()), "")
+            apart = first.get("reasoning_content") if isinstance(first, dict) else ""
             self.reply = str((first.get("text") or "") if isinstance(first, dict) else first)
             self.answered = True
+            if apart or "<think" in self.reply:
+                self.has_thoughts = True
+                note_thoughts(self._lm)
+            is_cut = self._is_cut()
             prompt, completion = reported_tokens(self._record) or (
                 self.sent_tokens,
                 estimate_tokens("".join(str(output) for output in outputs or ())),
@@ -844,11 +891,41 @@ class Meter(BaseCallback):
             cached=int(self.cached),
             failed=int(exception is not None),
             timeouts=int(is_timeout(exception)),
+            cut_prompts=int(is_cut),
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=self._record.get("cost") if exception is None else 0.0,
         )
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
+
+    def _is_cut(self) -> bool:
+        """Whether the server cut the prompt: each word is a token at least, so fewer cannot be all.
+
+        Only servers of one's own do that in silence. Reports under 1,000 are of servers that count
+        what they had not cached. In a text without spaces it is not noticed.
+        """
+        if self.cached or not endpoint_digest(self._lm):
+            return False
+        usage = self._record.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        read = (usage.get("prompt_tokens") or 0) + cached
+        words = sum(len(str(message.get("content")).split()) for message in self.sent)
+        if not _FEWEST_REPORTED <= read < words:
+            return False
+        if (name := lm_name(self._lm)) not in _CUT:
+            _CUT.add(name)
+            _log.warning(
+                "%s read %d tokens of a prompt of about %d: its server cut the rest; expected a "
+                "context window for whole prompts; raise it where the server is started (Ollama: "
+                "OLLAMA_CONTEXT_LENGTH=16384, or num_ctx in a Modelfile), or lower passage_tokens",
+                self._lm.model, read, self.sent_tokens,
+            )  # fmt: skip
+        return True
+
+
+_FEWEST_REPORTED = 1_000
+_CUT: set[tuple[str, str | None]] = set()
+"""The LMs of which it was said that their prompts are cut."""
 
 
 def reported_tokens(record: dict[str, Any]) -> tuple[int, int] | None:

@@ -1,0 +1,228 @@
+"""Servers of one's own, as they are: small windows, slow replies, thoughts apart, their errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dspy
+import pytest
+from endpoint import Behaviour, Endpoint
+
+import ga_dspy
+from ga_dspy import Passage, VanillaRAG, patience
+from ga_dspy.cli.choices import choose_lm
+from ga_dspy.connection import is_local
+from ga_dspy.patience import is_timeout, may_pass, room_left, too_long
+from ga_dspy.programs import Usage, calls
+
+REPLY = (
+    "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n"
+    "[[ ## completed ## ]]"
+)
+LONG = "Carbon County lies in Montana and its seat is the old mining town of Red Lodge. " * 250
+
+
+@contextmanager
+def served(**behaviour: Any) -> Iterator[Endpoint]:
+    with Endpoint(Behaviour(reply=REPLY, **behaviour)) as endpoint:
+        yield endpoint
+    patience._THINKS.clear()
+    calls._CUT.clear()
+
+
+def ask(lm: dspy.LM, text: str = LONG, question: str = "Where is it?", **settings: Any) -> Any:
+    found = [Passage(id="1", title="Carbon County", text=text)]
+    with dspy.context(lm=lm):
+        return VanillaRAG(lambda query, k: found, passage_tokens=8_000, **settings)(
+            question=question
+        )
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "ga_dspy"]
+
+
+def tokens_asked_for(endpoint: Endpoint) -> list[int | None]:
+    return [request.get("max_tokens") for request in endpoint.requests]
+
+
+# --- Prompts that a server cuts in silence
+
+
+def test_a_prompt_that_the_server_cuts_is_told_once_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with served(context=2_050) as endpoint, caplog.at_level(logging.WARNING, "ga_dspy"):
+        found = [ask(endpoint.lm(), question=f"Where is it, {n}?") for n in range(3)]
+    (warning,) = warned(caplog)
+    assert "read 2050 tokens of a prompt of about" in warning
+    assert "OLLAMA_CONTEXT_LENGTH" in warning and "num_ctx" in warning
+    spent = Usage.total(usage for one in found for usage in one.usage.values())
+    assert (spent.cut_prompts, spent.cuts) == (3, "3 prompts cut by the server")
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        (None, LONG),  # all was read
+        (12, LONG),  # what was not cached was counted
+        (2_050, "北京是中华人民共和国的首都，位于华北平原。" * 300),  # no words to count
+        (2_050, "Carbon County lies in Montana."),
+    ],
+)
+def test_no_other_report_of_tokens_is_taken_for_a_cut(
+    context: int | None, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(context=context) as endpoint, caplog.at_level(logging.WARNING, "ga_dspy"):
+        found = ask(endpoint.lm(), text)
+    assert found.usage["answer"].cut_prompts == 0 and not warned(caplog)
+
+
+# --- Prompts that a server refuses
+
+REFUSALS = {
+    "llama.cpp": "request ({sent} tokens) exceeds the available context size ({context} tokens), "
+    "try increasing it",
+    "llama.cpp, 2025": "the request exceeds the available context size. try increasing the context "
+    "size or enable context shift",
+    "vllm, 2026": "This model's maximum context length is {context} tokens. However, you requested "
+    "{reply} output tokens and your prompt contains at least {sent} input tokens, for a total of "
+    "at least {total} tokens. Please reduce the length of the input prompt or the number of "
+    "requested output tokens.",
+    "vllm, 2025": "This model's maximum context length is {context} tokens. However, you requested "
+    "{total} tokens ({sent} in the messages, {reply} in the completion). Please reduce the length "
+    "of the messages or completion.",
+    "vllm's engine": "The decoder prompt (length {sent}) is longer than the maximum model length "
+    "of {context}. Make sure that `max_model_len` is no smaller than the number of text tokens.",
+    "lm studio": "The number of tokens to keep from the initial prompt is greater than the context "
+    "length (n_keep: {sent}>= n_ctx: {context}). Try to load the model with a larger context "
+    "length, or provide a shorter input.",
+    "lm studio, 2025": "Trying to keep the first {sent} tokens when context the overflows. "
+    "However, the model is loaded with context length of only {context} tokens, which is not "
+    "enough.",
+    "lm studio, mlx": "Context size has been exceeded.",
+    "ollama": "the prompt is longer than the context length currently available to the model; "
+    "shorten the prompt, adjust the context length in settings, or use a model with a longer "
+    "context length",
+}
+
+
+@pytest.mark.parametrize("server", REFUSALS)
+def test_a_refused_prompt_is_shortened_whatever_the_server_says(server: str) -> None:
+    with served(context=4_000, refusal=REFUSALS[server]) as endpoint:
+        assert ask(endpoint.lm()).answer == "Montana"
+    assert 2 <= len(endpoint.requests) <= 3
+    last = endpoint.requests[-1]["messages"]
+    # Where the server names its window, what fits there is sent.
+    assert len(str(last)) > (8_000 if "{context}" in REFUSALS[server] else 4_000)
+
+
+@pytest.mark.parametrize("server", ["vllm, 2025", "vllm, 2026"])
+def test_a_prompt_that_fits_without_room_for_a_whole_reply_is_sent_whole(server: str) -> None:
+    with served(context=6_000, refusal=REFUSALS[server]) as endpoint:
+        assert ask(endpoint.lm()).answer == "Montana"
+    first, second = endpoint.requests
+    assert tokens_asked_for(endpoint) == [1_500, None]
+    assert first["messages"] == second["messages"]
+
+
+def test_a_server_error_about_the_window_is_no_outage() -> None:
+    error = dspy.LMServerError(REFUSALS["llama.cpp, 2025"], status=500)
+    assert too_long(error) and not may_pass(error)
+    assert may_pass(dspy.LMServerError("the server is overloaded", status=500))
+
+
+def test_the_room_that_is_left_counts_neither_a_status_nor_the_reply() -> None:
+    said = REFUSALS["llama.cpp"].format(sent=10_000, context=8_000) + " (400)"
+    assert room_left(dspy.LMInvalidRequestError(said), 9_000) == pytest.approx(0.85 * 0.8)
+    said = REFUSALS["vllm, 2025"].format(context=8_000, total=11_000, sent=10_000, reply=1_000)
+    assert room_left(dspy.LMInvalidRequestError(said), 9_000) == pytest.approx(0.85 * 7 / 11)
+
+
+# --- Timeouts
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("http://localhost:11434/v1", True),
+        ("http://127.0.0.1:8081/v1", True),
+        ("http://[::1]:1234/v1", True),
+        ("192.168.1.20:1234", True),
+        ("http://vllm:8000/v1", True),
+        ("http://host.docker.internal:11434", True),
+        ("https://api.openai.com/v1", False),
+        ("http://8.8.8.8/v1", False),
+    ],
+)
+def test_a_local_server_has_ten_minutes_for_a_call_another_two(address: str, local: bool) -> None:
+    assert is_local(address) == local
+    assert choose_lm("openai/m", address, None).kwargs["timeout"] == (600 if local else 120)
+    assert choose_lm("openai/m", address, 7).kwargs["timeout"] == 7
+
+
+def test_a_call_that_is_too_slow_says_what_to_do() -> None:
+    with (
+        served(latency=0.5) as endpoint,
+        ga_dspy.patient(retries=1),
+        pytest.raises(
+            dspy.LMError, match=r"No answer within --timeout 0\.05 s: raise it"
+        ) as caught,
+    ):
+        ask(endpoint.lm(timeout=0.05))
+    assert is_timeout(caught.value) and "--lm-set max_tokens=" in str(caught.value)
+
+
+def test_a_server_that_cannot_be_reached_is_down_and_not_slow() -> None:
+    error = dspy.LMTransportError("timed out connecting to 10.0.0.5:8000")
+    error.__cause__ = TimeoutError()
+    assert not is_timeout(error) and may_pass(error)
+
+
+# --- A cap on replies, and thoughts
+
+
+def test_replies_of_a_local_lm_are_capped_unless_somebody_did() -> None:
+    with served() as endpoint:
+        ask(endpoint.lm())
+        ask(endpoint.lm(max_tokens=300))
+        with dspy.context(lm=endpoint.lm()):
+            program = VanillaRAG(lambda query, k: [Passage(id="1", title="", text="In Montana.")])
+            program.answer.config["max_tokens"] = 200
+            program(question="Where is it?")
+            program.answer.config = {}
+            program(question="Where is it?", config={"max_tokens": 100})
+    assert tokens_asked_for(endpoint) == [1_500, 300, 200, 100]
+
+
+def test_replies_of_other_lms_have_no_cap() -> None:
+    address = "http://localhost:1/v1"
+    assert patience.reply_cap(dspy.LM("openai/m", api_base=address)) == 1_500
+    assert patience.reply_cap(dspy.LM("openai/m", api_base="https://models.example.com")) is None
+    assert patience.reply_cap(dspy.LM("openai/gpt-5", api_base=address)) is None
+    assert patience.reply_cap(dspy.LM("openai/gpt-4.1-mini")) is None
+
+
+@pytest.mark.parametrize("retries", [1, 10])
+def test_an_lm_that_thinks_is_capped_no_more_once_that_is_seen(retries: int) -> None:
+    with served(thoughts="Let me see. " * 1_000) as endpoint, ga_dspy.patient(retries=retries):
+        found = ask(endpoint.lm())
+        ask(endpoint.lm(), question="And where is that?")
+    assert (found.answer, found.usage["answer"].failed) == ("Montana", 1)
+    assert tokens_asked_for(endpoint) == [1_500, None, None]
+
+
+def test_a_reply_of_thoughts_alone_says_so() -> None:
+    with served(thoughts="Let me see. " * 1_000) as endpoint:
+        found = ask(endpoint.lm(max_tokens=200))
+    (failure,) = found.failures
+    assert "it was cut off at the token limit: it has thoughts and no answer" in failure
+
+
+def test_thoughts_apart_from_a_whole_reply_are_no_part_of_it() -> None:
+    with served(thoughts="[[ ## answer ## ]]\nOregon") as endpoint:
+        found = ask(endpoint.lm())
+    assert (found.answer, found.failures) == ("Montana", ())
