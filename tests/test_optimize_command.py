@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
 from ga_dspy.cli.choices import read_pairs
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
-from ga_dspy.cli.console import Console
+from ga_dspy.cli.console import Console, minutes_told
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import Candidate, Caps, Estimate
 from ga_dspy.optimize.compilation import check_sets
@@ -106,6 +108,26 @@ def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
     (line,) = shown.getvalue().splitlines()
     for part in ("41.2", "best  50.0", "25 calls", "12,345 tokens", "left ≤ 1:00", "2 demos"):
         assert part in line
+
+
+def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
+    often = partial(minutes_told, every=0.01)
+    monkeypatch.setattr("ga_dspy.cli.compile.minutes_told", often)
+    compile_program(
+        "hotpotqa", demo.questions("train"), "4", tmp_path / "index", tmp_path / "out",
+        recipe_name="labeled", settings=["demos=3"], threads=2, track=False,
+    )  # fmt: skip
+    told = re.findall(
+        r"^([\d,]+) LM calls of about ([\d,]+), \d+:\d\d$", capfd.readouterr().out, re.M
+    )
+    assert len(told) > 2
+    log = (tmp_path / "out" / "run" / "optimizer.log").read_text()
+    assert "LM calls of about" not in log
+    calls = [int(n) for n, _ in told]
+    assert calls == sorted(calls) and calls[-1] > 4 and told[-1][1] != "0"
 
 
 def test_the_command_compiles_with_the_embedded_lm(

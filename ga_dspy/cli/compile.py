@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import dspy
@@ -30,7 +33,7 @@ from ga_dspy.cli.choices import (
     program_class,
     read_pairs,
 )
-from ga_dspy.cli.console import Console, say_embedded, warn
+from ga_dspy.cli.console import Console, minutes_told, say_embedded, warn
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
@@ -64,7 +67,7 @@ def compile_program(
     program: Program = "graph-anchor",
     lm: Model = None,
     api_base: ApiBase = None,
-    timeout: Timeout = 120.0,
+    timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
     reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
@@ -97,7 +100,7 @@ def compile_program(
             --out artifacts/mine --max-calls 2000
     """
     # A console of its own stream: while optimizers print to a log, these lines are still seen.
-    console = Console()
+    console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
     names = {"task": lm, "reflection": reflection_lm, "prompt": prompt_lm, "teacher": teacher_lm}
     lms = {
@@ -116,26 +119,27 @@ def compile_program(
     lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
     tracker = _tracker(console, tracking_uri, out, *packed) if track else None
-    outcome = compile(
-        given,
-        recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
-        questions.train,
-        questions.validation,
-        test=questions.test,
-        out=out,
-        lm=lms["task"],
-        reflection_lm=lms.get("reflection"),
-        prompt_lm=lms.get("prompt"),
-        teacher_lm=lms.get("teacher"),
-        caps=caps,
-        threads=threads,
-        seed=seed,
-        names=questions.names,
-        tracker=tracker,
-        progress=lines.show,
-        confirm=lines.confirm,
-        keep=keep,
-    )
+    with dspy.track_usage() as used, minutes_told(console, lambda: lines.state(used.usage_data)):
+        outcome = compile(
+            given,
+            recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
+            questions.train,
+            questions.validation,
+            test=questions.test,
+            out=out,
+            lm=lms["task"],
+            reflection_lm=lms.get("reflection"),
+            prompt_lm=lms.get("prompt"),
+            teacher_lm=lms.get("teacher"),
+            caps=caps,
+            threads=threads,
+            seed=seed,
+            names=questions.names,
+            tracker=tracker,
+            progress=lines.show,
+            confirm=lines.confirm,
+            keep=keep,
+        )
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
         console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
@@ -198,7 +202,12 @@ class Lines:
 
     def __init__(self, console: Console, *, agreed: bool = False, caps: Caps | None = None) -> None:
         self.console, self.agreed, self.caps = console, agreed, caps or Caps()
-        self.expected = 0
+        self.expected, self.begun = 0, monotonic()
+
+    def state(self, usage: Mapping[str, Sequence[object]]) -> str:
+        """How far it is between two candidates: the calls so far, of those that are expected."""
+        calls = sum(map(len, usage.values()))
+        return f"{calls:,} LM calls of about {self.expected:,}, {_clock(monotonic() - self.begun)}"
 
     def confirm(self, cost: Estimate) -> bool:
         """Show the estimate, and ask where there is somebody to ask and something to pay.

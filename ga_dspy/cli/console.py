@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.programs import Event, EvidenceLink, Step, watching
+from ga_dspy.programs import Event, EvidenceLink, Step, Usage, watching
 from ga_dspy.text import visible
 
 MAX_LINES = 8
@@ -81,7 +81,8 @@ def show_answer(console: Console, prediction: dspy.Prediction, before: str = "")
     """Print the answer, its evidence and its cost, beside what a graph of the corpus would cost."""
     console.print(_answer(prediction))
     cost = f"this question: {number(prediction.calls, 'call')}, {prediction.tokens:,} tokens"
-    console.print("; ".join(filter(None, (cost, before))), style="dim", soft_wrap=True)
+    cut = Usage.total(prediction.usage.values()).cuts
+    console.print("; ".join(filter(None, (cost, cut, before))), style="dim", soft_wrap=True)
 
 
 def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
@@ -186,30 +187,30 @@ def minutes_told(console: Console, state: Callable[[], str], every: float = 60.0
 
 @contextmanager
 def building(
-    console: Console, clock: Callable[[], float] = monotonic
+    console: Console, clock: Callable[[], float] = monotonic, every: float = 30.0
 ) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar, as the callback that a build takes: a stage's name, units done and in all.
 
     The time left counts what is done from the first call of a stage on, so not what was kept from
-    an earlier run. In a pipe it is a line every half minute.
+    an earlier run. In a pipe it is a line every half minute, also while a unit takes longer.
     """
     with progress_bar(console, clock) as bar:
-        task, told = bar.add_task("", total=None), clock()
+        task = bar.add_task("", total=None)
 
         def advance(stage: str, done: int, total: int) -> None:
-            nonlocal told
             if stage.partition(" ")[0] != bar.tasks[0].description.partition(" ")[0]:
                 bar.reset(task, description=stage, completed=done, total=total)
             bar.update(task, description=stage, completed=done, total=total)
-            if not console.is_terminal and clock() - told >= _EVERY:
-                told, left = clock(), bar.tasks[0].time_remaining
-                more = f", about {left / 60:.0f} min left" if left else ""
-                console.print(f"{stage} {done:,} of {total:,}{more}", markup=False)
 
-        yield advance
+        def state() -> str:
+            now = bar.tasks[0]
+            if now.total is None:
+                return ""
+            more = f", about {now.time_remaining / 60:.0f} min left" if now.time_remaining else ""
+            return f"{now.description} {now.completed:,.0f} of {now.total:,.0f}{more}"
 
-
-_EVERY = 30.0  # seconds
+        with minutes_told(console, state, every):
+            yield advance
 
 
 def plain() -> Console:
