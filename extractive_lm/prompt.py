@@ -322,6 +322,10 @@ _NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s+")
 _ANNOTATIONS = re.compile(r"(?:\s*\((?:time|confidence):[^()]*\))+\s*$")
 _ARROW = re.compile(r"\s(?<!\\)->\s")
 _DETAILS = re.compile(r"(?<!\\);")
+_TYPED = re.compile(
+    r"(.+)(?<!\\)\((person|place|organi[sz]ation|work|event|date|quantity|role|other)\)",
+    re.IGNORECASE,
+)
 
 
 class KnownGraph(NamedTuple):
@@ -347,8 +351,9 @@ class KnownGraph(NamedTuple):
 def read_graph(text: str) -> KnownGraph:
     r"""The names and relations of a graph in the compact form.
 
-    >>> [fact[:4] for fact in read_graph("Relations:\n1. A -> is in -> C [2]").facts]
-    [('A', 'is in', 'C', (2,))]
+    >>> graph = read_graph("- Ann Lee (person) -> born in -> Oslo [2]")
+    >>> graph.facts[0][:4], graph.details
+    (('Ann Lee', 'born in', 'Oslo', (2,)), {'Ann Lee': ('person',)})
     """
     entities: dict[str, tuple[int, ...]] = {}
     facts: list[Fact] = []
@@ -360,8 +365,12 @@ def read_graph(text: str) -> KnownGraph:
         line = _ANNOTATIONS.sub("", line[: cited.start()] if cited else line).strip()
         parts = _ARROW.split(line)
         if len(parts) == 3:
-            head, relation, tail = map(_unescaped, parts)
-            facts.append(Fact(head, relation, tail, labels))
+            head, tail = ends = _typed(parts[0]), _typed(parts[2])
+            facts.append(Fact(head[0], _unescaped(parts[1]), tail[0], labels))
+            for name, kind in ends:
+                if kind:
+                    entities.setdefault(name, labels)
+                    details.setdefault(name, (kind,))
         elif _NUMBERED.match(raw) and line:
             cut = _details_start(line)
             name = _unescaped(line[:cut])
@@ -379,6 +388,12 @@ def _details_start(line: str) -> int:
         if depth == 0:
             return i
     return len(line)
+
+
+def _typed(end: str) -> tuple[str, str]:
+    """The name at the end of a relation, and its type where it stands behind it."""
+    typed = _TYPED.fullmatch(end)
+    return (_unescaped(typed[1]), typed[2]) if typed else (_unescaped(end), "")
 
 
 def _unescaped(name: str) -> str:

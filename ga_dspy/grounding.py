@@ -141,12 +141,15 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
 
     Returns:
         The grounded update, with evidence spans in `Passage.content`, and what was dropped.
-        The ends of a kept relation are entities of the update, proposed as such or not.
+        The ends of a kept relation are entities of the update, and so are ends with a type or
+        attributes that a passage mentions.
     """
     check = _Check(passages, known)
     for line in draft.skipped:
         check.drop("line", line, "not read as a graph line", "unreadable")
-    entities = [entity for proposed in draft.entities for entity in check.entity(proposed)]
+    proposed, ends = draft.nodes[: len(draft.entities)], draft.nodes[len(draft.entities) :]
+    entities = [entity for node in proposed for entity in check.entity(node)]
+    entities += [entity for node in ends for entity in check.described_end(node)]
     relations = [relation for link in draft.relations if (relation := check.relation(link))]
     listed = {(e.name, each.passage) for e in entities for each in e.evidence}
     labels = {passage.id: label for label, passage in passages.items()}
@@ -201,17 +204,27 @@ class _Check:
 
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
         """Whether a part of an item is a placeholder or a guess; the item is dropped for it."""
+        reason, cause = self.no_knowledge(kind, part) or ("", "")
+        if cause:
+            self.drop(kind, item, reason, cause)
+        return bool(cause)
+
+    def no_knowledge(self, kind: ItemKind, part: str) -> tuple[str, Cause] | None:
+        """Why a part of an item says nothing; None where it says something."""
         names_nothing = is_unstated if kind == "attribute" else is_placeholder
         titles = (split_title(passage.title).base for passage in self.passages.values())
         if part in titles:
-            return False
+            return None
         if names_nothing(part):
-            self.drop(kind, item, "a placeholder", "placeholder")
-        elif is_hedged(part):
-            self.drop(kind, item, "a guess", "hedged")
-        else:
-            return False
-        return True
+            return "a placeholder", "placeholder"
+        return ("a guess", "hedged") if is_hedged(part) else None
+
+    def described_end(self, draft: DraftEntity) -> list[Entity]:
+        """The records of a relation's end that is described; its faults are the relation's."""
+        name = self.plain_name(draft.name)
+        if not (draft.type or draft.attributes) or self.no_knowledge("entity", name):
+            return []
+        return self.records(draft.model_copy(update={"name": name}), draft.passages)
 
     def entity(self, draft: DraftEntity) -> list[Entity]:
         name = self.plain_name(draft.name)
@@ -429,7 +442,7 @@ def reward(args: Mapping[str, Any], prediction: Any, trace: Any = None) -> float
             remedy="wrap program.read, or the whole program",
         )
     draft = draft_from(getattr(prediction.additions, "text", prediction.additions))
-    known = {entity.name for entity in draft_from(args.get("graph") or "").entities}
+    known = {node.name for node in draft_from(args.get("graph") or "").nodes}
     found = ground(draft, shown_passages(args["passages"]), known)
     proposed = len(draft.entities) + len(draft.relations) + len(draft.skipped)
     wrong = sum(dropped.kind != "attribute" for dropped in found.dropped)

@@ -235,7 +235,7 @@ def read_back(replayed: Iterable[Replayed]) -> ReadBack:
         lost += [str(d) for d in dropped]
         proposed += sum(len(draft.relations) for draft in drafts)
         kept += sum(len(draft.relations) for draft in drafts) - len(dropped)
-        stated = {(e.name, e.type) for draft in drafts for e in draft.entities if e.type}
+        stated = {(e.name, e.type) for draft in drafts for e in draft.nodes if e.type}
         said = {(e.name, e.type) for e in prediction.graph.said.entities}
         typed += len(stated)
         typed_kept += len(stated & said)

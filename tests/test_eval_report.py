@@ -366,7 +366,7 @@ def test_protocols_differ_in_their_hash_and_share_their_basis_where_only_the_pro
 def test_a_result_survives_the_journal() -> None:
     result = Result.from_prediction(EXAMPLE, prediction())
     assert Result.model_validate_json(result.model_dump_json()) == result
-    assert result.trace[0].graph.startswith("Entities:")
+    assert result.trace[0].graph == "- Red Lodge -> city in -> Montana [1]"
     assert result.trace[0].names == ("Red Lodge", "Montana")
 
 

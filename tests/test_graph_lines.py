@@ -28,6 +28,7 @@ from ga_dspy.graph import (
     says_nothing,
 )
 from ga_dspy.graph.lines import Form
+from ga_dspy.graph.records import single_line
 from ga_dspy.text import estimate_tokens
 
 LABELS = {"p": 1, "q": 2}
@@ -540,6 +541,101 @@ def test_ordinary_parentheses_stay_readable() -> None:
     assert linearise(update) == "Entities:\n- Prism (album) (album)"
 
 
+SAID = {"Ann Lee": "person", "Oslo": "place", "Heroes": "work", "2003": "date"}
+TYPED_LINES = """- Ann Lee (person) -> born in -> Oslo (place) [2]
+- Heroes (work) -> directed by -> Ann Lee [1]
+- Heroes -> released in -> 2003 (date) [1]"""
+
+
+def typed_graph(*more: Entity) -> GraphUpdate:
+    stated = (
+        ("Ann Lee", "born in", "Oslo", "q"),
+        ("Heroes", "directed by", "Ann Lee", "p"),
+        ("Heroes", "released in", "2003", "p"),
+    )
+    relations = (
+        Relation(head=h, relation=r, tail=t, evidence=(Evidence(passage=id, start=0, end=1),))
+        for h, r, t, id in stated
+    )
+    said = {name: Entity(name=name, type=kind) for name, kind in SAID.items()}
+    said |= {entity.name: entity for entity in more}
+    return GraphUpdate(entities=tuple(said.values()), relations=tuple(relations))
+
+
+def test_a_type_stands_at_the_first_mention_and_needs_no_line_of_its_own() -> None:
+    assert linearise(typed_graph(), labels=LABELS) == TYPED_LINES
+    draft = parse(TYPED_LINES)
+    assert (draft.entities, draft.skipped) == ((), ())
+    assert {node.name: node.type for node in draft.nodes} == SAID
+    assert {node.name: node.passages for node in draft.nodes}["Ann Lee"] == (2, 1)
+
+
+def test_an_entity_has_a_line_for_attributes_another_type_or_no_relation() -> None:
+    more = (
+        Entity(name="Heroes", type="work", attributes=("drama",)),
+        Entity(name="Oslo", type="capital"),
+        Entity(name="Bern"),
+    )
+    text = linearise(typed_graph(*more), labels=LABELS)
+    assert text == (
+        "Entities:\n- Oslo (capital)\n- Heroes (work; drama)\n- Bern\nRelations:\n"
+        "- Ann Lee (person) -> born in -> Oslo [2]\n- Heroes -> directed by -> Ann Lee [1]\n"
+        "- Heroes -> released in -> 2003 (date) [1]"
+    )
+    assert {(n.name, n.type, n.attributes) for n in parse(text).nodes} == {
+        (e.name, e.type, e.attributes) for e in typed_graph(*more).entities
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "name", "kind", "attributes"),
+    [
+        ("Ann Lee (person)", "Ann Lee", "person", ()),
+        ("Ann Lee(Person)", "Ann Lee", "Person", ()),
+        ("**Ann Lee (person)**", "Ann Lee", "person", ()),
+        ('"Ann Lee" (person)', "Ann Lee", "person", ()),
+        ("[Ann Lee] (type: person)", "Ann Lee", "person", ()),
+        ("Heroes (work; 2003 film; drama)", "Heroes", "work", ("2003 film", "drama")),
+        ("FIFA (organization)", "FIFA", "organization", ()),
+        ("Cambridge (Massachusetts) (place)", "Cambridge (Massachusetts)", "place", ()),
+        ("Cambridge (Massachusetts)", "Cambridge (Massachusetts)", "", ()),
+        ("Prism (album)", "Prism (album)", "", ()),
+        ("Sinatra (1998 film)", "Sinatra (1998 film)", "", ()),
+        (r"Ann \(person\)", "Ann (person)", "", ()),
+        ("person", "person", "", ()),
+        ("(person)", "person", "", ()),
+    ],
+)
+def test_an_end_may_state_its_type_and_attributes(
+    end: str, name: str, kind: str, attributes: tuple[str, ...]
+) -> None:
+    described = (name, kind, attributes)
+    for text in (f"1. {end} -> born in -> Oslo [2]", f"- Oslo -> home of -> {end} [2]"):
+        draft = parse(text)
+        assert described in [(e.name, e.type, e.attributes) for e in draft.relations[0].ends]
+        assert {node.name for node in draft.nodes} == {name, "Oslo"}
+
+
+def test_the_first_type_of_an_end_counts_and_that_of_its_line_before_all() -> None:
+    lines = "- Ann (person; singer) -> a -> Oslo (place) [1]\n- Ann (other) -> b -> Oslo (work) [2]"
+    assert entities(Draft(entities=parse(lines).nodes)) == [
+        ("Ann", "person", ("singer",)),
+        ("Oslo", "place", ()),
+    ]
+    listed = parse(f"Entities:\n- Ann (band; loud) [3]\n- Oslo\nRelations:\n{lines}")
+    assert entities(Draft(entities=listed.nodes)) == [
+        ("Ann", "band", ("loud", "singer")),
+        ("Oslo", "place", ()),
+    ]
+
+
+def test_json_may_state_the_types_of_ends() -> None:
+    fact = {"head": "Ann", "head_type": "person", "relation": "born in", "tail": "Oslo",
+            "tail_type": "place", "passages": [2]}  # fmt: skip
+    draft = draft_from([fact])
+    assert draft == parse("- Ann (person) -> born in -> Oslo (place) [2]")
+
+
 PIECES = st.text(st.sampled_from("abZé01 .,:;()[]->→|\\*`_#—!?'\"<>/"), min_size=1, max_size=12)
 TRAPS = (
     st.sampled_from(
@@ -550,7 +646,8 @@ TRAPS = (
     )
     | st.sampled_from(
         'none|No new entities|Rush: band|Rush - band|Head: a|"a"|(a, b)|a^1|x,|x:|a (1)|(passage 2)'
-        '|a => b|<-|\\rightarrow|R1: x|{"a": 1}|Rush.|A, r, B'.split("|")
+        '|a => b|<-|\\rightarrow|R1: x|{"a": 1}|Rush.|A, r, B'
+        "|x (person)|(work)|y (date; z)|(y) (place)|a (type: role)|(event),".split("|")
     )
 )
 SENTENCE = st.just("A long name that ends as sentences do.")
@@ -600,6 +697,40 @@ def test_what_is_written_is_read_back_whatever_the_names(form: Form, update: Gra
     ]
     assert [e.passages for e in draft.entities] == [labels_of(e) for e in update.entities]
     assert [r.passages for r in draft.relations] == [labels_of(r) for r in update.relations]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> GraphUpdate:
+    """Entities of different names, most of them with one of our types, related to one another."""
+    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique_by=single_line))
+    kinds = st.sampled_from(("", "person", "Place", "organization", "film"))
+    few = st.lists(NAMES, max_size=1).map(tuple)
+    described = (
+        draw(st.builds(Entity, name=st.just(name), type=kinds, attributes=few, evidence=EVIDENCE))
+        for name in names
+    )
+    ends = st.sampled_from(names) | NAMES
+    related = st.builds(Relation, head=ends, relation=NAMES, tail=ends, evidence=EVIDENCE)
+    return GraphUpdate(
+        entities=tuple(described), relations=tuple(draw(st.lists(related, max_size=4)))
+    )
+
+
+@settings(max_examples=200)
+@given(graphs())
+def test_a_graph_is_written_with_typed_ends_and_read_back(graph: GraphUpdate) -> None:
+    draft = parse(linearise(graph, labels=LABELS))
+    assert draft.skipped == ()
+    assert triples(draft) == [(r.head, r.relation, r.tail) for r in graph.relations]
+    assert [r.passages for r in draft.relations] == [labels_of(r) for r in graph.relations]
+    named = {end for relation in graph.relations for end in (relation.head, relation.tail)}
+    said = {e.name: (e.type, e.attributes) for e in graph.entities}
+    assert {n.name: (n.type, n.attributes) for n in draft.nodes} == {
+        **dict.fromkeys(named, ("", ())),
+        **said,
+    }
+    lines = {e.name: labels_of(e) for e in graph.entities if e.name not in named or e.attributes}
+    assert lines.items() <= {e.name: e.passages for e in draft.entities}.items()
 
 
 @settings(max_examples=60)

@@ -130,7 +130,7 @@ def test_few_of_the_relations_that_lead_out_of_a_community_are_told() -> None:
     for community in find_communities(graph):
         inside = names_of(graph, community)
         lines = community_text(graph.public, community).splitlines()
-        ends = [line.split(". ", 1)[1].split(" -> ")[::2] for line in lines if " -> " in line]
+        ends = [line.removeprefix("- ").split(" -> ")[::2] for line in lines if " -> " in line]
         out = [pair for pair in ends if not set(pair) <= inside]
         assert len(out) <= 40 and sum("Kaa" in pair for pair in out) <= 40
 
@@ -145,8 +145,8 @@ SMALL = {
 
 def telling(prompt: str) -> dict[str, str]:
     """An LM that retells the first relation."""
-    line = next(line for line in prompt.splitlines() if line.startswith("1. ") and " -> " in line)
-    head, _, tail = line.removeprefix("1. ").split(" -> ")
+    line = next(line for line in prompt.splitlines() if line.startswith("- ") and " -> " in line)
+    head, _, tail = line.removeprefix("- ").split(" -> ")
     return {"title": f"{head} and {tail}", "summary": f"{head} knows {tail}."}
 
 

@@ -326,9 +326,9 @@ def test_a_community_without_a_summary_is_no_topic_and_the_others_keep_their_pla
 
 
 def builder(prompt: str) -> Reply:
-    """Extracts the facts above, and summarises a community by its first line."""
+    """Extracts the facts above, and summarises a community by its first relation."""
     if "summary" in asked_fields(prompt):
-        first = re.findall(r"^- ([^(\[\n]+)", shown(prompt, "graph"), re.M)[0].strip()
+        first = re.findall(r"^- (.+?) ->", shown(prompt, "graph"), re.M)[0]
         return {"title": first, "summary": f"It is about {first}."}
     id = next(id for id, p in PASSAGES.items() if f"[1] {p.title}\n" in shown(prompt, "passages"))
     return {"additions": "\n".join(f"- {h} -> {r} -> {t} [1]" for h, r, t in FACTS[id])}
@@ -341,7 +341,7 @@ def test_a_stored_graph_is_opened_with_its_index_and_summarised_once(tmp_path: P
     assert GraphIndex.open(*folders).topics == ()
     first = scripted_lm(builder)
     opened = GraphIndex.open(*folders, summaries=True, lm=first)
-    assert sorted(topic.title for topic in opened.topics) == ["Alva", "Gilão Press"]
+    assert sorted(topic.title for topic in opened.topics) == ["Alva Dam", "Ines Marlow"]
     again = scripted_lm([])
     assert GraphIndex.open(*folders, summaries=True, lm=again).topics == opened.topics
     assert len(first.engine.prompts) == 2 and again.engine.prompts == []

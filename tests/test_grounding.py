@@ -49,6 +49,33 @@ def test_a_relation_with_an_invented_end_is_dropped_and_the_end_named() -> None:
     assert '"Bozeman" not found in any passage' in found.feedback
 
 
+def test_a_typed_end_is_an_entity_as_if_it_had_been_listed() -> None:
+    found = grounded(
+        "- Red Lodge (place; in Montana; founded in 1884) -> seat of -> Carbon County (place) [1]"
+    )
+    described = [(e.name, e.type, e.attributes) for e in found.update.entities]
+    assert described == [("Red Lodge", "place", ("in Montana",)), ("Carbon County", "place", ())]
+    assert [each.kind for each in found.dropped] == ["attribute"]
+    listed = "Entities:\n- Red Lodge (place; in Montana) [1]\n- Carbon County (place) [1]\n"
+    assert grounded(f"{listed}- Red Lodge -> seat of -> Carbon County [1]").update == found.update
+
+
+def test_a_typed_end_that_is_no_entity_is_one_fault_and_the_other_end_stays() -> None:
+    for end in ("Bozeman", "unknown", "possibly a town"):
+        found = grounded(f"- Red Lodge (place) -> is near -> {end} (place) [1]")
+        assert [entity.name for entity in found.update.entities] == ["Red Lodge"]
+        assert [dropped.kind for dropped in found.dropped] == ["relation"]
+
+
+def test_the_type_of_an_end_holds_in_the_passages_of_all_its_relations() -> None:
+    beck = Passage(id="beck", title="Beck", text="Beck lived in Red Lodge.")
+    draft = parse("- Red Lodge (place) -> in -> Montana [1]\n- Beck -> lived in -> Red Lodge [3]")
+    lodge, *others = ground(draft, {**READ, 3: beck}).update.entities
+    assert (lodge.name, lodge.type) == ("Red Lodge", "place")
+    assert {each.passage for each in lodge.evidence} == {"lodge", "beck"}
+    assert {other.name for other in others} == {"Montana", "Beck"}
+
+
 def test_the_ends_of_a_relation_must_stand_in_one_passage() -> None:
     found = grounded("Relations:\n1. Katy Perry -> born in -> Red Lodge [1]")
     assert found.update.relations == ()

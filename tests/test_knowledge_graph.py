@@ -91,11 +91,11 @@ def test_the_graph_of_the_papers_figure_12_evolves_as_printed_there() -> None:
         "- Kelly Rowland (artist) [2]\n"
         "- Rihanna (artist) [2]\n"
         "Relations:\n"
-        "1. Aretha Franklin -> sang in church -> her father's church [1]\n"
-        "2. Stacy Barthe -> penned album tracks for -> Katy Perry [2]\n"
-        "3. Stacy Barthe -> penned album tracks for -> Kelly Rowland [2]\n"
-        "4. Stacy Barthe -> penned album tracks for -> Rihanna [2]\n"
-        "5. Katy Perry -> sang in church -> during her childhood [6]"
+        "- Aretha Franklin -> sang in church -> her father's church [1]\n"
+        "- Stacy Barthe -> penned album tracks for -> Katy Perry [2]\n"
+        "- Stacy Barthe -> penned album tracks for -> Kelly Rowland [2]\n"
+        "- Stacy Barthe -> penned album tracks for -> Rihanna [2]\n"
+        "- Katy Perry -> sang in church -> during her childhood [6]"
     )
 
 

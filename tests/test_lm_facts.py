@@ -204,6 +204,20 @@ def test_a_graph_is_read_back_with_its_escapes_and_groups() -> None:
     assert graph.facts == (Fact("Prism (album)", "made by", "A; B", (2,)),)
 
 
+def test_a_graph_may_state_types_at_the_ends_of_relations() -> None:
+    text = (
+        "Entities:\n- Prism (album; loud) [2]\nRelations:\n"
+        "- Prism -> made by -> Ann \\(person\\) (person) [2]\n"
+        "- Ann \\(person\\) -> in -> Bath (place) [3]"
+    )
+    graph = read_graph(text)
+    assert graph.facts[0][:3] == ("Prism", "made by", "Ann (person)")
+    assert graph.entities == {"Prism": (2,), "Ann (person)": (2,), "Bath": (3,)}
+    assert graph.details == {
+        "Prism": ("album", "loud"), "Ann (person)": ("person",), "Bath": ("place",)
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "docs"),
     [

@@ -117,7 +117,7 @@ def test_a_graph_in_an_example_stands_as_lines() -> None:
     lines = "Relations:\n1. Red Lodge -> in -> Montana [1]"
     demo = {"question": "q", "passages": "p", "additions": GraphProposal.model_validate(lines)}
     shown = messages(ReadAndJudge, [demo], question="other")
-    assert "1. Red Lodge -> in -> Montana [1]" in shown[2]["content"]
+    assert "- Red Lodge -> in -> Montana [1]" in shown[2]["content"]
 
 
 REPLY = {

@@ -46,7 +46,7 @@ def test_a_demo_shows_the_graph_as_the_lines_that_are_asked_for(adapter: Any) ->
     messages = adapter().format(UpdateGraph, demos=[demo], inputs={"question": "other"})
     shown = messages[2]["content"].replace("\\n", "\n")
     assert "- Katy Perry (person; artist) [2]" in shown
-    assert "1. Katy Perry -> born -> October 25, 1984 (time: 1984) [2]" in shown
+    assert "- Katy Perry -> born -> October 25, 1984 (time: 1984) [2]" in shown
 
 
 class NestedEntity(BaseModel):
@@ -93,7 +93,7 @@ def test_graph_lines_cost_a_step_fewer_tokens_than_a_nested_type(adapter: Any) -
     ],
 )
 def test_json_and_fenced_text_are_read_too(value: Any) -> None:
-    assert GraphProposal.model_validate(value).draft.entities[0].name == "Katy Perry"
+    assert GraphProposal.model_validate(value).draft.nodes[0].name == "Katy Perry"
 
 
 @pytest.mark.parametrize("text", ["I cannot help with that.", "[1, 2]", "7"])

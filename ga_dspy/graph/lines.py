@@ -1,14 +1,16 @@
 """A graph as text: the lines that an LM writes and reads, and the other shapes it may choose.
 
-Three forms, one parser: "compact" (entities with type, attributes and passage labels, then
-numbered triples), "paper" (names with attributes, then triples) and "line" (everything in one
-line). `draft_from` reads values like those of JSON too, in whichever of the usual shapes.
+Three forms, one parser: "compact" (triples with passage labels, the type of an entity behind its
+first mention; before them the entities of which more is known), "paper" (names with attributes,
+then triples) and "line" (entities and triples in one line). `draft_from` reads values like those
+of JSON too, in whichever of the usual shapes.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, groupby, pairwise
@@ -17,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.records import (
+    TYPES,
     Draft,
     DraftEntity,
     Entity,
@@ -60,33 +63,56 @@ def linearise(
 
     Args:
         graph: The graph or update.
-        form: "compact" carries everything; "line" the same in one line; "paper" puts the type
-            first among the attributes, and leaves out times and confidences.
+        form: "compact" carries everything, but the passages and the line of an entity of which
+            relations say all: that it is there, and its type, if it is one of `TYPES`. "line" has
+            each entity, in one line; "paper" puts the type first among the attributes, and leaves
+            out times and confidences.
         labels: The number each passage id is shown under; passages without one go unmentioned.
         question: An entity that it calls by another name than the one shown is written by it.
 
     Returns:
         The text, which `parse` reads back; "(empty)" for the empty graph.
+
+    >>> ann, oslo = Entity(name="Ann Lee", type="person"), Entity(name="Oslo", type="place")
+    >>> born = Relation(head="Ann Lee", relation="born in", tail="Oslo")
+    >>> linearise(GraphUpdate(entities=(ann, oslo), relations=(born,)))
+    '- Ann Lee (person) -> born in -> Oslo (place)'
     """
     numbers = labels or {}
     entities, relations = list(graph.entities), list(graph.relations)
     if any(entity.aliases for entity in entities):
         entities, relations = _in_words_of(question, entities, relations)
-    sections = {
-        "Entities": [_entity_text(entity, form, numbers) for entity in entities],
-        "Relationships" if form == "paper" else "Relations": [
-            _relation_text(relation, form, numbers) for relation in relations
-        ],
-    }
+    types = _types_of_ends(entities, relations) if form == "compact" else {}
+    listed = [_entity_text(e, form, numbers) for e in entities if e.name not in types]
+    triples = list[str]()
+    for relation in relations:
+        head, tail = (types.pop(end, "") for end in (relation.head, relation.tail))
+        triples.append(_relation_text(relation, form, numbers, head, tail))
+    if form == "compact" and not listed:
+        return "\n".join(f"- {triple}" for triple in triples) or EMPTY
+    related = "Relationships" if form == "paper" else "Relations"
+    sections = {"Entities": listed, related: triples}
     if form == "line":
         lists = {title: ", ".join(f"[{i}]" for i in items) for title, items in sections.items()}
         return "; ".join(f"{title}: {items}" for title, items in lists.items() if items) or EMPTY
     lines: list[str] = []
     for title, items in sections.items():
         lines += [f"{title}:"] if items else []
-        numbered = enumerate(items, start=1)
-        lines += [f"- {item}" if title == "Entities" else f"{n}. {item}" for n, item in numbered]
+        is_numbered = form == "paper" and title == related
+        lines += [f"{n}. {item}" if is_numbered else f"- {item}" for n, item in enumerate(items, 1)]
     return "\n".join(lines) or EMPTY
+
+
+def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) -> dict[str, str]:
+    """The types of the entities that need no line of their own, by name."""
+    ends = {end for relation in relations for end in (relation.head, relation.tail)}
+    times = Counter(entity.name for entity in entities)
+    return {
+        entity.name: entity.type
+        for entity in entities
+        if entity.name in ends and times[entity.name] == 1 and not entity.attributes
+        and (not entity.type or entity.type.casefold() in TYPES)
+    }  # fmt: skip
 
 
 def _in_words_of(
@@ -139,9 +165,13 @@ def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:
     return text + _labels_text(entity.evidence, labels)
 
 
-def _relation_text(relation: Relation, form: Form, labels: Mapping[str, int]) -> str:
+def _relation_text(
+    relation: Relation, form: Form, labels: Mapping[str, int], head_type: str, tail_type: str
+) -> str:
     arrow = " -- " if form == "line" else " -> "
-    text = arrow.join(map(_name_text, (relation.head, relation.relation, relation.tail)))
+    head, link, tail = map(_name_text, (relation.head, relation.relation, relation.tail))
+    head, tail = (f"{e} ({t})" if t else e for e, t in ((head, head_type), (tail, tail_type)))
+    text = arrow.join((head, link, tail))
     if form != "paper":
         text += f" (time: {escape(relation.time)})" if relation.time else ""
         stated = relation.confidence is not None
@@ -190,8 +220,9 @@ def escape(text: str, also: str = "") -> str:
 @remembered(most=4096, longest=200)
 def _name_text(name: str) -> str:
     """A name so that neither its beginning nor its end is taken for something else."""
-    cited = _last_group(name.rstrip(" .,;"))
-    text = escape(name, also="()" if cited and _PAREN_LABELS.fullmatch(cited[1]) else "")
+    group = _last_group(name.rstrip(" .,;"))
+    is_read = group and (_PAREN_LABELS.fullmatch(group[1]) or _states_type(group[1]))
+    text = escape(name, also="()" if is_read else "")
     if not text.startswith("\\") and _is_odd(text):
         # A parenthesis that is escaped alone would leave its other half unbalanced.
         text = escape(name, also="()") if text.startswith("(") else f"\\{text}"
@@ -598,9 +629,10 @@ def _read_item(item: _Item) -> Read:
         return read_value({**fields, **cited}, line=item.line)
     if not text or not _is_whole(bare):
         return Read(None, None if says_nothing(item.content) else item.line)
-    if ends := _ends(text, bare, item.section):
-        fact = dict(zip(("head", "relation", "tail"), ends, strict=False)) | marked.qualities
-        return read_value({**fact, "passages": [*marked.passages, *ends[3:]]}, line=item.line)
+    if parts := _parts(text, bare, item.section):
+        fact = {**_end("head", parts[0]), "relation": _plain(parts[1]), **_end("tail", parts[2])}
+        passages = [*marked.passages, *map(_plain, parts[3:])]
+        return read_value({**fact, **marked.qualities, "passages": passages}, line=item.line)
     if says_nothing(item.content):
         return Read(None)
     is_heading = _bare(item.content).endswith(":")
@@ -612,7 +644,7 @@ def _read_item(item: _Item) -> Read:
 # --- A line that states a relation
 
 
-def _ends(text: str, bare: str, section: str) -> tuple[str, ...]:
+def _parts(text: str, bare: str, section: str) -> list[str]:
     """Head, relation and tail, and a label where one stands like a fourth; else nothing."""
     parts = _cut(text, _STRONG)
     if len(parts) == 2:
@@ -621,10 +653,25 @@ def _ends(text: str, bare: str, section: str) -> tuple[str, ...]:
         parts = _cut(text, _BACK)[::-1]
     elif len(parts) == 1:
         parts = _without_arrow(text, bare, section) if section != "entities" else []
-    ends = tuple(map(_plain, parts))
-    if len(ends) == 4 and (not ends[3] or _PAREN_LABELS.fullmatch(ends[3])):
-        return ends if all(ends[:3]) else ()
-    return ends if len(ends) == 3 and all(ends) else ()
+    names = list(map(_plain, parts))
+    is_cited = len(names) == 4 and (not names[3] or _PAREN_LABELS.fullmatch(names[3]))
+    is_fact = (len(names) == 3 or is_cited) and all(names[:3])
+    return parts if is_fact else []
+
+
+def _end(end: str, part: str) -> dict[str, Any]:
+    """The fields of one end, "head" or "tail", also those of "Ann Lee (person; singer)"."""
+    text = _unquoted(part)
+    group = _last_group(text)
+    kind, attributes = "", tuple[str, ...]()
+    if group and group[0].strip() and _states_type(group[1]):
+        text, (kind, attributes) = _unquoted(group[0]), _details(group[1])
+    return {end: _unescape(text), f"{end}_type": kind, f"{end}_attributes": attributes}
+
+
+def _states_type(group: str) -> bool:
+    """Whether parentheses hold one of our types, alone or with attributes behind it."""
+    return _details(group)[0].casefold() in TYPES
 
 
 def _around_one_arrow(text: str) -> list[str]:
@@ -681,6 +728,10 @@ def _listed_parts(text: str, bare: str) -> list[str]:
 
 def _plain(part: str) -> str:
     """A name without the quotes, asterisks or brackets around it, and without escapes."""
+    return _unescape(_unquoted(part))
+
+
+def _unquoted(part: str) -> str:
     for _ in range(3):
         part = part.strip()
         bare = _bare(part)
@@ -690,7 +741,7 @@ def _plain(part: str) -> str:
         if bare[0] in inner or bare[-1] in inner:
             break
         part = part[1:-1].lstrip(":") if bare[0] == "[" else part[1:-1]
-    return _unescape(part)
+    return part
 
 
 # --- A line that states an entity

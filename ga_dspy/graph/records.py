@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from collections import defaultdict
+from functools import cached_property
+from itertools import chain
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +16,13 @@ from pydantic import (
     Field,
     model_validator,
 )
+
+EntityType = Literal[
+    "person", "place", "organisation", "work", "event", "date", "quantity", "role", "other"
+]
+"""The types that an LM is asked to choose from."""
+TYPES: Final = frozenset((*get_args(EntityType), "organization"))
+"""Those that the end of a relation may carry in parentheses: "Ann Lee (person)"."""
 
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff]")
 
@@ -123,9 +133,26 @@ class DraftEntity(_Described):
 
 
 class DraftRelation(_Triple):
-    """A relation as an LM proposed it, before it is checked; `passages` are the labels it cites."""
+    """A relation as an LM proposed it, before it is checked; `passages` are the labels it cites.
 
+    It may describe its ends: "Ann Lee (person; singer) -> born in -> Oslo (place)".
+    """
+
+    head_type: Line = ""
+    head_attributes: Lines = ()
+    tail_type: Line = ""
+    tail_attributes: Lines = ()
     passages: tuple[int, ...] = ()
+
+    @property
+    def ends(self) -> tuple[DraftEntity, DraftEntity]:
+        """The head and the tail as entities, each as the relation describes it."""
+        head = {"name": self.head, "type": self.head_type, "attributes": self.head_attributes}
+        tail = {"name": self.tail, "type": self.tail_type, "attributes": self.tail_attributes}
+        return (
+            DraftEntity(**head, passages=self.passages),
+            DraftEntity(**tail, passages=self.passages),
+        )
 
 
 class Draft(Value):
@@ -134,3 +161,33 @@ class Draft(Value):
     entities: tuple[DraftEntity, ...] = ()
     relations: tuple[DraftRelation, ...] = ()
     skipped: tuple[str, ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[DraftEntity, ...]:
+        """The listed entities, then the other ends of relations, each once.
+
+        The first type stated counts, that of the list before all others. An end has the passages
+        of all its relations.
+
+        >>> born = DraftRelation(head="Ann", head_type="person", relation="born in", tail="Oslo")
+        >>> [(node.name, node.type) for node in Draft(relations=(born,)).nodes]
+        [('Ann', 'person'), ('Oslo', '')]
+        """
+        ends: dict[str, list[DraftEntity]] = defaultdict(list)
+        for end in chain.from_iterable(relation.ends for relation in self.relations):
+            ends[end.name].append(end)
+        listed = list[DraftEntity]()
+        for entity in self.entities:
+            described = [end for end in ends.pop(entity.name, ()) if end.type or end.attributes]
+            listed.append(_joined([entity, *described]))
+        return (*listed, *map(_joined, ends.values()))
+
+
+def _joined(parts: list[DraftEntity]) -> DraftEntity:
+    """What several descriptions say of one entity."""
+    return DraftEntity(
+        name=parts[0].name,
+        type=next((part.type for part in parts if part.type), ""),
+        attributes=tuple(chain.from_iterable(part.attributes for part in parts)),
+        passages=tuple(dict.fromkeys(chain.from_iterable(part.passages for part in parts))),
+    )

@@ -20,7 +20,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import require
-from ga_dspy.graph import linearise, normalise
+from ga_dspy.graph import GraphUpdate, linearise, normalise
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.extraction import (
     FinishedSteps,
@@ -130,8 +130,10 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
     # All that a summary may tell, whatever the numbers of its nodes.
-    lines = linearise(graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])).splitlines()
-    contents = "\n".join(line.partition(". ")[2] or line for line in sorted(lines))
+    part = graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])
+    entities = sorted(part.entities, key=lambda entity: entity.name)
+    relations = sorted(part.relations, key=lambda r: (r.head, r.relation, r.tail, r.time or ""))
+    contents = linearise(GraphUpdate(entities=tuple(entities), relations=tuple(relations)))
     key = hashlib.sha256(contents.encode()).hexdigest()
     return Community(key, level, parent, ranked, tuple(edges))
 

@@ -17,7 +17,9 @@ from ga_dspy.graph import (
     Draft,
     DraftEntity,
     DraftRelation,
+    Entity,
     GraphUpdate,
+    Relation,
     draft_from,
     linearise,
 )
@@ -87,9 +89,10 @@ def _lines(draft: Draft) -> str:
     def evidenced(item: DraftEntity | DraftRelation) -> dict[str, Any]:
         cited.update({str(label): label for label in item.passages})
         evidence = [{"passage": str(label), "start": 0, "end": 0} for label in item.passages]
-        return {**item.model_dump(exclude={"passages"}), "evidence": evidence}
+        kind = Entity if isinstance(item, DraftEntity) else Relation
+        return {**item.model_dump(include=set(kind.model_fields)), "evidence": evidence}
 
-    entities, relations = (list(map(evidenced, part)) for part in (draft.entities, draft.relations))
+    entities, relations = (list(map(evidenced, part)) for part in (draft.nodes, draft.relations))
     update = GraphUpdate.model_validate({"entities": entities, "relations": relations})
     return linearise(update, labels=cited)
 

@@ -120,9 +120,9 @@ def _row(results: Sequence[Result]) -> dict[str, Any]:
 
 def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
     """Names with a qualifier of things known without: each got it when a namesake was read."""
-    names = {entity.name for entity in draft.entities}
+    names = {node.name for node in draft.nodes}
     renamed: dict[str, str] = {}
-    for entity in draft.entities:
+    for entity in draft.nodes:
         base = split_qualifier(entity.name).base
         if base in known and base not in names and entity.name not in known:
             renamed.setdefault(base, entity.name)
@@ -142,7 +142,7 @@ def _prediction(result: Result) -> dict[str, Any]:
     for number, (step, draft) in enumerate(zip(result.trace, drafts, strict=True), 1):
         new = [next((p for p in unread if p.title == title), None) for title in step.titles]
         unread = [passage for passage in unread if passage not in new]
-        entities = [e for e in draft.entities if e.name not in known | _renamed(draft, known)]
+        entities = [e for e in draft.nodes if e.name not in known | _renamed(draft, known)]
         relations = [r for r in draft.relations if _triple(r) not in known]
         known |= {e.name for e in entities} | {_triple(r) for r in relations}
         steps.append(
@@ -171,6 +171,7 @@ def _prediction(result: Result) -> dict[str, Any]:
 
 
 _ENDS = ("head", "relation", "tail")
+_OF_DRAFT = {"passages", "head_type", "head_attributes", "tail_type", "tail_attributes"}
 _NOT_SHOWN = {"graph", "titles", "names", "dropped", "dropped_items"}
 
 
@@ -180,7 +181,7 @@ def _triple(relation: DraftRelation) -> tuple[str, str, str]:
 
 def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
     """A graph with the spans that state its items; an item without any cites whole passages."""
-    found = ground(draft, passages, known={entity.name for entity in draft.entities}).update
+    found = ground(draft, passages, known={node.name for node in draft.nodes}).update
     spans: dict[Any, Any] = {entity.name: entity.evidence for entity in found.entities}
     spans |= {(r.head, r.relation, r.tail): r.evidence for r in found.relations}
 
@@ -188,10 +189,10 @@ def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
         cited = [Evidence(passage=passages[n].id, start=0, end=0) for n in one.passages
                  if n in passages]  # fmt: skip
         evidence = to_jsonable_python(spans.get(key) or cited)
-        return {**one.model_dump(mode="json", exclude={"passages"}), "evidence": evidence}
+        return {**one.model_dump(mode="json", exclude=_OF_DRAFT), "evidence": evidence}
 
     return {
-        "entities": [item(entity, entity.name) for entity in draft.entities],
+        "entities": [item(node, node.name) for node in draft.nodes],
         "relations": [item(relation, _triple(relation)) for relation in draft.relations],
     }
 
