@@ -13,7 +13,7 @@ import dspy
 from ga_dspy.signatures.graph_anchor import Style
 from ga_dspy.signatures.prompt import EMPTY
 
-_QUESTION: Final = "In which city was the designer of Harlan Bridge born?"
+_QUESTION: Final = "Where was the designer of Harlan Bridge born?"
 _QUERY: Final = "Ida Renfro birthplace"
 _BRIDGE: Final = """\
 [1] Harlan Bridge
@@ -22,9 +22,9 @@ _RENFRO: Final = """\
 [2] Ida Renfro
 Ida Renfro (1881–1949) was an American engineer who was born in Salem and worked in Portland."""
 
-_DESIGNED: Final = "1. Ida Renfro (person) -> designed -> Harlan Bridge (place) [1]"
-_BORN: Final = "Ida Renfro -> was born in -> Salem (place) [2]"
-_GRAPH: Final = f"{_DESIGNED}\n2. {_BORN}"
+_DESIGNED: Final = "- Ida Renfro (person) -> designed -> Harlan Bridge (place) [1]"
+_BORN: Final = "- Ida Renfro -> was born in -> Salem (place) [2]"
+_GRAPH: Final = f"{_DESIGNED}\n{_BORN}"
 _NOTES: Final = "Ida Renfro designed Harlan Bridge [1]."
 _MISSING: Final = "Ida Renfro designed the bridge [1], but where she was born is missing."
 
@@ -57,7 +57,7 @@ _SECOND_STEP: Final = {
     "previous_reasoning": _MISSING,
     "feedback": "",
     "passages": _RENFRO,
-    "additions": f"1. {_BORN}",
+    "additions": _BORN,
     "notes": f"{_NOTES} She was born in Salem [2].",
     "reasoning": "Ida Renfro designed the bridge [1] and was born in Salem [2]: all links hold.",
     "judgement": "sufficient",

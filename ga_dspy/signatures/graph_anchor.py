@@ -100,10 +100,10 @@ def _lines(draft: Draft) -> str:
 # --- What the instructions are composed of: paragraphs with named places
 
 _LINES: Final = """\
-Give at most six facts, those that lead from the question to its answer and that the graph lacks, \
-in the passages' words, nothing from memory. Both ends of a fact stand in its passage. Types: \
-person, place, organisation, work, event, date, quantity, role, other. Two names for one thing: \
-X -> same as -> Y. Another thing of a known name: Cambridge (Massachusetts)."""
+Give at most six facts that lead from the question to its answer and that the graph lacks, in the \
+passages' words, nothing from memory; both ends stand in the passage. Types: person, place, \
+organisation, work, event, date, quantity, role, other. Two names for one thing: X -> same as -> \
+Y. Another thing of a known name: Cambridge (Massachusetts)."""
 
 _NOTES: Final = """\
 Keep what still matters, add what the new passages state, drop the rest, and put the passage \
@@ -116,10 +116,9 @@ follows: the only one that fits all other links will do, a shared name alone wil
 _JUDGE: Final = """\
 Follow the question link by link. {standard} Judge "sufficient" if all hold or a premise is \
 refuted; the candidate is then the answer itself, the shortest complete span. Judge \
-"insufficient" if a link is missing and something is left to search: a query for the missing link \
-that is easiest to find, made of a name and the one fact sought; where a search brought \
-nothing, another name or the link's other end. Judge "exhausted" only if no name and no end is \
-left to try."""
+"insufficient" if a link is missing, with a query for the one that is easiest to find: a name and \
+the fact sought; where a search brought nothing, another name or the link's other end. Judge \
+"exhausted" only if no name and no end is left to try."""
 
 _STYLES: Final[dict[Style, str]] = {
     "span": """\
