@@ -229,9 +229,11 @@ class _Spread:
                         context = contextvars.copy_context()
                         pool.submit(context.run, self._answer, number, *request)
 
-    def _answer(self, number: int, token: int, prompt: Any, messages: Any, settings: Any) -> None:
+    def _answer(
+        self, number: int, token: int, step: str, prompt: Any, messages: Any, settings: Any
+    ) -> None:
         answer: Any = None
-        tally = _Tally()
+        tally = _Tally(step)
         try:
             lm = self.fronts[token]
             with dspy.context(**{METER: tally}):
@@ -248,8 +250,8 @@ class _Tally(BaseCallback):
     It stands where a program's meter stands, which is on another machine.
     """
 
-    def __init__(self) -> None:
-        self.failed, self.waited = 0, 0.0
+    def __init__(self, step: str) -> None:
+        self.step, self.failed, self.waited = step, 0, 0.0
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Count an attempt."""
@@ -336,10 +338,11 @@ class _RelayedLM(FrontLM):
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Answer as the LM itself would."""
-        ray = require("ray", "cluster")
-        asked = self.calls.ask.remote(self.token, prompt, messages, kwargs)
+        ray, meter = require("ray", "cluster"), dspy.settings.get(METER)
+        step = "" if meter is None else meter.step
+        asked = self.calls.ask.remote(self.token, step, prompt, messages, kwargs)
         answer, failed, waited = ray.get(asked)
-        if (meter := dspy.settings.get(METER)) is not None:
+        if meter is not None:
             meter.add_failed(failed, waited)
         if isinstance(answer, BaseException):
             raise answer

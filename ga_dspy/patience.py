@@ -21,7 +21,7 @@ import time
 import uuid
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -820,6 +820,52 @@ class Replayed(FrontLM):
         return self.replay(self.kept, prompt, messages, kwargs)
 
 
-def front(lm: Any) -> Any:
-    """The patient front of an LM; itself where it has one, or is no LM."""
-    return PatientLM(lm) if isinstance(lm, dspy.BaseLM) and not isinstance(lm, FrontLM) else lm
+def front(lm: Any, like: Any = None) -> Any:
+    """The patient front of an LM; itself where it has one, or is no LM.
+
+    Args:
+        lm: The LM.
+        like: A front of another LM, whose journal, ledger or cluster the calls go through, too.
+    """
+    if not isinstance(lm, dspy.BaseLM) or isinstance(lm, FrontLM):
+        return lm
+    return like.before(lm) if isinstance(like, FrontLM) else PatientLM(lm)
+
+
+class StepLMs(FrontLM):
+    """The LMs of a program's steps as one LM, for what knows one LM of a program alone.
+
+    Args:
+        lm: Answers steps without an LM of their own, and calls outside of a program.
+        steps: LMs by the step's name.
+    """
+
+    def __init__(self, lm: dspy.BaseLM, steps: Mapping[str, dspy.BaseLM]) -> None:
+        super().__init__(lm)
+        self.steps = steps
+
+    def of_step(self, step: str) -> dspy.BaseLM:
+        """The LM that answers a step."""
+        return self.steps.get(step, self.lm)
+
+    def before(self, lm: dspy.BaseLM) -> Any:
+        """An LM behind the journal, ledger or cluster that these go through."""
+        return front(lm, like=self.lm)
+
+    def copy(self, **kwargs: Any) -> Self:
+        """The same over copies with other settings."""
+        steps = {step: lm.copy(**kwargs) for step, lm in self.steps.items()}
+        return type(self)(self.lm.copy(**kwargs), steps)
+
+    @property
+    def _asked(self) -> Any:
+        """The LM of the step under way."""
+        return self.of_step(getattr(dspy.settings.get(METER), "step", ""))
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Answer as the step's LM does."""
+        return self._asked(prompt, messages=messages, **kwargs)
+
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """The same from a coroutine."""
+        return await self._asked.acall(prompt, messages=messages, **kwargs)

@@ -138,22 +138,30 @@ def _kind(text: str, known: Collection[str], digests: bool) -> str:
 
 
 def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozenset[str]:
-    """The keys of the environment, of the LM that is configured, and of more LMs.
+    """The keys of the environment, of the configured LM, of LMs of steps, and of more LMs.
 
     Args:
         lms: The LMs; what is none of them is passed over.
         addresses: Their addresses too, which a message may name and an artifact may not.
     """
-    settings = [getattr(lm, "kwargs", None) or {} for lm in (dspy.settings.lm, *lms)]
-    given = frozenset(
-        text
-        for kwargs in settings
-        for key, value in kwargs.items()
-        if _SECRET_KEY.search(key)
-        for text in _texts(value)
-    )
-    found = _secrets_among(given, tuple(os.environ.items()))
+    given = frozenset(text for lm in (dspy.settings.lm, *lms) for text in _given_to(lm))
+    found = _secrets_among(given.union(_OF_STEPS), tuple(os.environ.items()))
     return found if addresses else frozenset(text for text in found if "://" not in text)
+
+
+_OF_STEPS: dict[str, None] = {}
+"""Keys, addresses and headers of the LMs that steps of a program have of their own."""
+
+
+def note_secrets(lm: object) -> None:
+    """Remember the keys of a step's own LM, which no setting of DSPy names."""
+    _OF_STEPS.update(dict.fromkeys(_given_to(lm)))
+
+
+def _given_to(lm: object) -> Iterator[str]:
+    for key, value in (getattr(lm, "kwargs", None) or {}).items():
+        if _SECRET_KEY.search(key):
+            yield from _texts(value)
 
 
 @lru_cache(maxsize=8)

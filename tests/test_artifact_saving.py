@@ -373,5 +373,5 @@ def test_a_predictor_s_own_lm_is_kept_by_name_and_asked_for(
     lm = dspy.LM("openai/m")
     assert load(path, retriever=lambda query, k: [], lms={"answer": lm}).answer.lm is lm
     assert not caplog.text
-    with pytest.raises(ArtifactError, match="an LM for predictor 'read'; expected one of answer"):
+    with pytest.raises(InputError, match="an LM for the step 'read'; expected one of answer"):
         load(path, retriever=lambda query, k: [], lms={"read": lm})

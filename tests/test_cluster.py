@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,20 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index.build(demo.corpus(), tmp_path_factory.mktemp("cluster") / "index", kind="sparse")
 
 
-def asked(index: Index, endpoint: Endpoint, out: Path) -> Report:
+class Unpicklable(str):
+    """A key that must not be sent anywhere."""
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("a key was sent to another machine")
+
+
+UNPICKLED = Unpicklable("none")
+
+
+def asked(index: Index, endpoint: Endpoint, out: Path, own: dspy.LM | None = None) -> Report:
     examples = load("hotpotqa", demo.questions("dev"), limit=QUESTIONS)
     program, lm = GraphAnchor(index), endpoint.lm()
+    program.answer.lm = own
     protocol = protocol_of(
         program, examples, name="graph-anchor", dataset="hotpotqa", source="demo", lm=lm
     )
@@ -77,6 +89,23 @@ def test_a_node_that_is_killed_costs_no_question_and_no_finished_call(
     # Each call is made once: the replies of a dead node's questions were kept.
     assert answered == calls
     assert [r.usage for r in there.results] == [r.usage for r in here.results]
+
+
+def test_the_lm_of_a_step_is_asked_from_here_and_its_key_does_not_leave(
+    cluster: Any, index: Index, tmp_path: Path
+) -> None:
+    reports = {}
+    for place in ("here", "there"):
+        with Endpoint() as endpoint, Endpoint() as other:
+            own = other.lm(api_key=UNPICKLED)
+            with on_ray(cluster.address) if place == "there" else nullcontext():
+                reports[place] = asked(index, endpoint, tmp_path / place, own)
+            steps = reports[place].summary()["usage"]
+            assert len(other.requests) == steps["answer"]["calls"] == QUESTIONS
+            assert len(endpoint.requests) == steps["read"]["calls"]
+    here, there = reports.values()
+    assert [r.answer for r in there.results] == [r.answer for r in here.results]
+    assert not there.failed and there.protocol.lms == {"answer": "openai/local"}
 
 
 def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage, extractive_lm
-from ga_dspy.artifact import PROGRAMS, load, verify
+from ga_dspy.artifact import PROGRAMS, load, show, verify
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.optimize import (
     RECIPES,
@@ -101,7 +101,7 @@ def compiled(name: str, out: Path, **arguments: Any) -> Outcome:
     settings = arguments.pop("settings", {})
     reflection = scripted_lm(arguments.pop("reflection", proposer))
     lm = arguments.pop("lm", None) or scripted_lm(task)
-    program = GraphAnchor(search, max_steps=3, k=2)
+    program = arguments.pop("program", None) or GraphAnchor(search, max_steps=3, k=2)
     return compile(
         program,
         recipe(name, **settings),
@@ -151,6 +151,55 @@ def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
     program = load(tmp_path, retriever=search)
     with dspy.context(lm=scripted_lm(task)):
         assert program(question=TEST[1].question).answer == "State21"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_recipe_keeps_the_lm_that_a_step_has_of_its_own(name: str, tmp_path: Path) -> None:
+    small, big = scripted_lm(task), scripted_lm(task)
+    big.model = "ga-dspy/big"
+    program = GraphAnchor(search, max_steps=3, k=2)
+    program.answer.lm = big
+    outcome = compiled(name, tmp_path, settings=SMALL[name], lm=small, program=program)
+    asked = ["answer" in asked_fields(prompt) for prompt in big.engine.prompts]
+    assert all(asked) and len(asked) > 12
+    assert not any("answer" in asked_fields(prompt) for prompt in small.engine.prompts)
+    assert outcome.before.f1 < outcome.after.f1 == 100.0
+    assert outcome.after.protocol.lms == outcome.before.protocol.lms == {"answer": "ga-dspy/big"}
+    assert outcome.summary()["lms"]["answer"] == "ga-dspy/big"
+    assert program.answer.lm is big and program.read.lm is None
+    known = show(tmp_path).manifest.predictor_lms
+    assert {step: lm.model for step, lm in known.items()} == {"answer": "ga-dspy/big"}
+    again = GraphAnchor(search, max_steps=3, k=2)
+    again.answer.lm = scripted_lm([])
+    again.answer.lm.model = "ga-dspy/big"
+    replayed = compiled(
+        name, tmp_path, settings=SMALL[name], lm=scripted_lm([]), reflection=[], prompt=[],
+        program=again,
+    )  # fmt: skip
+    assert replayed.replayed == replayed.calls == outcome.calls
+
+
+def test_a_cap_holds_for_the_lms_of_steps_too(tmp_path: Path) -> None:
+    program = GraphAnchor(search, max_steps=3, k=2)
+    program.answer.lm = dspy.LM("openai/unheard-of")
+    small = dspy.LM("openai/gpt-4.1-nano")
+    with pytest.raises(InputError, match="openai/unheard-of has no known price"):
+        compiled("bootstrap", tmp_path, lm=small, program=program, caps=Caps(money=1.0),
+                 reflection_lm=None, prompt_lm=None)  # fmt: skip
+
+
+def test_a_step_whose_predictors_have_different_lms_is_refused(tmp_path: Path) -> None:
+    class Twice(dspy.Module):
+        def __init__(self, signature: Any) -> None:
+            super().__init__()
+            self.first, self.second = dspy.Predict(signature), dspy.Predict(signature)
+
+    program = GraphAnchor(search)
+    twice = Twice(program.answer.signature)
+    twice.first.lm = scripted_lm([])
+    program.answer = twice
+    with pytest.raises(InputError, match="predictors of step 'answer' have different LMs"):
+        compiled("labeled", tmp_path, program=program)
 
 
 def test_every_recipe_has_a_test_that_runs_it() -> None:
@@ -244,9 +293,6 @@ UNSAVABLE: dict[str, tuple[Callable[[], GraphAnchor], str]] = {
     "a predictor's config": (
         lambda: _set(lambda p: p.answer.config.update(temperature=1.0)),
         "the LM settings of predictor 'answer'",
-    ),
-    "a predictor's LM": (
-        lambda: _set(lambda p: setattr(p.answer, "lm", scripted_lm([]))), "has an LM of its own"
     ),
     "a class that is not registered": (
         lambda: Unregistered(search), "program 'Unregistered' is unknown.*register"
@@ -633,12 +679,12 @@ def test_the_embedded_lm_costs_nothing() -> None:
     lms = {"task": extractive_lm()}
     sizes = {"train": 5, "validation": 5, "held out": 5}
     assert estimate(GraphAnchor(search), recipe("labeled"), sizes, TRAIN, lms).money == 0.0
-    check_prices(lms, Caps(money=1.0))
+    check_prices(lms.values(), Caps(money=1.0))
 
 
 def test_a_cap_of_money_needs_a_known_price() -> None:
     with pytest.raises(InputError, match="ga-dspy/scripted has no known price"):
-        check_prices({"task": scripted_lm([])}, Caps(money=1.0))
+        check_prices([scripted_lm([])], Caps(money=1.0))
 
 
 def test_a_recipe_is_chosen_by_what_there_is() -> None:

@@ -269,6 +269,16 @@ def test_more_questions_than_it_bears_are_refused_until_one_is_done(index: ga_ds
         assert client.post("/ask", json={"question": "b"}).status_code == 504
 
 
+def test_the_lm_of_each_step_is_named(index: ga_dspy.Index) -> None:
+    program = ga_dspy.GraphAnchor(index)
+    program.answer.lm = dspy.LM("openai/big", api_base="http://127.0.0.1:1/v1", api_key=KEY)
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        app = make_app(Service(program))
+    with serving(app) as url:
+        (model,) = httpx.get(f"{url}/v1/models").json()["data"]
+    assert model["lms"] == {"read": "ga-dspy/extractive", "answer": "openai/big"}
+
+
 def test_only_who_has_a_key_may_ask(index: ga_dspy.Index) -> None:
     with asked(index, keys=[KEY.encode(), b"another-key-of-it"]) as client:
         ask = {"json": {"query": "Titan"}}

@@ -14,10 +14,12 @@ import dspy
 from ga_dspy.arena.methods import Method, methods
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.artifact import show
+from ga_dspy.artifact.artifact import nothing
 from ga_dspy.errors import InputError, check_names
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, protocol_of, run
 from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
+from ga_dspy.programs.program import unknown_step
 from ga_dspy.retrieval import Index
 
 _FREE = ("methods", "ablations", "graph-use", "graphrag")
@@ -43,7 +45,7 @@ class Entrant(NamedTuple):
     """
 
     name: str
-    make: Callable[[Index | GraphIndex], MultiHopProgram]
+    make: Callable[[Any], MultiHopProgram]
     tokens: int | None = None
     needs_graph: bool = False
 
@@ -68,6 +70,7 @@ def entrants(
     graphs: bool = False,
     tokens: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    lms: Mapping[str, dspy.BaseLM] | None = None,
 ) -> tuple[Entrant, ...]:
     """The methods and compiled programs of an arena.
 
@@ -78,9 +81,10 @@ def entrants(
         tokens: Tokens a question may cost, the same for every method. What reads nothing has no
             part in it, and depths of vanilla RAG and numbers of steps only where they are named.
         settings: The same for all, such as k; a method keeps what its name means.
+        lms: LMs of steps, by the step's name, for the programs that have such a step.
 
     Raises:
-        InputError: There is no such method.
+        InputError: There is no such method, or none of them has such a step.
     """
     artifacts = check_names("artifacts", artifacts)
     named = {name.strip() for name in names.split(",")}
@@ -91,28 +95,47 @@ def entrants(
         and (tokens is None or method.name in named or method.group in _FREE)
         and (tokens is None or method.program is not ClosedBook)
     ]
-    common = dict(settings or {})
-    return (
-        *(_entrant(method, common, tokens) for method in chosen),
-        *(_compiled(path, common, tokens) for path in artifacts),
+    common, own = dict(settings or {}), dict(lms or {})
+    taking_part = (
+        *(_entrant(method, common, tokens, own) for method in chosen),
+        *(_compiled(path, common, tokens, own) for path in artifacts),
     )
+    if own:
+        steps = dict.fromkeys(
+            name for one in taking_part for name, _ in one.make(nothing).named_predictors()
+        )
+        for name in own:
+            if name not in steps:
+                raise unknown_step(name, steps)
+    return taking_part
 
 
-def _entrant(method: Method, common: Mapping[str, Any], tokens: int | None) -> Entrant:
+def _entrant(
+    method: Method, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
+) -> Entrant:
     settings = {**common, **(method.within(tokens) if tokens else {})}
     kept = {name: value for name, value in settings.items() if name not in method.settings}
-    return Entrant(
-        method.name, lambda index: method.make(index, **kept), tokens, method.needs_graph
-    )
+
+    def make(index: Any) -> MultiHopProgram:
+        program = method.make(index, **kept)
+        steps = dict(program.named_predictors())
+        program.set_step_lms({name: lm for name, lm in lms.items() if name in steps})
+        return program
+
+    return Entrant(method.name, make, tokens, method.needs_graph)
 
 
-def _compiled(path: str, common: Mapping[str, Any], tokens: int | None) -> Entrant:
+def _compiled(
+    path: str, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
+) -> Entrant:
     settings = {**common, **({"token_budget": tokens} if tokens else {})}
+    info = show(path)
+    own = {name: lm for name, lm in lms.items() if name in info.predictors}
     return Entrant(
         path.rstrip("/").rsplit("/", 1)[-1],
-        lambda index: load_artifact(path, retriever=index, **settings),
+        lambda index: load_artifact(path, retriever=index, lms=own, **settings),
         tokens,
-        show(path).manifest.program == GraphRAG.__name__,
+        info.manifest.program == GraphRAG.__name__,
     )
 
 

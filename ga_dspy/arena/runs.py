@@ -12,7 +12,7 @@ from ga_dspy.arena.methods import METHODS
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import Report, load_report
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.eval.report import JOURNAL
+from ga_dspy.eval.report import JOURNAL, usage_by_step
 
 DATASETS = {
     "musique": "MuSiQue",
@@ -43,11 +43,13 @@ class Run:
         path: Its folder.
         mark: "" where it was measured like the others of its dataset, else the letter of the note
             that says how it differs.
+        lms: Names of the LMs, where other runs of the same LMs have steps that this one has not.
     """
 
     report: Report
     path: Path
     mark: str = ""
+    lms: str = ""
 
     @property
     def method(self) -> str:
@@ -69,8 +71,8 @@ class Run:
 
     @property
     def lm(self) -> str:
-        """The LM's name."""
-        return self.report.protocol.lm
+        """The LM's name, with those of steps that had another."""
+        return self.lms or self.report.protocol.lm_names
 
     @property
     def budget(self) -> int | None:
@@ -154,7 +156,8 @@ def collect(folders: Iterable[Path], *, unlike: bool = False, paper: bool = Fals
     """
     # A folder may be named beside one that holds it.
     paths = {path.resolve(): path for folder in folders for path in _run_folders(folder)}
-    runs = _mark([Run(load_report(path), path) for path in paths.values()], paper)
+    found = [Run(load_report(path), path) for path in paths.values()]
+    runs = _mark(_with_lms(found), paper)
     if runs.notes and not unlike:
         first = {run.mark: run.path for run in reversed(runs.runs)}
         differences = "; ".join(f"{text} in {first[mark]}" for mark, text in runs.notes.items())
@@ -184,6 +187,32 @@ def _run_folders(folder: Path) -> list[Path]:
             remedy="check the path, or run `ga-dspy arena` first",
         )
     return [journal.parent for journal in journals]
+
+
+def _with_lms(runs: Sequence[Run]) -> list[Run]:
+    """Runs with one name for LMs that agree on the steps that two runs share.
+
+    Methods have other steps: with an LM for "read" and one for "think" each run has one of both.
+    """
+    groups: list[tuple[dict[str, str], list[Run]]] = []
+    for run in runs:
+        protocol = run.report.protocol
+        asked = {step: protocol.lm_of(step) for step in usage_by_step(run.report.results)}
+        for steps, members in groups:
+            agree = all(steps.get(step, lm) == lm for step, lm in asked.items())
+            if agree and members[0].report.protocol.lm == protocol.lm:
+                members.append(run)
+                steps |= asked
+                break
+        else:
+            groups.append((asked, [run]))
+    named = dict[int, str]()
+    for steps, members in groups:
+        first = members[0].report.protocol
+        own = {step: lm for step, lm in steps.items() if lm != first.lm}
+        name = first.model_copy(update={"lms": own}).lm_names
+        named |= {id(run): name for run in members}
+    return [replace(run, lms=named[id(run)]) for run in runs]
 
 
 def _mark(runs: Sequence[Run], paper: bool) -> Runs:

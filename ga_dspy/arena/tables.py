@@ -248,7 +248,7 @@ def table_5(runs: Runs) -> Table:
 
 
 def ledger(runs: Runs) -> Table:
-    """What each step of each program cost."""
+    """What each step of each program cost, and which LM it asked."""
     found = [run for run in runs.in_order() if _counted(run)]
     rows = (
         row(
@@ -258,6 +258,7 @@ def ledger(runs: Runs) -> Table:
                 **_calls_and_tokens(run, usage),
                 "Share of tokens, %": 100.0 * usage.tokens / tokens if tokens else None,
             },
+            LM=lm_label(run.report.protocol.lm_of(step)),
         )
         for run in found
         for tokens in [_total(run).tokens]

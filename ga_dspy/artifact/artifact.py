@@ -226,6 +226,7 @@ def load(
     Raises:
         ArtifactError: It is damaged, of another version, or does not fit the program; it holds
             what `save` refuses (`SecretFound`: a key, an address or a header).
+        InputError: `lms` names a predictor that the program does not have.
         MissingExtra: The source needs a package that is not installed.
     """
     info = show(source)
@@ -243,21 +244,13 @@ def _assign(
     lms: Mapping[str, dspy.BaseLM | None], manifest: Manifest, program: MultiHopProgram
 ) -> None:
     """Give predictors their LMs; say which of them lack the one that they had."""
-    predictors = dict(program.named_predictors())
-    if unknown := [name for name in lms if name not in predictors]:
-        raise ArtifactError(
-            f"an LM for predictor {unknown[0]!r}",
-            expected=f"one of {', '.join(predictors)}",
-            remedy="correct the name",
-        )
-    for name, lm in lms.items():
-        predictors[name].lm = lm
+    program.set_step_lms(lms)
     for name, wanted in manifest.predictor_lms.items():
         if name not in lms:
             _log.warning(
                 "predictor %r was saved with an LM of its own (%s) and now asks the configured "
-                "one; pass load(…, lms={%r: dspy.LM(%r, …)})",
-                *(name, wanted, name, wanted.model),
+                "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
+                *(name, wanted, name, wanted.model, name, wanted.model),
             )
 
 
@@ -408,9 +401,8 @@ def save(
         "created": created or datetime.now(UTC),
         "lms": {role: _model_name(lm) for role, lm in (lms or {}).items()},
         "predictor_lms": {
-            name: {"model": _model_name(predictor.lm), "settings": _sampling(predictor.lm)}
-            for name, predictor in program.named_predictors()
-            if predictor.lm is not None
+            name: {"model": _model_name(lm), "settings": _sampling(lm)}
+            for name, lm in program.step_lms().items()
         },
         "recipe": recipe,
         "data": data or {},
@@ -418,8 +410,7 @@ def save(
         "cost": cost,
     }
     manifest = parsed(Manifest, _encoded(about, MANIFEST), "what was passed to save")
-    own = (predictor.lm for predictor in program.predictors())
-    known = secrets_of([*own, *(lms or {}).values()], addresses=True)
+    known = secrets_of([*program.step_lms().values(), *(lms or {}).values()], addresses=True)
     for found in _leaks(manifest, states, known):
         raise found
     _check_same(program, manifest, states)

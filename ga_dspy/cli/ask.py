@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import dspy
 import typer
@@ -133,14 +133,14 @@ def ask(
     for place, text in enumerate(asked):
         if json_only:
             found = asking.program(question=text)
-            record = {"question": text, "lm": asking.lm.model, **as_json(found)}
+            record = {"question": text, **_lms(asking), **as_json(found)}
             indent = 2 if len(asked) == 1 else None
             print(json_text(record, indent), flush=True)  # noqa: T201 - the output itself
             continue
         console.print("\n" * bool(place), end="")
         _answer(console, asking, text, before)
     if not json_only:
-        say_embedded(console, asking.lm)
+        say_embedded(console, *asking.lms)
 
 
 def _lines(questions: Sequence[str], file: Path | None) -> Iterator[str]:
@@ -158,8 +158,14 @@ def _answer(console: Console, asking: Asking, question: str, before: str) -> dsp
     console.print(Text.assemble(("Question  ", "bold"), question), "")
     with steps_shown(console):
         found = asking.program(question=question)
-    show_answer(console, found, before)
+    show_answer(console, found, before, _lms(asking).get("lms"))
     return found
+
+
+def _lms(asking: Asking) -> dict[str, Any]:
+    """The name of the LM; where steps have LMs of their own, also the names by step."""
+    names = {"lms": asking.program.lm_names()} if asking.program.step_lms() else {}
+    return {"lm": asking.lm.model, **names}
 
 
 _SAMPLE = 200
@@ -190,7 +196,7 @@ def chat(asking: Asking) -> None:
         ga-dspy chat --index my-index --lm openai/gpt-4.1-mini
     """
     console, said, rewrite = Console(), list[Turn](), Rewrite()
-    say_embedded(console, asking.lm)
+    say_embedded(console, *asking.lms)
     while question := _next_line(console):
         asked = rewrite(question=question, turns=said)
         if asked.failure:

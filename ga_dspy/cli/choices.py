@@ -41,6 +41,14 @@ Model = Annotated[
     str | None,
     typer.Option("--lm", help="Any DSPy model name; the embedded extractive LM where left out."),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lm",
+        help="Any DSPy model name; the embedded extractive LM where left out. STEP=NAME for one "
+        "step, such as answer=openai/gpt-4.1; repeatable.",
+    ),
+]
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
 ]
@@ -48,6 +56,14 @@ Timeout = Annotated[
     float | None,
     typer.Option(
         help="Seconds to wait for one LM call.", show_default="600 for a local --api-base, else 120"
+    ),
+]
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-base",
+        help="Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL for one step; "
+        "repeatable.",
     ),
 ]
 Artifact = Annotated[
@@ -177,11 +193,16 @@ def _seconds(text: str) -> float:
 
 
 class Asking(NamedTuple):
-    """What a command asks: a program over an index, and the LM that answers."""
+    """What a command asks: a program over an index, and the LM of steps without their own."""
 
     program: MultiHopProgram
     lm: dspy.LM
     corpus: Index | GraphIndex
+
+    @property
+    def lms(self) -> tuple[dspy.BaseLM, ...]:
+        """All LMs."""
+        return self.lm, *self.program.step_lms().values()
 
 
 def with_program(command: Callable[..., None]) -> Callable[..., None]:
@@ -192,17 +213,18 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(
         index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
-        lm: Model = None, api_base: ApiBase = None, timeout: Timeout = None, graph: Graph = None,
+        lm: Models = None, api_base: Addresses = None, timeout: Timeout = None,
+        graph: Graph = None,
         label: Labels = None, where: Wanted = None, settings: Settings = None, **arguments: Any,
     ) -> None:  # fmt: skip
-        model = choose_lm(lm, api_base, timeout)
+        models = choose_lms(lm, api_base, timeout)
         chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
-        with dspy.context(lm=model):
+        with dspy.context(lm=models.lm):
             corpus = choose_corpus(index, graph, program, artifact, where)
             if label:
                 corpus = for_labels(corpus, label)
-            made = choose_program(program, artifact, corpus, **chosen)
-            command(Asking(made, model, corpus), **arguments)
+            made = choose_program(program, artifact, corpus, models, **chosen)
+            command(Asking(made, models.lm, corpus), **arguments)
 
     return _extended(run, command, without=("asking",))
 
@@ -283,6 +305,87 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> 
     lm = dspy.LM(name, **settings)
     check_addresses(lm)
     return lm
+
+
+class LMs(NamedTuple):
+    """The LMs that the command line names.
+
+    Attributes:
+        lm: Asked by steps without an LM of their own, and outside of programs.
+        steps: LMs of steps, by the step's name.
+        is_for_all: Whether steps without an LM of their own may ask `lm`.
+        address: Of endpoints, where no step is named.
+    """
+
+    lm: dspy.LM
+    steps: dict[str, dspy.LM]
+    is_for_all: bool
+    address: str | None
+
+    @property
+    def all(self) -> tuple[dspy.LM, ...]:
+        """All of them."""
+        return self.lm, *self.steps.values()
+
+    def check(self, *programs: MultiHopProgram) -> None:
+        """Check that each step of the programs has an LM.
+
+        Raises:
+            InputError: One has none: LMs are named for other steps alone.
+        """
+        steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
+        lacking = [step for step in steps if step not in self.steps]
+        if lacking and not self.is_for_all:
+            raise InputError(
+                f"--lm names no LM for the step {lacking[0]}",
+                expected=f"one for each of {', '.join(steps)}, or one for all",
+                remedy=f"add --lm NAME, or --lm {lacking[0]}=NAME",
+            )
+
+
+def choose_lms(
+    names: Sequence[str] | None, addresses: Sequence[str] | None, timeout: float | None
+) -> LMs:
+    """The LM for all steps, and those of single steps; the embedded one where none is named.
+
+    Where each step is named alone, what is no step asks the LM of the answer.
+
+    Raises:
+        InputError: As of `choose_lm`; or one step has two LMs, or two addresses.
+    """
+    named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
+    everywhere = at.pop("", None)
+    default = named.pop("", None)
+    steps = dict[str, dspy.LM]()
+    for step in {**named, **at}:
+        name = named.get(step, default)
+        address = at.get(step, None if name == EMBEDDED else everywhere)
+        steps[step] = choose_lm(name, address, timeout)
+    is_for_all = default is not None or not named
+    last = steps.get("answer") or next(reversed(steps.values()), None)
+    lm = choose_lm(default, everywhere, timeout) if is_for_all or last is None else last
+    return LMs(lm, steps, is_for_all, everywhere)
+
+
+def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Values of the form `step=value`, by the step; of others, under the empty name.
+
+    >>> _by_step(["openai/small", "answer=openai/big"], "--lm")
+    {'': 'openai/small', 'answer': 'openai/big'}
+    """
+    found: dict[str, str] = {}
+    for text in values or ():
+        step, sign, value = text.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z_][\w.]*", step):
+            step, value = "", text  # an address may hold a "=" too
+        if step in found:
+            raise InputError(
+                f"two {option} for {step or 'all steps'}: {found[step]} and {value}",
+                expected="one",
+                remedy="leave one out, or name another step",
+            )
+        found[step] = value
+    return found
 
 
 def choose_judge(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM | None:
@@ -395,16 +498,20 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
 
 
 def choose_program(
-    program: str, artifact: str | None, retriever: Any, **settings: Any
+    program: str, artifact: str | None, retriever: Any, lms: LMs | None = None, **settings: Any
 ) -> MultiHopProgram:
     """The compiled program of an artifact, else the program of that name.
 
     Raises:
-        InputError: There is no such program, or it has no such setting.
+        InputError: There is no such program, or it has no such setting or step.
     """
+    steps = lms.steps if lms else {}
     if artifact:
-        made = load(artifact, retriever=retriever, **settings)
+        made = load(artifact, retriever=retriever, lms=steps, **settings)
     else:
         made = method(program).make(retriever, **settings)
+        made.set_step_lms(steps)
+    if lms:
+        lms.check(made)
     made.check_ready()
     return made

@@ -16,11 +16,11 @@ from rich.prompt import Confirm
 
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.cli.choices import (
-    ApiBase,
+    Addresses,
     Dataset,
     Graph,
     IndexDir,
-    Model,
+    Models,
     Program,
     Threads,
     Timeout,
@@ -28,6 +28,7 @@ from ga_dspy.cli.choices import (
     Yes,
     choose_corpus,
     choose_lm,
+    choose_lms,
     choose_program,
     choose_settings,
     program_class,
@@ -65,8 +66,8 @@ def compile_program(
         typer.Option("--set", help="A setting of the recipe or of the program: demos=4, k=10."),
     ] = None,
     program: Program = "graph-anchor",
-    lm: Model = None,
-    api_base: ApiBase = None,
+    lm: Models = None,
+    api_base: Addresses = None,
     timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
@@ -102,20 +103,22 @@ def compile_program(
     # A console of its own stream: while optimizers print to a log, these lines are still seen.
     console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
-    names = {"task": lm, "reflection": reflection_lm, "prompt": prompt_lm, "teacher": teacher_lm}
+    models = choose_lms(lm, api_base, timeout)
+    names = {"reflection": reflection_lm, "prompt": prompt_lm, "teacher": teacher_lm}
     lms = {
-        role: _recorded(name) or choose_lm(name, api_base, timeout)
+        role: _recorded(name) or choose_lm(name, models.address, timeout)
         for role, name in names.items()
-        if name or role == "task"
+        if name
     }
+    lms["task"] = models.lm
     with dspy.context(lm=lms["task"]):
         corpus = choose_corpus(index, graph, program, wanted=where)
     kind = program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
     of_recipe = [pair for pair in settings or () if pair not in own]
-    given = choose_program(program, None, corpus, **choose_settings(own, kind))
+    given = choose_program(program, None, corpus, models, **choose_settings(own, kind))
     caps = Caps(max_calls, max_tokens, max_money)
-    free = all(one.model == EMBEDDED for one in lms.values())
+    free = all(one.model == EMBEDDED for one in (*lms.values(), *models.all))
     lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
     tracker = _tracker(console, tracking_uri, out, *packed) if track else None
@@ -143,10 +146,10 @@ def compile_program(
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
         console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
-    say_embedded(console, lms["task"])
+    say_embedded(console, *models.all)
     if tracker is not None and tracker.run_id:
         with dspy.context(lm=lms["task"]):
-            made = load_artifact(outcome.artifact, retriever=corpus)
+            made = load_artifact(outcome.artifact, retriever=corpus, lms=models.steps)
         trace(
             console, made, outcome.after, questions.test or questions.validation, lms["task"],
             uri=tracker.uri, run_id=tracker.run_id, model_id=tracker.model_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
@@ -77,12 +77,33 @@ def steps_shown(console: Console) -> Iterator[None]:
             yield
 
 
-def show_answer(console: Console, prediction: dspy.Prediction, before: str = "") -> None:
-    """Print the answer, its evidence and its cost, beside what a graph of the corpus would cost."""
+def show_answer(
+    console: Console,
+    prediction: dspy.Prediction,
+    before: str = "",
+    lms: Mapping[str, str] | None = None,
+) -> None:
+    """Print the answer, its evidence and its cost, beside what a graph of the corpus would cost.
+
+    Args:
+        console: Where to.
+        prediction: The answer.
+        before: The cost of that graph.
+        lms: Names of LMs by step, where there is more than one: the cost of each step is shown.
+    """
     console.print(_answer(prediction))
     cost = f"this question: {number(prediction.calls, 'call')}, {prediction.tokens:,} tokens"
     cut = Usage.total(prediction.usage.values()).cuts
     console.print("; ".join(filter(None, (cost, cut, before))), style="dim", soft_wrap=True)
+    for step, usage in prediction.usage.items() if lms else ():
+        say_spent(console, step, (lms or {}).get(step, ""), usage)
+
+
+def say_spent(console: Console, step: str, lm: str, usage: Usage) -> None:
+    """A line with what a step has cost, and which LM it asked."""
+    price = f", ${usage.cost:,.4f}" if usage.cost else ""
+    line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
+    console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
@@ -137,9 +158,9 @@ def _link(number: int, link: EvidenceLink) -> RenderableType:
     return Group(Text(f"{number}. {triple}"), Padding(quote, (0, 0, 0, 3)))
 
 
-def say_embedded(console: Console, lm: dspy.LM) -> None:
-    """Where the embedded LM answered: that it is no LLM."""
-    if lm.model == EMBEDDED:
+def say_embedded(console: Console, *lms: dspy.BaseLM) -> None:
+    """Where the embedded LM alone answered: that it is no LLM."""
+    if all(lm.model == EMBEDDED for lm in lms):
         console.print(EXTRACTIVE_NOTE, style="dim")
 
 

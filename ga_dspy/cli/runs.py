@@ -19,16 +19,17 @@ from ga_dspy.arena.comparisons import contests
 from ga_dspy.arena.figures import draw_figures
 from ga_dspy.arena.methods import method, methods
 from ga_dspy.arena.report import write_report
+from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli.choices import (
     AbortAfter,
-    ApiBase,
+    Addresses,
     Artifact,
     Dataset,
     Graph,
     IndexDir,
     JudgeModel,
     Limit,
-    Model,
+    Models,
     Program,
     RetryFailed,
     Score,
@@ -38,7 +39,7 @@ from ga_dspy.cli.choices import (
     Wanted,
     choose_corpus,
     choose_judge,
-    choose_lm,
+    choose_lms,
     choose_program,
     choose_settings,
     program_class,
@@ -50,11 +51,13 @@ from ga_dspy.cli.console import (
     number,
     progress_bar,
     say_embedded,
+    say_spent,
     some,
     warn,
 )
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
+from ga_dspy.eval.report import usage_by_step
 from ga_dspy.optimize.traces import worst
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
@@ -80,8 +83,8 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for summary.json and predictions.jsonl.")],
     program: Program = "graph-anchor",
     artifact: Artifact = None,
-    lm: Model = None,
-    api_base: ApiBase = None,
+    lm: Models = None,
+    api_base: Addresses = None,
     timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
@@ -103,18 +106,18 @@ def evaluate(
         ga-dspy eval --dataset hotpotqa --data dev.json --index my-index --out runs/dev \
             --limit 100
     """
-    console, model = Console(), choose_lm(lm, api_base, timeout)
-    name = artifact or program
+    console, models = Console(), choose_lms(lm, api_base, timeout)
+    name, model = artifact or program, models.lm
     with dspy.context(lm=model):
         corpus = choose_corpus(index, graph, program, artifact, where)
         own = choose_settings(settings, program_class(program, artifact))
-        chosen = choose_program(program, artifact, corpus, **own)
+        chosen = choose_program(program, artifact, corpus, models, **own)
     report = run_program(
         console, chosen, name, dataset, data, out, model,
         limit=limit, threads=threads, score=score, abort_after=abort_after,
-        retry_failed=retry_failed, judge=choose_judge(judge, api_base, timeout),
+        retry_failed=retry_failed, judge=choose_judge(judge, models.address, timeout),
     )  # fmt: skip
-    say_embedded(console, model)
+    say_embedded(console, *models.all)
     console.print(summary_table({name: report}))
     some(console, "failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
     lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
@@ -131,6 +134,7 @@ def _end(console: Console, reports: Sequence[Report]) -> None:
     spent = Usage.total(report.usage for report in reports)
     cached = f"{spent.cached:,} of {number(spent.calls, 'LM call')} from the cache"
     console.print("; ".join(filter(None, (cached, spent.failures, spent.cuts))), style="dim")
+    _say_steps(console, reports)
     for judge in (r.summary()["judge"] for r in reports if r.protocol.judge):
         usage = Usage.model_validate(judge["usage"])
         cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens beside these"
@@ -146,6 +150,16 @@ def _end(console: Console, reports: Sequence[Report]) -> None:
             f"({len(failed) - passing:,})",
         )
         raise typer.Exit(1)
+
+
+def _say_steps(console: Console, reports: Sequence[Report]) -> None:
+    """What each step came to, by its LM, where there is more than one LM."""
+    spent: dict[tuple[str, str], list[Usage]] = {}
+    for report in reports if any(one.protocol.lms for one in reports) else ():
+        for step, usage in usage_by_step(report.results).items():
+            spent.setdefault((step, report.protocol.lm_of(step)), []).append(usage)
+    for (step, lm), parts in spent.items():
+        say_spent(console, step, lm, Usage.total(parts))
 
 
 def run_program(
@@ -247,7 +261,8 @@ def summary_table(reports: dict[str, Report]) -> Table:
     table = columns("program", *figures, right=figures)
     table.columns[0].no_wrap = True
     table.title_justify, table.title_style = "left", "bold"
-    table.title = f"{protocol.dataset} {protocol.source}, {protocol.n} questions, {protocol.lm}"
+    lms = " or ".join(dict.fromkeys(one.protocol.lm_names for one in reports.values()))
+    table.title = f"{protocol.dataset} {protocol.source}, {protocol.n} questions, {lms}"
     rule = {"official": "HotpotQA's", "squad": "SQuAD's"}[protocol.score]
     table.caption = f"F1 and EM by {rule} official rule; steps, calls, tokens a question"
     table.caption_justify = "left"
@@ -281,8 +296,8 @@ def arena(
     artifact: Annotated[
         list[str] | None, typer.Option(help="A compiled program that takes part; repeatable.")
     ] = None,
-    lm: Model = None,
-    api_base: ApiBase = None,
+    lm: Models = None,
+    api_base: Addresses = None,
     timeout: Timeout = None,
     tokens: Annotated[
         int | None, typer.Option(help="Equal tokens: about so many a question for every method.")
@@ -302,15 +317,19 @@ def arena(
         ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
             --programs methods
     """
-    console, model = Console(), choose_lm(lm, api_base, timeout)
+    console, models = Console(), choose_lms(lm, api_base, timeout)
+    model = models.lm
     kinds = {one.program for one in methods(programs)}
     kinds |= {program_class("", path) for path in artifact or ()}
     taking_part = entrants(
         programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
-        settings=choose_settings(settings, *kinds),
+        settings=choose_settings(settings, *kinds), lms=models.steps,
     )  # fmt: skip
+    if not models.is_for_all:
+        models.check(*(one.make(nothing) for one in taking_part))
     planned = rounds(taking_part, _grounds(dataset, data, index, graph or []), out)
-    console.print(f"{len(planned)} runs in {out}, LM {model.model}", markup=False)
+    own = "".join(f", {step}: {one.model}" for step, one in models.steps.items())
+    console.print(f"{len(planned)} runs in {out}, LM {model.model}{own}", markup=False)
     reports: dict[Ground, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
     latest: list[str] = []
@@ -327,7 +346,7 @@ def arena(
         for one, report, program in compete(
             planned, lm=model, limit=limit, score=score, threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
-            judge=choose_judge(judge, api_base, timeout),
+            judge=choose_judge(judge, models.address, timeout),
         ):  # fmt: skip
             bar.remove_task(tasks[one])
             bar.advance(whole)
@@ -347,7 +366,7 @@ def arena(
     for by_name in reports.values():
         console.print()
         console.print(summary_table(by_name))
-    say_embedded(console, model)
+    say_embedded(console, *models.all)
     made = [report for by_name in reports.values() for report in by_name.values()]
     _say_tracked(console, tracked)
     console.print("\nTables and figures:")

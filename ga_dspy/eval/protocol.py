@@ -54,6 +54,7 @@ class Protocol(BaseModel):
         prompts: Digest of its instructions, field wordings and demos; None where not known.
         settings: Its settings, as JSON values. Never a key: this is written to disk.
         lm: Name of the language model.
+        lms: Names of the LMs of steps that have one of their own, by the step's predictor.
         endpoint: Digest of its address; None for one without, or its provider's usual one.
         sampling: How it samples: temperature, tokens at most, an adapter of one's own; JSON values.
         retriever: The retriever and its corpus, in words.
@@ -83,6 +84,7 @@ class Protocol(BaseModel):
     prompts: str | None = None
     settings: dict[str, JsonValue] = {}
     lm: str
+    lms: dict[str, str] = {}
     endpoint: str | None = None
     sampling: dict[str, JsonValue] = {}
     retriever: str = ""
@@ -131,10 +133,25 @@ class Protocol(BaseModel):
     def hash(self) -> str:
         """Twelve hexadecimal digits that stand for the whole record."""
         # So that earlier hashes hold.
-        left_out = {name for name in ("judge", "digests") if not getattr(self, name)}
+        left_out = {name for name in ("judge", "digests", "lms") if not getattr(self, name)}
         record = self.model_dump(mode="json", exclude=left_out)
         text = json.dumps(record, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def lm_names(self) -> str:
+        """The names of all LMs that answered.
+
+        >>> protocol = Protocol.model_construct(lm="openai/small", lms={"answer": "openai/big"})
+        >>> protocol.lm_names
+        'openai/small, answer: openai/big'
+        """
+        return ", ".join([self.lm, *(f"{step}: {name}" for step, name in self.lms.items())])
+
+    def lm_of(self, step: str) -> str:
+        """The name of the LM that a step asked."""
+        own = (name for predictor, name in self.lms.items() if predictor.split(".")[0] == step)
+        return next(own, self.lm)
 
     @property
     def basis(self) -> dict[str, JsonValue]:
@@ -149,7 +166,7 @@ class Protocol(BaseModel):
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """One phrase a differing field, saved value first; empty where nothing differs."""
         saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
-        new = {"prompts", "endpoint", "digests"} - self.model_fields_set
+        new = {"prompts", "endpoint", "digests", "lms"} - self.model_fields_set
         found = []
         # What is named in words first; a digest only says that something differs.
         fields = sorted(saved.keys() | now.keys(), key=lambda f: (f.startswith("digests."), f))
@@ -210,7 +227,7 @@ def fingerprint(program: dspy.Module) -> str:
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(fields)
-    for name in ("settings", "sampling", "versions", "digests"):
+    for name in ("settings", "sampling", "versions", "digests", "lms"):
         flat |= {f"{name}.{key}": part for key, part in flat.pop(name).items()}
     return flat
 

@@ -136,6 +136,7 @@ class Report(NamedTuple):
             "dataset": self.protocol.dataset,
             "program": self.protocol.program,
             "lm": self.protocol.lm,
+            **({"lms": self.protocol.lms} if self.protocol.lms else {}),
             **self._scores(),
             **self.measures(),
             "steps_mean": _mean_count([result.steps for result in self.results]),

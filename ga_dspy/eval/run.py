@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from ga_dspy.cluster import spread
+from ga_dspy.cluster import on_cluster, spread
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.identity import digests_of
 from ga_dspy.eval.judge import Judge, judge_result
@@ -19,10 +19,11 @@ from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
-from ga_dspy.patience import KeptCalls, causes, endpoint_digest
+from ga_dspy.patience import KeptCalls, StepLMs, causes, endpoint_digest, front
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Usage
+from ga_dspy.programs.program import split_lms
 from ga_dspy.retrieval import Index
 from ga_dspy.secrets import check_addresses
 
@@ -55,16 +56,18 @@ def protocol_of(
         name: The program's name in reports.
         dataset: The dataset's name.
         source: The file of the questions, or the hub's name of the rows.
-        lm: The language model; of its settings those that decide how it samples are kept.
+        lm: The language model; of its settings those that decide how it samples are kept. LMs of
+            steps are the program's own.
         score: Which F1 counts.
         limit: How many questions were asked for; None for all.
         seed: Seed of the sample; None where the questions are in file order.
         judge: The LM that judges answers beside the scores; None for none.
 
     Raises:
-        InputError: The LM's address has a password.
+        InputError: The address of an LM has a password.
     """
-    check_addresses(lm)
+    own = program.step_lms()
+    check_addresses(lm, *own.values())
     program.check_ready()
     settings, adapter = program.settings(), dspy.settings.adapter
     adapter = None if isinstance(adapter, PlainAdapter) else adapter  # the usual one
@@ -75,6 +78,7 @@ def protocol_of(
         program=name,
         prompts=fingerprint(program),
         lm=str(lm.model),
+        lms={name: str(one.model) for name, one in own.items()},
         endpoint=endpoint_digest(lm),
         sampling={
             **{key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
@@ -200,15 +204,20 @@ def run(
         RunAborted: the endpoint seems to be down; the journal is kept.
         InUse: another run writes into `out`.
         InputError: a question without id or answer, a repeated id, another set of questions
-            than the protocol's, or fewer than one thread.
+            than the protocol's, or fewer than one thread; on a cluster, a step whose predictors
+            have different LMs.
     """
     _check(examples, protocol, threads)
+    own = dict[str, dspy.BaseLM]()
+    if on_cluster() and isinstance(program, MultiHopProgram):
+        program, own = split_lms(program)  # LMs stay here, with their keys
     total, ask = len(examples), partial(_ask, program)
     with RunJournal(out / JOURNAL, protocol) as journal, KeptCalls(out / CALLS) as calls:
         done = {position: entry.result for position, entry in journal.entries().items()}
 
         def lm_for(asked: tuple[int, dspy.Example]) -> Any:
-            return calls.front(dspy.settings.lm, asked[0])
+            lm = calls.front(dspy.settings.lm, asked[0])
+            return StepLMs(lm, {s: front(one, like=lm) for s, one in own.items()}) if own else lm
 
         def report_progress(last: Result | None) -> None:
             if progress:

@@ -34,7 +34,9 @@ from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Context, Examples, Recipe
 from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
 from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
+from ga_dspy.patience import StepLMs
 from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses
 
 RUN = "run"
@@ -84,11 +86,13 @@ def compile(
         test: Questions to measure on; without them the validation questions, which the recipe
             has seen, and the outcome says so.
         out: The folder of the artifact.
-        lm: The task LM; by default the configured one.
+        lm: The task LM; by default the configured one. A step with an LM of its own
+            (`program.read.lm = …`) asks that one, and keeps it.
         reflection_lm: Reads feedback and rewrites instructions (GEPA).
         prompt_lm: Proposes instructions; by default the task LM.
-        teacher_lm: Answers the train questions whose traces become demos; by default the task LM.
-            A run that `ga_dspy.testing.recorded_lm` replays costs nothing.
+        teacher_lm: Answers the train questions whose traces become demos, in all steps; by
+            default the task LM, and those of steps. A run that `ga_dspy.testing.recorded_lm`
+            replays costs nothing.
         caps: The most that may be spent, both measurements and earlier runs among it.
         metric: Score and feedback; by default F1 alone.
         threads: Questions asked at once.
@@ -112,8 +116,10 @@ def compile(
     lms = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
     lms["teacher"] = teacher_lm
     sets = {"train": without_context(train), "validation": without_context(validation)}
+    bare, step_lms = split_lms(program)
     work = _Compilation(
-        program=program,
+        program=bare,
+        step_lms=step_lms,
         recipe=recipe,
         sets=sets if test is None else {**sets, "test": test},
         out=Path(out),
@@ -157,9 +163,14 @@ def compile(
 
 @dataclass
 class _Compilation:
-    """A compilation, each of its phases with a gate of its own before the LMs."""
+    """A compilation, each of its phases with a gate of its own before the LMs.
+
+    The program that is worked on has no LMs of its steps: optimizers take those off, or copy them.
+    The task LM asks them.
+    """
 
     program: MultiHopProgram
+    step_lms: Mapping[str, dspy.BaseLM]
     recipe: Recipe
     sets: Mapping[str, Examples]
     out: Path
@@ -189,20 +200,37 @@ class _Compilation:
                 expected="the LM that the program is compiled for",
                 remedy="pass lm=…, or configure one (dspy.configure(lm=…))",
             )
-        if own := [name for name, p in self.program.named_predictors() if p.lm is not None]:
-            raise InputError(
-                f"predictor {own[0]!r} has an LM of its own",
-                expected="a program that is compiled for one task LM",
-                remedy="call program.set_lm(None), and pass the LM as lm=…",
-            )
-        check_addresses(*self.lms.values())
+        check_addresses(*self._all_lms)
         check_sets(self.sets)
         need_package("scipy", "search")
         self.program.check_ready()
         self._check_savable()
         reflection = "reflection" in self.lms
         self.recipe.check(len(self.sets["train"]), reflection=reflection)
-        check_prices(self.lms, self.caps)
+        check_prices(self._all_lms, self.caps)
+
+    @property
+    def _all_lms(self) -> list[dspy.BaseLM]:
+        return [*self.lms.values(), *self.step_lms.values()]
+
+    def _with_lms(self, program: MultiHopProgram) -> MultiHopProgram:
+        """A copy of a program with the LMs of its steps; itself where no step has one."""
+        if not self.step_lms:
+            return program
+        copied: MultiHopProgram = program.deepcopy()
+        for name, predictor in copied.named_predictors():
+            predictor.lm = self.step_lms.get(name.partition(".")[0])
+        return copied
+
+    def _behind(self, gate: Gate) -> dict[str, dspy.BaseLM]:
+        """The LMs by role, with a gate before them; the task LM has those of the steps in it."""
+        lms: dict[str, dspy.BaseLM] = {
+            role: LedgerLM(lm, role, gate) for role, lm in self.lms.items()
+        }
+        if self.step_lms:
+            steps = {step: LedgerLM(lm, step, gate) for step, lm in self.step_lms.items()}
+            lms["task"] = StepLMs(lms["task"], steps)
+        return lms
 
     def _check_savable(self) -> None:
         """Save the program as it is to a folder that is thrown away, and load it again.
@@ -224,7 +252,8 @@ class _Compilation:
         """What it will cost, about."""
         sizes = {role: len(examples) for role, examples in self.sets.items()}
         sizes["held out"] = sizes[self.held_out]
-        return estimate(self.program, self.recipe, sizes, self.sets["train"], self.lms)
+        program = self._with_lms(self.program)
+        return estimate(program, self.recipe, sizes, self.sets["train"], self.lms)
 
     def setup(self) -> dict[str, Any]:
         """What decides the outcome, as JSON values; the same after a kill."""
@@ -283,13 +312,13 @@ class _Compilation:
             unchanged=unchanged,
             rejected=rejected,
         )
-        _write(program, outcome, self.lms)
+        _write(self._with_lms(program), outcome, self.lms)
         return outcome
 
     def _protocol(self, program: MultiHopProgram) -> Protocol:
         """What a measurement of a program is."""
         return protocol_of(
-            program,
+            self._with_lms(program),
             self.sets[self.held_out],
             name=type(program).__name__,
             dataset=self.held_out,
@@ -308,8 +337,7 @@ class _Compilation:
         shutil.rmtree(out, ignore_errors=True)
         protocol = self._protocol(program)
         gate = Gate(self.ledger, self.caps)
-        lm = LedgerLM(self.lms["task"], "task", gate)
-        with suppress(BudgetExceeded), dspy.context(lm=lm):
+        with suppress(BudgetExceeded), dspy.context(lm=self._behind(gate)["task"]):
             run(program, examples, out=out, protocol=protocol, threads=self.threads)
         _check_answering(gate)
         with RunJournal(out / JOURNAL) as journal:
@@ -347,7 +375,7 @@ class _Compilation:
         log = self.out / RUN / LOG
         with (
             log.open("a", encoding="utf-8") as opened,
-            redirect_stdout(cast(Any, CleanStream(opened, self.lms.values()))) as file,
+            redirect_stdout(cast(Any, CleanStream(opened, self._all_lms))) as file,
             redirect_stderr(file),
         ):
             found, stopped = None, ""
@@ -402,7 +430,7 @@ class _Compilation:
     @contextmanager
     def _configured(self, gate: Gate) -> Iterator[Context]:
         """Make the task LM the default one, with the gate before it, and let the trials watch."""
-        lms = {role: LedgerLM(lm, role, gate) for role, lm in self.lms.items()}
+        lms = self._behind(gate)
         with dspy.context(
             lm=lms["task"],
             callbacks=[*(dspy.settings.callbacks or []), self.trials],

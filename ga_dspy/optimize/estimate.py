@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import dspy
@@ -86,7 +87,8 @@ def estimate(
         recipe: How.
         sizes: Numbers of questions: "train", "validation", and "held out".
         samples: Questions to look at; they are searched for, and no LM is called.
-        lms: The LMs by role, "task" among them.
+        lms: The LMs by role, "task" among them. Predictors with LMs of their own are taken to ask
+            as often as the others.
     """
     work = recipe.work(sizes["train"], sizes["validation"], len(program.predictors()))
     # A typical question needs half of the steps it may have, then the answer.
@@ -98,7 +100,11 @@ def estimate(
     measured = 2 * sizes["held out"] * asked
     demos, prompt = 1 + getattr(recipe, "demos", 0) / 2, _prompt_tokens(program, samples)
     tokens = int(tried * prompt * demos + measured * prompt * (1 + demos) / 2)
-    task = price_of(lms["task"])
+    prices = [price_of(predictor.lm or lms["task"]) for predictor in program.predictors()]
+    known = [price for price in prices if price is not None]
+    task = None
+    if len(known) == len(prices):
+        task = Price(fmean(p.prompt for p in known), fmean(p.completion for p in known))
     proposer = price_of(lms.get("reflection") or lms.get("prompt") or lms["task"])
     money = one = None
     if task is not None and proposer is not None:
@@ -155,7 +161,7 @@ def price_of(lm: Any) -> Price | None:
     return None if prompt is None or completion is None else Price(prompt, completion)
 
 
-def check_prices(lms: Mapping[str, dspy.BaseLM], caps: Caps) -> None:
+def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
     """Check that a cap of money can be held.
 
     Raises:
@@ -163,7 +169,7 @@ def check_prices(lms: Mapping[str, dspy.BaseLM], caps: Caps) -> None:
     """
     if caps.money is None:
         return
-    if unknown := [lm.model for lm in lms.values() if price_of(lm) is None]:
+    if unknown := [lm.model for lm in lms if price_of(lm) is None]:
         raise InputError(
             f"{unknown[0]} has no known price, so a cap of money could not be held",
             expected="LMs in DSPy's price list",

@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import GaDspyError, MissingExtra
 from ga_dspy.eval import Report, Result
+from ga_dspy.eval.report import usage_by_step
 from ga_dspy.secrets import secrets_in, secrets_of, without_password
 
 if TYPE_CHECKING:
@@ -390,7 +391,8 @@ def expected(result: Result) -> str | list[str]:
 def report_metrics(report: Report, questions: str = "test") -> dict[str, float | None]:
     """The scores of a report with its interval, and what a question cost, as metrics.
 
-    Their names begin with the `questions` they are of, so that runs of any kind meet in one chart.
+    Where steps have LMs of their own, also what each step cost. Their names begin with the
+    `questions` they are of, so that runs of any kind meet in one chart.
     """
     summary, n = report.summary(), len(report.results)
     low, high = summary["ci95"]
@@ -402,6 +404,9 @@ def report_metrics(report: Report, questions: str = "test") -> dict[str, float |
         "steps": summary["steps_mean"], "seconds": report.seconds / n,
         "money": None if report.usage.cost is None else report.usage.cost / n,
     }  # fmt: skip
+    for step, usage in usage_by_step(report.results).items() if report.protocol.lms else ():
+        spent = {"calls": usage.calls, "tokens": usage.tokens, "money": usage.cost}
+        values |= {f"{step}/{k}": None if v is None else v / n for k, v in spent.items()}
     return {f"{questions}/{name}": value for name, value in values.items()}
 
 

@@ -5,7 +5,8 @@ The program comes from the model's own artifact. What else it needs is named in 
     GA_DSPY_INDEX      folder of a retrieval index, in place of the one packed with the model
     GA_DSPY_GRAPH      folder of the graph of its passages, for a program that searches one
     GA_DSPY_WHERE      what passages must meet, as JSON: {"tenant": "acme"}
-    GA_DSPY_LM         any DSPy model name; by default the LM that the program was compiled for
+    GA_DSPY_LM         any DSPy model name, for all steps; by default the LMs that the program was
+                       compiled for
     GA_DSPY_API_BASE   address of an OpenAI-compatible endpoint; its key is OPENAI_API_KEY
 
 `predict` takes a table with a column `question` and gives a row an answer. An LM that cannot be
@@ -47,11 +48,16 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             )
         graph = os.environ.get("GA_DSPY_GRAPH") or context.artifacts.get("graph")
         corpus = GraphIndex.open(index, graph) if graph else Index.open(Path(index))
-        self.program = load(artifact, retriever=corpus)
+        manifest, name = show(artifact).manifest, os.environ.get("GA_DSPY_LM")
+        own = {
+            step: None if name else _lm(lm.model, **lm.settings)
+            for step, lm in manifest.predictor_lms.items()
+        }
+        self.program = load(artifact, retriever=corpus, lms=own)
         if where := os.environ.get("GA_DSPY_WHERE"):
             self.program = self.program.only(_conditions(where))
         self.program.check_ready()
-        self.lm = _lm(show(artifact).manifest.lms.get("task"))
+        self.lm = _lm(name or manifest.lms.get("task"))
 
     def predict(self, model_input: pd.DataFrame) -> list[dict[str, Any]]:
         """Answer the questions in column `question`, in order."""
@@ -70,17 +76,16 @@ def _conditions(text: str) -> Any:
         ) from error
 
 
-def _lm(compiled_for: str | None) -> dspy.LM:
-    embedded = ga_dspy.extractive_lm()
-    name = os.environ.get("GA_DSPY_LM") or compiled_for or embedded.model
-    if name == embedded.model:
+def _lm(name: str | None, **settings: Any) -> dspy.LM:
+    embedded = ga_dspy.extractive_lm(**settings)
+    if name in (None, embedded.model):
         return embedded
     address = os.environ.get("GA_DSPY_API_BASE")
-    settings: dict[str, Any] = {"timeout": default_timeout(address)}
+    settings["timeout"] = default_timeout(address)
     if address:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": address, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
-    return dspy.LM(name, **settings)
+    return dspy.LM(str(name), **settings)
 
 
 def _row(prediction: dspy.Prediction) -> dict[str, Any]:

@@ -362,7 +362,7 @@ def _log(store: Store, report: Report) -> tuple[str, bool]:
     there = store.find(f"tags.`{_SAME}` = '{same}'")
     if there and there.status == "FINISHED":
         return str(there.run_id), False
-    name = f"{protocol.program} on {protocol.dataset} with {protocol.lm}"
+    name = f"{protocol.program} on {protocol.dataset} with {protocol.lm_names}"
     began = at - int(report.seconds * 1000)
     run = Run(store, name, "eval", began, {_SAME: same}, there)
     run.parameters(protocol.model_dump(mode="json"))

@@ -161,7 +161,7 @@ class Outcome:
             ],
             "dropped_demos": list(self.dropped_demos),
             "data": self.data,
-            "lms": self.lms,
+            "lms": {**self.after.protocol.lms, **self.lms},
         }
 
 

@@ -28,6 +28,7 @@ from ga_dspy.grounding import Dropped, Grounding, ground, without_repeats
 from ga_dspy.passage import Passage
 from ga_dspy.patience import (
     Patience,
+    StepLMs,
     causes,
     counts_reply,
     endpoint_digest,
@@ -47,7 +48,7 @@ from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
 from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, is_echo, read_reply, tidy
 from ga_dspy.retrieval import Retriever
-from ga_dspy.secrets import withheld
+from ga_dspy.secrets import note_secrets, withheld
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.prompt import safe
 from ga_dspy.storage import in_thread, in_turn
@@ -185,8 +186,10 @@ class Ask:
         config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
         given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
         own = _own_lm(self.predictor)
+        if own is not None:
+            note_secrets(own)
         if own is not None and self._calls_one_lm:
-            given = {**given, "lm": front(own)}
+            given = {**given, "lm": front(own, like=dspy.settings.lm)}
         return given
 
     @property
@@ -384,7 +387,7 @@ def ask(
     """
     given = _safe(predictor, _given(predictor, inputs))
     cause = reply = ""
-    attempts, rollout, is_shortened, cap = 0, 0, False, _reply_cap(predictor)
+    attempts, rollout, is_shortened, cap = 0, 0, False, _reply_cap(step, predictor)
     while attempts < _ATTEMPTS:
         if over := meter.overdue():
             raise StepFailed.from_error(step, over) from over
@@ -624,11 +627,12 @@ def _own_lm(module: dspy.Module) -> dspy.BaseLM | None:
     return next((p.lm for p in _predictors(module) if p.lm is not None), None)
 
 
-def _reply_cap(module: dspy.Module) -> dict[str, int]:
+def _reply_cap(step: str, module: dspy.Module) -> dict[str, int]:
     """The `max_tokens` that a module's calls are sent, unless it has its own; or nothing."""
     if any(predictor.config.get("max_tokens") for predictor in _predictors(module)):
         return {}
-    cap = reply_cap(_own_lm(module) or dspy.settings.lm)
+    lm = _own_lm(module) or dspy.settings.lm
+    cap = reply_cap(lm.of_step(step) if isinstance(lm, StepLMs) else lm)
     return {"max_tokens": cap} if cap else {}
 
 
@@ -780,6 +784,11 @@ class Meter(BaseCallback):
         self._lm: Any = None
         self._since, self._began = now(), 0.0
         self._record: dict[str, Any] = {}
+
+    @property
+    def step(self) -> str:
+        """The step whose calls are counted."""
+        return self._step
 
     @property
     def sent_tokens(self) -> int:

@@ -45,6 +45,7 @@ from ga_dspy.programs.reading import Labelled, Reading, fit_passages
 from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
 from ga_dspy.retrieval.where import Where
+from ga_dspy.secrets import note_secrets
 from ga_dspy.signatures.examples import examples
 from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens, inert
@@ -670,6 +671,28 @@ class MultiHopProgram(Configured):
         """What the LM is asked under these settings: signatures by the predictor's name."""
         return {}
 
+    def step_lms(self) -> dict[str, dspy.BaseLM]:
+        """The LMs of steps that have one of their own (`program.read.lm = …`), by predictor."""
+        return {name: p.lm for name, p in self.named_predictors() if p.lm is not None}
+
+    def lm_names(self) -> dict[str, str]:
+        """The names of the LMs that the steps ask, by step; of the configured one too."""
+        asked = ((name, p.lm or dspy.settings.lm) for name, p in self.named_predictors())
+        return {name.partition(".")[0]: str(lm.model) for name, lm in asked if lm is not None}
+
+    def set_step_lms(self, lms: Mapping[str, dspy.BaseLM | None]) -> None:
+        """Give steps LMs of their own, by the predictor's name; None for the configured LM.
+
+        Raises:
+            InputError: The program has no such step.
+        """
+        predictors = dict(self.named_predictors())
+        for name in lms:
+            if name not in predictors:
+                raise unknown_step(name, predictors)
+        for name, lm in lms.items():
+            predictors[name].lm = lm
+
     def check_ready(self) -> None:
         """Check that questions can be asked, before any is.
 
@@ -994,6 +1017,40 @@ def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[R
         if is_ours(error):
             raise
         raise StepFailed.from_error(step, error) from error
+
+
+def unknown_step(name: str, steps: Collection[str]) -> InputError:
+    """The error of an LM for a step that no program has."""
+    return InputError(
+        f"an LM for the step {name!r}",
+        expected=f"one of {', '.join(steps)}",
+        remedy="correct the name, or pass the LM for all steps",
+    )
+
+
+def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy.BaseLM]]:
+    """A copy of a program without LMs of its steps, and those LMs by the step's name.
+
+    The program itself where no step has one.
+
+    Raises:
+        InputError: The predictors of one step have different LMs.
+    """
+    if not program.step_lms():
+        return program, {}
+    found = dict[str, Any]()
+    for name, predictor in program.named_predictors():
+        step = name.partition(".")[0]
+        if found.setdefault(step, predictor.lm) is not predictor.lm:
+            raise InputError(
+                f"the predictors of step {step!r} have different LMs",
+                expected="one LM for each step",
+                remedy="give all predictors of the step the same LM",
+            )
+        note_secrets(predictor.lm)
+    bare = program.deepcopy()
+    bare.set_lm(None)
+    return bare, {step: lm for step, lm in found.items() if lm is not None}
 
 
 def _is_same(one: type[dspy.Signature], other: type[dspy.Signature]) -> bool:

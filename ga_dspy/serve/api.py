@@ -422,9 +422,9 @@ def _add_chat(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        """The one model."""
+        """The one model; `lms` names the LM of each step."""
         only = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
-        return {"object": "list", "data": [only]}
+        return {"object": "list", "data": [{**only, "lms": service.lms}]}
 
 
 def read_turns(messages: list[Said]) -> list[Turn]:

@@ -96,6 +96,7 @@ class Service:
         InputError: A condition that the program's index requires is missing.
 
     Attributes:
+        lms: Names of the LMs, by the step that asks them.
         records: The last answers as JSON, by id.
         registry: Counts for Prometheus.
     """
@@ -104,7 +105,7 @@ class Service:
         program.check_ready()
         self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
-        self.records = dict[str, bytes]()
+        self.lms, self.records = program.lm_names(), dict[str, bytes]()
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
             "ga_dspy_question_seconds", "Time of questions, by how they ended.", ["end"],

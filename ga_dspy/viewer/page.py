@@ -83,7 +83,7 @@ def run_page(run: Report, beside: Report | None = None) -> str:
     rows = [_row([results[key] for results in by_key]) for key in shared]
     protocol, names = run.protocol, [one.protocol.program for one in runs]
     data = {
-        "runs": [{"name": one.protocol.program, "lm": one.protocol.lm} for one in runs],
+        "runs": [{"name": one.protocol.program, "lm": one.protocol.lm_names} for one in runs],
         "title": f"{protocol.dataset} {protocol.source}",
         "kinds": _KINDS,
         "p": p_value,
