@@ -52,7 +52,7 @@ BOTH_NOTES = f"{PAINTER_NOTES}\n{TOWN_NOTES}"
 ONE_TRIED = f"1. {QUESTION} => [1] Mira Oldfield; notes rewritten"
 TWO_TRIED = f"{ONE_TRIED}\n2. {QUERY} => [2] Tarvin Bay; notes rewritten"
 SEARCHED = f"Thought: Nothing was read yet.\n\nSearch: {QUESTION}\n\n{PAINTER}"
-ANSWER_ON_NOTES = answer_signature("text", passages=False).delete("candidate")
+ANSWER_ON_NOTES = answer_signature("text", passages=False)
 STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     "a thought that leads on": (
         NextThought, {"passages": PAINTER, "thoughts": "(empty)"}, {"thought": BRIDGE},
@@ -95,10 +95,8 @@ STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     ),
     "nothing to answer from": (
         answer_signature("graph"),
-        {"graph": "(empty)", "passages": "(empty)", "candidate": "Orla Brand"},
-        {
-            "links": "missing", "verdict": "not in passages", "answer": "Orla Brand",
-        },
+        {"graph": "(empty)", "passages": "(empty)"},
+        {"links": "missing", "verdict": "not in passages", "answer": ""},
     ),
     "nothing to read": (AnswerFromMemory, {}, {"answer": ""}),
 }  # fmt: skip

@@ -207,6 +207,8 @@ def test_recorded_demos_hold_all_outputs_and_nothing_that_failed(
     for name, shown in demos.items():
         signature = getattr(loaded, name).signature
         for demo in shown:
+            if "Harlan" in demo["question"]:
+                continue  # the example that a predictor starts with
             assert set(signature.output_fields) <= set(demo.keys()), (name, demo)
             town = re.findall(r"Town(\d+)", demo["question"])[0]
             gold = (f"State{town}",)

@@ -153,7 +153,7 @@ class GraphRAG(MultiHopProgram):
         steps: Signatures = {}
         answer = AnswerQuestion
         if not (self.facts or self.paths):
-            answer = answer_signature(None).delete("candidate")
+            answer = answer_signature(None)
         if self.mode == "hybrid":
             steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
             answer = with_summaries(answer) if self.summaries else answer

@@ -66,7 +66,7 @@ class VanillaRAG(MultiHopProgram):
 
     def signatures(self) -> Signatures:
         """An answer from the passages."""
-        return {"answer": answer_signature(None).delete("candidate")}
+        return {"answer": answer_signature(None)}
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search, answer."""
@@ -144,7 +144,7 @@ class IterRetGen(IterativeProgram):
 
     def signatures(self) -> Signatures:
         """An answer from the passages of a round."""
-        return {"answer": answer_signature(None).delete("candidate")}
+        return {"answer": answer_signature(None)}
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
         labels = state.reading.tried[-1].labels
@@ -247,7 +247,7 @@ class DeepNote(IterativeProgram):
             "update": UpdateNotes.delete("previous_reasoning"),
             "compare": CompareNotes,
             "ask": AskFromNotes,
-            "answer": answer_signature("text", passages=False).delete("candidate"),
+            "answer": answer_signature("text", passages=False),
         }
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:

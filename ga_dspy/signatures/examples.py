@@ -70,7 +70,6 @@ _ANSWER: Final = {
     "graph_after": _GRAPH,
     "notes": _SECOND_STEP["notes"],
     "passages": f"{_BRIDGE}\n\n{_RENFRO}",
-    "candidate": "Salem",
     "links": "Harlan Bridge was designed by Ida Renfro [1], who was born in Salem [2].",
     "verdict": "answered",
 }

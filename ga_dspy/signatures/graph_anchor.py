@@ -217,7 +217,6 @@ class _Answer(dspy.Signature):
     question: str = dspy.InputField(desc="")
     graph: str = dspy.InputField(desc="")
     passages: str = dspy.InputField(desc="")
-    candidate: str = dspy.InputField(desc="", default="")
     links: str = dspy.OutputField(
         desc="one sentence: the facts that lead there, with their passage numbers"
     )
