@@ -1,8 +1,8 @@
 """What a prompt says: adapters write prompts, and this reads them back.
 
 An LM sees rendered text alone, and so does this. The forms of `dspy.ChatAdapter`, `JSONAdapter`,
-`BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth lists the
-outputs, one a line ("Reply with these fields, …"). Text of another form is a `Prompt`
+`BAMLAdapter` and `XMLAdapter` differ in how they ask for the output. A fifth and a sixth list the
+outputs, one a line ("Reply with …"), below markers or in JSON. Text of another form is a `Prompt`
 without output fields. Inside the fields stand passages, graphs, queries and transcripts, which the
 second half of this file reads.
 """
@@ -32,7 +32,10 @@ _SECTION = re.compile(r"^\[\[ ## (\w+) ## \]\][ \t]*\n?", re.MULTILINE)
 _CHOICES = re.compile(r"Literal(\[[^\]]*\])")
 _ONE_OF = re.compile(r"\{(\w+)\} +# note: .*\bone of: ([^\"\n]*)")
 _NOT_SUPPLIED = "Not supplied for this "
-_FORM = "Reply with these fields, each below its marker, [[ ## name ## ]]:\n"
+_FORM = re.compile(
+    r"(?:\A|\n\n)Reply with (?:these fields, each below its marker, \[\[ ## name ## \]\]|"
+    r"one (?P<json>JSON) object with these fields, in this order):\n"
+)
 _LINE = re.compile(r"^- (\w+):?(.*(?:\n(?!- \w+).*)*)", re.MULTILINE)
 _LINE_CHOICES = re.compile(r"\(one of: (.*)\)\Z")
 _LINE_SCHEMA = re.compile(r"\(JSON by this schema: (\{.*\})\)\Z")
@@ -85,8 +88,8 @@ def read_prompt(request: Request) -> Prompt:
     system = "\n".join(filter(None, (given, *developer)))
     turns = [(m.role, m.text or "") for m in request.messages if m.role in ("user", "assistant")]
     last = next((text for role, text in reversed(turns) if role == "user"), "")
-    if system.startswith(_FORM) or f"\n\n{_FORM}" in system:
-        return _read_form(system.rpartition(_FORM)[2], turns, last)
+    for form in list(_FORM.finditer(system))[-1:]:
+        return _read_form(system[form.end() :], "json" if form["json"] else "chat", turns, last)
     body, asked = _split_request(last)
     if _OUTPUTS not in system or not asked:
         return Prompt({}, (), (), "plain", last)
@@ -115,8 +118,8 @@ def _supplied(outputs: Mapping[str, str]) -> dict[str, str]:
     return {n: v for n, v in outputs.items() if v and not v.startswith(_NOT_SUPPLIED)}
 
 
-def _read_form(form: str, turns: list[tuple[str, str]], last: str) -> Prompt:
-    """Take a prompt apart that states its outputs in lines, one behind each chat marker."""
+def _read_form(form: str, style: Style, turns: list[tuple[str, str]], last: str) -> Prompt:
+    """Take a prompt apart that states its outputs in lines, one each."""
     about = {m[1]: m[2].strip() for m in _LINE.finditer(form)}
     fields = tuple(_field_in_line(name, text) for name, text in about.items())
 
@@ -128,9 +131,9 @@ def _read_form(form: str, turns: list[tuple[str, str]], last: str) -> Prompt:
     demos = tuple(
         DemoTurn(inputs(question), supplied)
         for question, reply in _pairs(turns)
-        if (supplied := _supplied(_reply_values(reply, list(about), "chat")))
+        if (supplied := _supplied(_reply_values(reply, list(about), style)))
     )
-    return Prompt(inputs(last), fields, demos, "chat", last)
+    return Prompt(inputs(last), fields, demos, style, last)
 
 
 def _field_in_line(name: str, text: str) -> Field:

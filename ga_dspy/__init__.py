@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval import Index as Index
     from ga_dspy.retrieval import as_retriever as as_retriever
     from ga_dspy.retrieval import read_passages as read_passages
+    from ga_dspy.schema_adapter import SchemaAdapter as SchemaAdapter
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ _HOME = {
     "Passage": "ga_dspy.passage",
     "Patience": "ga_dspy.patience",
     "PlainAdapter": "ga_dspy.plain_adapter",
+    "SchemaAdapter": "ga_dspy.schema_adapter",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
     "extractive_lm": "extractive_lm",

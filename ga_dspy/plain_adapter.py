@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,6 +31,8 @@ class PlainAdapter(dspy.ChatAdapter):
     - answer
     """
 
+    _asked, _streamed_as = ASKED, "ChatAdapter"
+
     def __init__(self, *, use_json_adapter_fallback: bool = False, **options: Any) -> None:
         """Make one.
 
@@ -42,12 +45,12 @@ class PlainAdapter(dspy.ChatAdapter):
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         """Ask an LM."""
-        _show_markers(type(self).__name__)
+        _show_markers(type(self).__name__, self._streamed_as)
         return super().__call__(*args, **kwargs)  # type: ignore[no-any-return]
 
     async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         """Ask an LM from a coroutine."""
-        _show_markers(type(self).__name__)
+        _show_markers(type(self).__name__, self._streamed_as)
         return await super().acall(*args, **kwargs)  # type: ignore[no-any-return]
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
@@ -71,7 +74,7 @@ class PlainAdapter(dspy.ChatAdapter):
 
     def format_field_structure(self, signature: type[dspy.Signature]) -> str:
         """A line for each output: its name, what it should hold."""
-        lines = [ASKED]
+        lines = [self._asked]
         for name, field in signature.output_fields.items():
             about, form = _described(name, field), _form(name, field)
             parts = (f"- {name}:" if about else f"- {name}", about, f"({form})" if form else "")
@@ -96,7 +99,9 @@ class PlainAdapter(dspy.ChatAdapter):
     ) -> str:
         """The outputs under their markers."""
         values = {
-            name: format_field_value(field, outputs.get(name, missing_field_message))
+            name: format_field_value(field, _typed(outputs[name], field.annotation))
+            if name in outputs
+            else str(missing_field_message)
             for name, field in signature.output_fields.items()
         }
         return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in values.items()).strip()
@@ -137,14 +142,23 @@ class PlainAdapter(dspy.ChatAdapter):
         return values
 
 
-def _show_markers(name: str) -> None:
-    """Tell DSPy's stream listeners that an adapter of this name writes the markers they know.
+def _typed(value: Any, kind: Any) -> Any:
+    """A demo's text as a value of one of DSPy's types, which writes itself; else as it is."""
+    custom: Any = kind if isinstance(kind, type) and issubclass(kind, dspy.Type) else None
+    if isinstance(value, str) and custom:
+        with suppress(ValueError):
+            return custom.model_validate(value)
+    return value
+
+
+def _show_markers(name: str, known_as: str) -> None:
+    """Tell DSPy's stream listeners that an adapter writes the markers of one that they know.
 
     They look an adapter's markers up by the name of its class.
     """
     for listener in dspy.settings.get("stream_listeners") or ():
         known = listener.adapter_identifiers
-        known.setdefault(name, known["ChatAdapter"])
+        known.setdefault(name, known[known_as])
 
 
 def _described(name: str, field: Any) -> str:

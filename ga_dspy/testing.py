@@ -29,6 +29,7 @@ from dspy.lm15 import (
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.plain_adapter import ASKED
+from ga_dspy.schema_adapter import ASKED_IN_JSON
 from ga_dspy.text import estimate_tokens
 
 
@@ -190,8 +191,8 @@ def _relabelled(row: Mapping[str, Any], passages: str) -> dict[str, str] | None:
 
 
 def asked_fields(prompt: str) -> list[str]:
-    """The output fields that a prompt of `PlainAdapter`, or of an adapter of DSPy's, asks for."""
-    _, plain, form = prompt.partition(ASKED)
+    """The output fields that a prompt of one of our adapters, or of DSPy's, asks for."""
+    _, plain, form = prompt.partition(ASKED_IN_JSON if ASKED_IN_JSON in prompt else ASKED)
     if plain:
         return re.findall(r"^- (\w+)", form.partition("\n\n")[0], re.MULTILINE)
     listed = prompt.partition("output fields are")[2]

@@ -41,6 +41,7 @@ _ERRORS = {
     "401": (401, "Incorrect API key provided", "invalid_api_key"),
     "404": (404, "The model does not exist or you do not have access to it", "model_not_found"),
     "quota": (429, "You exceeded your current quota, check your plan", "insufficient_quota"),
+    "schema": (400, "This model does not support response_format", "invalid_request_error"),
     "context": (
         400, "This model's maximum context length is 4096 tokens. However, your messages "
         "resulted in 9000 tokens. Please reduce the length of the messages.",
@@ -67,7 +68,7 @@ class Behaviour:
     """What an endpoint answers, how fast, and how it fails.
 
     Kinds of fault: those of `PASSING`; "cut reply" (half the text, as if whole), "length" (half the
-    text, and the finish reason says so); "401", "404", "quota", "context", which stay.
+    text, and the finish reason says so); "401", "404", "quota", "schema", "context", which stay.
 
     Attributes:
         reply: Every answer's text; the embedded extractive LM answers where it is None.

@@ -33,6 +33,7 @@ from ga_dspy.errors import ArtifactError, InputError, listed
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
+from ga_dspy.schema_adapter import SchemaAdapter
 
 # --- Strict JSON
 
@@ -584,7 +585,8 @@ def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> Non
 
 def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """What an LM is sent by each predictor under each adapter, but for the inputs."""
-    adapters = (PlainAdapter, dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
+    dspys = (dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
+    adapters = (PlainAdapter, SchemaAdapter, *dspys)
     return {
         (name, kind.__name__): kind().format(predictor.signature, predictor.demos, {})
         for name, predictor in program.named_predictors()

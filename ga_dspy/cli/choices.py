@@ -112,7 +112,7 @@ Retries = Annotated[
     int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")]
-AdapterName = Literal["plain", "chat", "json", "xml", "baml"]
+AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
 Adapter = Annotated[AdapterName | None, typer.Option(help="How prompts are put.")]
 LmSettings = Annotated[
     list[str] | None,
@@ -127,6 +127,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.
 
 ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "plain": ga_dspy.PlainAdapter,
+    "schema": ga_dspy.SchemaAdapter,
     "chat": dspy.ChatAdapter,
     "json": dspy.JSONAdapter,
     "xml": dspy.XMLAdapter,

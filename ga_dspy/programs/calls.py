@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
@@ -48,8 +48,10 @@ from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
 from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, is_echo, read_reply, tidy
 from ga_dspy.retrieval import Retriever
+from ga_dspy.schema_adapter import SchemaAdapter
 from ga_dspy.secrets import note_secrets, withheld
 from ga_dspy.signatures import GraphProposal
+from ga_dspy.signatures.facts import writes_facts
 from ga_dspy.signatures.prompt import safe
 from ga_dspy.storage import in_thread, in_turn
 from ga_dspy.text import TokenCounter, estimate_tokens, fold
@@ -196,17 +198,27 @@ class Ask:
     def _calls_one_lm(self) -> bool:
         return isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought)
 
+    def _counting(self) -> AbstractContextManager[None]:
+        adapter = usual_adapter(self.predictor)
+        return self.meter.counting(self.step, not self._calls_one_lm, adapter=adapter)
+
     def run(self) -> dspy.Prediction:
         """Call the module."""
-        with self.meter.counting(self.step, not self._calls_one_lm):
+        with self._counting():
             return self.predictor(**self.arguments)
 
     async def arun(self) -> dspy.Prediction:
         """Call the module from a coroutine; in a thread where it has no `aforward`."""
-        with self.meter.counting(self.step, not self._calls_one_lm):
+        with self._counting():
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
             return await in_thread(self.predictor, **self.arguments)
+
+
+def usual_adapter(module: dspy.Module) -> dspy.Adapter:
+    """The adapter through which a module is asked where none was set."""
+    is_json = any(writes_facts(predictor.signature) for predictor in _predictors(module))
+    return SchemaAdapter() if is_json else PlainAdapter()
 
 
 def _parameters(module: dspy.Module) -> list[inspect.Parameter]:
@@ -560,7 +572,8 @@ def ask_grounded(
         graph = graph.merge(updates[-1])
         faults += grounding.dropped
     labels = {passage.id: label for label, passage in passages.items()}
-    additions = _proposal(linearise(graph, labels=labels))
+    kind = type(_proposal(replies[0].additions))
+    additions = kind.model_validate(linearise(graph, labels=labels))
     clean = dspy.Prediction(**_conclusion(replies, found), additions=additions)
     _retrace(replies, clean)
     return Grounded(clean, tuple(updates), tuple(dict.fromkeys((*unusable, *faults))))
@@ -825,16 +838,18 @@ class Meter(BaseCallback):
         self.usage[self._step] = Usage.total(total)
 
     @contextmanager
-    def counting(self, step: str, everywhere: bool = True) -> Iterator[None]:
+    def counting(
+        self, step: str, everywhere: bool = True, *, adapter: dspy.Adapter | None = None
+    ) -> Iterator[None]:
         """Count the calls made inside this block by the current thread or task.
 
-        They are made with the `Patience` in force. Where no adapter was chosen, it is
-        `PlainAdapter`. Of its history and trace DSPy keeps the last 1,000 calls, unless it was told
-        another number: by its own, a process would grow for 10,000.
+        They are made with the `Patience` in force. Of its history and trace DSPy keeps the last
+        1,000 calls, unless it was told another number: by its own, a process would grow for 10,000.
 
         Args:
             step: What the calls are for: "read", "answer", …
             everywhere: Whether LMs without a patient front may be called, too.
+            adapter: The adapter where none was chosen; `PlainAdapter` if left out.
         """
         settings = dspy.settings
         heard = [*(settings.callbacks or []), self] if everywhere else settings.callbacks
@@ -844,7 +859,7 @@ class Meter(BaseCallback):
             **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
             lm=front(settings.lm),
             ga_dspy_meter=self,
-            adapter=settings.adapter or PlainAdapter(),
+            adapter=settings.adapter or adapter or PlainAdapter(),
             callbacks=heard,
             usage_tracker=self,
             caller_modules=[self, *(settings.caller_modules or [])],

@@ -51,6 +51,7 @@ from ga_dspy.signatures import (
     read_signature,
 )
 from ga_dspy.signatures.examples import examples
+from ga_dspy.signatures.facts import with_facts
 from ga_dspy.signatures.prompt import EMPTY, free_text, short_text
 from ga_dspy.text import STOPWORDS, fold, proper_names, words
 
@@ -84,6 +85,11 @@ class GraphAnchor(IterativeProgram):
     )
     index: IndexKind = setting(
         'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
+    )
+    graph_form: Literal["lines", "json"] = setting(
+        'How a step writes what it adds to the graph: "lines", or "json", whose schema the '
+        "provider enforces where it can.",
+        default="lines",
     )
     anchored: bool = setting(
         "Search from the graph's entities too, beside the query, and pass over what was read; "
@@ -148,6 +154,11 @@ class GraphAnchor(IterativeProgram):
             raise InputError(
                 "stop='judge+path' and no graph", expected="one to find paths in", remedy=remedy
             )
+        if self.index != "graph" and self.graph_form == "json":
+            remedy = 'pass graph_form="lines", or index="graph"'
+            raise InputError(
+                "graph_form='json' and no graph", expected="one to write", remedy=remedy
+            )
         if self.answer_with is not None:
             check_outputs(self.answer_with.output_fields.keys())
         shown = None if self.answer_from == "passages" else self.index
@@ -161,6 +172,8 @@ class GraphAnchor(IterativeProgram):
             if self.index is not None:
                 steps = {"update": UpdateGraph if self.index == "graph" else UpdateNotes}
             steps["judge"] = judge_signature(self.index)
+        if self.graph_form == "json":
+            steps |= {n: with_facts(steps[n]) for n in ("read", "update") if n in steps}
         return {**steps, "answer": answer}
 
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:

@@ -24,7 +24,6 @@ from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage, sound
 from ga_dspy.patience import may_pass
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import (
     Conversation,
     Meter,
@@ -38,6 +37,7 @@ from ga_dspy.programs.calls import (
     is_ours,
     own_signature,
     prompt_tokens,
+    usual_adapter,
 )
 from ga_dspy.programs.events import Event, Kind, Tell, is_watched
 from ga_dspy.programs.evidence import Citation, Conclusion, EvidenceLink, Support, bears_on
@@ -955,7 +955,8 @@ class MultiHopProgram(Configured):
 
     def _fixed(self, step: str) -> int:
         """Tokens of a step's prompt when all its inputs are empty."""
-        module, adapter = getattr(self, step), dspy.settings.adapter or PlainAdapter()
+        module = getattr(self, step)
+        adapter = dspy.settings.adapter or usual_adapter(module)
         return sum(
             prompt_tokens(predictor.signature, adapter, self.count, predictor.demos)
             for predictor in module.predictors()
@@ -1055,7 +1056,8 @@ def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy
 
 def _is_same(one: type[dspy.Signature], other: type[dspy.Signature]) -> bool:
     """Whether two signatures ask the same."""
-    return list(one.fields) == list(other.fields) and one.equals(other)
+    kinds = ({name: field.annotation for name, field in s.fields.items()} for s in (one, other))
+    return [*next(kinds).items()] == [*next(kinds).items()] and one.equals(other)
 
 
 class _Tool(dspy.Tool):

@@ -7,6 +7,7 @@ from ga_dspy.signatures.baselines import AskFromNotes as AskFromNotes
 from ga_dspy.signatures.baselines import CompareNotes as CompareNotes
 from ga_dspy.signatures.baselines import NextThought as NextThought
 from ga_dspy.signatures.baselines import ThinkOrSearch as ThinkOrSearch
+from ga_dspy.signatures.facts import GraphFacts as GraphFacts
 from ga_dspy.signatures.graph_anchor import AnswerQuestion as AnswerQuestion
 from ga_dspy.signatures.graph_anchor import GraphProposal as GraphProposal
 from ga_dspy.signatures.graph_anchor import IndexKind as IndexKind
