@@ -19,7 +19,7 @@ from kill_commands import COMMANDS, endure
 from measure_load import Load, held, measure
 from measure_scale import scale as measure_scale
 
-from ga_dspy.cli.choices import Program, Threads, Timeout, choose_program
+from ga_dspy.cli.choices import Program, Threads, choose_program
 from ga_dspy.cli.console import Console, columns, some
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError, InputError
@@ -62,7 +62,7 @@ def faults(
     rate: Annotated[float, typer.Option(help="The share of requests that fail.")] = 0.3,
     outage: Annotated[float, typer.Option(help="Seconds of the outage in the middle.")] = 5.0,
     threads: Threads = 8,
-    timeout: Timeout = 10.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one LM call.")] = 10.0,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:

@@ -72,13 +72,13 @@ def test_methods_are_named_one_by_one_or_by_group() -> None:
 
 
 def test_common_settings_reach_every_method_but_where_its_name_says_otherwise() -> None:
-    made = {e.name: e.make(search).settings() for e in entrants("all", settings={"k": 3})}  # type: ignore[arg-type]
+    made = {e.name: e.make(search).settings() for e in entrants("all", settings={"k": 3})}
     assert made["vanilla-rag"]["k"] == made["graph-anchor"]["k"] == made["one-step"]["k"] == 3
     assert made["vanilla-rag-10"]["k"] == 10
 
 
 def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
-    made: dict[str, Any] = {e.name: e.make(search) for e in entrants("all", tokens=5000)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {e.name: e.make(search) for e in entrants("all", tokens=5000)}
     assert {p.settings()["token_budget"] for p in made.values()} == {5000}
     assert made["vanilla-rag"].settings()["k"] == 50
     assert made["graph-anchor"].settings()["max_steps"] == 12
