@@ -114,7 +114,7 @@ def offline(block: str) -> Iterator[list[str]]:
         if words[:1] != ["ga-dspy"] or words[1] in SERVING or SERVERS & {*words}:
             continue
         for option in ("--lm", "--api-base", "--judge", "--reflection-lm", "--prompt-lm"):
-            if option in words:
+            while option in words:
                 at = words.index(option)
                 del words[at : at + 2]
         for option, value in (("--validation", "2"), ("--recipe", "labeled")):
