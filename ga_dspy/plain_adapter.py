@@ -97,13 +97,22 @@ class PlainAdapter(dspy.ChatAdapter):
         outputs: dict[str, Any],
         missing_field_message: str | None = None,
     ) -> str:
-        """The outputs under their markers."""
-        values = {
-            name: format_field_value(field, _typed(outputs[name], field.annotation))
-            if name in outputs
-            else str(missing_field_message)
-            for name, field in signature.output_fields.items()
-        }
+        """The outputs in the form of a reply."""
+        return self._written(
+            {
+                name: self._value(field, outputs[name])
+                if name in outputs
+                else missing_field_message
+                for name, field in signature.output_fields.items()
+            }
+        )
+
+    def _value(self, field: Any, value: Any) -> Any:
+        """An output of a demo as a reply has it."""
+        return format_field_value(field, _typed(value, field.annotation))
+
+    def _written(self, values: dict[str, Any]) -> str:
+        """A reply with these values: each below its marker."""
         return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in values.items()).strip()
 
     def format_user_message_content(

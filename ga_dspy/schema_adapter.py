@@ -65,29 +65,17 @@ class SchemaAdapter(PlainAdapter):
                 _WITHOUT_SCHEMA.add(known)
         return await super().acall(lm, lm_kwargs, **call)
 
-    def format_assistant_message_content(
-        self,
-        signature: type[dspy.Signature],
-        outputs: dict[str, Any],
-        missing_field_message: str | None = None,
-    ) -> str:
-        """The outputs as a JSON object."""
-        values = {
-            name: _jsonable(outputs[name], field.annotation)
-            if name in outputs
-            else missing_field_message
-            for name, field in signature.output_fields.items()
-        }
+    def _value(self, field: Any, value: Any) -> Any:
+        """An output as JSON has it; a text that stands for a value of another type as that."""
+        kind = TypeAdapter(field.annotation)
+        try:
+            return kind.dump_python(kind.validate_python(value), mode="json")
+        except ValueError:
+            return to_jsonable_python(value, fallback=str)
+
+    def _written(self, values: dict[str, Any]) -> str:
+        """A reply with these values: a JSON object."""
         return json.dumps(values, ensure_ascii=False)
-
-
-def _jsonable(value: Any, annotation: Any) -> Any:
-    """A value as JSON has it; a text that stands for a value of another type as that value."""
-    kind = TypeAdapter(annotation)
-    try:
-        return kind.dump_python(kind.validate_python(value), mode="json")
-    except ValueError:
-        return to_jsonable_python(value, fallback=str)
 
 
 def _with_schema(lm_kwargs: Mapping[str, Any], signature: type[dspy.Signature]) -> dict[str, Any]:

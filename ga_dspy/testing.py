@@ -150,7 +150,10 @@ def recorded_lm(path: Path | str) -> dspy.LM:
     text = Path(path).read_text("utf-8")
     records: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
         if not isinstance(row, dict) or not {"inputs", "outputs"} <= row.keys():
             raise InputError(
                 f"line {number} of {path} is no record",
@@ -162,7 +165,8 @@ def recorded_lm(path: Path | str) -> dspy.LM:
 
     def reply(prompt: str) -> Reply:
         asked = asked_fields(prompt)
-        given = dict(_SHOWN.findall(prompt[prompt.rindex("[[ ## question ## ]]") :] + "\n\n"))
+        marker = "[[ ## question ## ]]"
+        given = dict(_SHOWN.findall(f"{marker}{prompt.rpartition(marker)[2]}\n\n"))
         known = records.get((given.get("question", "").strip(), "answer" in asked), [])
         found = filter(None, (_relabelled(row, given.get("passages", "")) for row in known))
         outputs = next(found, None)

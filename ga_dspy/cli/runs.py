@@ -153,7 +153,7 @@ def _end(console: Console, reports: Sequence[Report]) -> None:
 
 
 def _say_steps(console: Console, reports: Sequence[Report]) -> None:
-    """What each step came to, by its LM, where there is more than one LM."""
+    """Print what each step cost, and its LM, where there is more than one LM."""
     spent: dict[tuple[str, str], list[Usage]] = {}
     for report in reports if any(one.protocol.lms for one in reports) else ():
         for step, usage in usage_by_step(report.results).items():

@@ -143,7 +143,7 @@ class Conclusion(NamedTuple):
     """The outcome of the answer step.
 
     Attributes:
-        answer: The answer as the model gave it, else its guess.
+        answer: The answer as the model gave it.
         verdict: "answered", "not in passages" or "premise refuted".
         cited: Labels of the passages the answer rests on; only passages that were read.
         quoted: Whether the text of one of these holds the answer.
@@ -180,8 +180,6 @@ class Conclusion(NamedTuple):
         answer = str(reply.get("answer") or "").strip()
         if verdict == "not in passages":
             answer = free_text(answer)
-        guessed = not answer
-        answer = answer or free_text(reply.get("guess"))
         if "cited" in reply:
             labels = cited_labels(free_text(str(reply["cited"] or "")))
         else:
@@ -202,9 +200,9 @@ class Conclusion(NamedTuple):
             cited = tuple(dict.fromkeys(n for n in labels if n in passages))
         if verdict not in get_args(Verdict):
             verdict = "answered" if quoted or (answer and cited) else "not in passages"
-        known = {"answer", "guess", "verdict", "cited"} | {"links"}.difference(own)
+        known = {"answer", "verdict", "cited"} | {"links"}.difference(own)
         more = {name: value for name, value in reply.items() if name not in known}
-        is_held = quoted and verdict != "not in passages" and not guessed
+        is_held = quoted and verdict != "not in passages"
         return cls(answer, verdict, cited, is_held, left_out, citations, more)
 
     def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:

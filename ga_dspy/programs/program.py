@@ -195,7 +195,7 @@ class Prediction(dspy.Prediction):
         )
 
 
-ANSWER_FIELDS = ("answer", "guess", "verdict", "cited")
+ANSWER_FIELDS = ("answer", "verdict", "cited")
 """What the answer step itself gives of a prediction; the program finds the rest."""
 
 
