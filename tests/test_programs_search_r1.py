@@ -89,7 +89,7 @@ def test_the_lm_chooses_every_query_the_first_among_them() -> None:
 
 def test_the_first_turn_has_read_nothing() -> None:
     prompt = Run([WHERE, WHICH, DONE]).prompts[0]
-    assert transcript(prompt) == "(empty)" and "[1]" not in prompt
+    assert transcript(prompt) == "(empty)" and MARLOW.text not in prompt
 
 
 def test_the_transcript_holds_thoughts_searches_and_each_passage_once() -> None:

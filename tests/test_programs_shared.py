@@ -23,6 +23,7 @@ from ga_dspy.demo import DEMO_QUESTION, corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
 from ga_dspy.passage import Passage
+from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import (
     ClosedBook,
     DeepNote,
@@ -261,7 +262,7 @@ def test_the_search_ends_where_the_budget_allows_no_further_round(
         program(lambda query, k: found, max_steps=5, token_budget=10**6), lm=scripted_lm(wander)
     )
     bound = ask(
-        program(lambda query, k: found, max_steps=5, token_budget=2000), lm=scripted_lm(wander)
+        program(lambda query, k: found, max_steps=5, token_budget=2200), lm=scripted_lm(wander)
     )
     assert len(free.steps) > len(bound.steps)
     assert bound.steps[-1].rule.endswith(ENDED) and not bound.steps[-1].next_query
@@ -290,6 +291,25 @@ def test_a_question_costs_its_budget_at_most(
     made = program(index(), token_budget=budget, k=k, **steps)
     prediction = ask(made, question, extractive_lm())
     assert prediction.tokens <= budget
+
+
+@pytest.mark.parametrize("program", SEARCHING)
+def test_each_step_that_reads_starts_with_a_worked_example(program: type[MultiHopProgram]) -> None:
+    adapter = PlainAdapter()
+    for name, predictor in program(index()).named_predictors():
+        assert predictor.demos, name
+        for demo in predictor.demos:
+            outputs = {field: demo[field] for field in predictor.signature.output_fields}
+            turns = adapter.format_demos(predictor.signature, [demo.toDict()])
+            reply = turns[-1]["content"]
+            assert "None" not in reply and demo["question"] in turns[0]["content"]
+            parsed = adapter.parse(predictor.signature, reply)
+            written = {field: getattr(v, "text", v) for field, v in parsed.items()}
+            assert written == outputs
+
+
+def test_the_answer_from_memory_has_no_example_since_nobody_knows_what_was_invented() -> None:
+    assert not ClosedBook(index()).answer.demos
 
 
 def test_fewer_tokens_leave_fewer_of_many_passages_in_the_prompt() -> None:

@@ -13,7 +13,16 @@ from ga_dspy import GraphAnchor, Passage, VanillaRAG
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.optimize.demos import faults
-from ga_dspy.signatures import ReadAndJudge, answer_signature, judge_signature
+from ga_dspy.signatures import (
+    AskFromNotes,
+    CompareNotes,
+    NextThought,
+    ReadAndJudge,
+    ThinkOrSearch,
+    UpdateNotes,
+    answer_signature,
+    judge_signature,
+)
 from ga_dspy.signatures.examples import examples
 from ga_dspy.testing import recorded_lm, scripted_lm
 
@@ -87,7 +96,8 @@ def test_a_teacher_s_runs_become_demos_and_without_any_the_example_stays(
 @pytest.mark.parametrize(
     "signature",
     [ReadAndJudge, judge_signature("graph"), judge_signature(None), answer_signature("graph"),
-     answer_signature("text"), answer_signature(None), answer_signature("graph", passages=False)],
+     answer_signature("text"), answer_signature(None), answer_signature("graph", passages=False),
+     NextThought, ThinkOrSearch, UpdateNotes, AskFromNotes, CompareNotes],
 )  # fmt: skip
 def test_the_example_of_a_step_teaches_no_fault(signature: Any) -> None:
     shown = examples(signature)

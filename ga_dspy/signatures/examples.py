@@ -1,12 +1,14 @@
-"""One worked question, the demos that predictors start with: what a good reply looks like.
+"""One worked question: the few-shot demos that the predictors of all programs start with.
 
 A demo shows in a hundred tokens what an instruction says in three hundred, and small models follow
-demos alone. People, places and passages are invented.
+demos alone. Every step that reads has the same question as its demo, so that programs compare on
+equal terms. People, places and passages are invented.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import dspy
 
@@ -29,7 +31,6 @@ _NOTES: Final = "Ida Renfro designed Harlan Bridge [1]."
 _MISSING: Final = "Ida Renfro designed the bridge [1], but where she was born is missing."
 
 _FIRST_STEP: Final = {
-    "question": _QUESTION,
     "query": _QUESTION,
     "search": "1 of 4",
     "tried": f"1. {_QUESTION} => [1]",
@@ -47,7 +48,6 @@ _FIRST_STEP: Final = {
     "next_query": _QUERY,
 }
 _SECOND_STEP: Final = {
-    "question": _QUESTION,
     "query": _QUERY,
     "search": "2 of 4",
     "tried": f"1. {_QUESTION} => [1] Harlan Bridge\n2. {_QUERY} => [2]",
@@ -65,7 +65,6 @@ _SECOND_STEP: Final = {
     "next_query": "none",
 }
 _ANSWER: Final = {
-    "question": _QUESTION,
     "graph": _GRAPH,
     "graph_after": _GRAPH,
     "notes": _SECOND_STEP["notes"],
@@ -80,21 +79,97 @@ _ANSWERS: Final[dict[Style, str]] = {
     "Oregon that was built in 1914 [1].",
 }
 
+# --- The baselines' own steps: IRCoT's thoughts, Search-R1's turns, DeepNote's queries and notes.
+
+_THOUGHT: Final = "Harlan Bridge in Oregon was designed by Ida Renfro."
+_FIRST_QUERY: Final = "Harlan Bridge designer"
+_UNKNOWN: Final = "The designer is missing."
+_TRANSCRIPT: Final = f"""\
+Thought: {_UNKNOWN}
+
+Search: {_FIRST_QUERY}
+
+{_BRIDGE}
+
+Thought: Ida Renfro designed it [1]; her birthplace is missing.
+
+Search: {_QUERY}
+
+{_RENFRO}"""
+
+_THOUGHTS: Final = (
+    {"passages": _BRIDGE, "thoughts": EMPTY, "thought": _THOUGHT},
+    {
+        "passages": _ANSWER["passages"],
+        "thoughts": _THOUGHT,
+        "thought": "So the answer is: Salem.",
+    },
+)
+_TURNS: Final = (
+    {
+        "transcript": EMPTY,
+        "searches_left": 4,
+        "thought": _UNKNOWN,
+        "query": _FIRST_QUERY,
+        "answer": "",
+    },
+    {
+        "transcript": _TRANSCRIPT,
+        "searches_left": 2,
+        "thought": "She was born in Salem [2].",
+        "query": "",
+        "answer": "Salem",
+    },
+)
+_TRIED: Final = f"1. {_QUESTION} => [1] Harlan Bridge; notes rewritten"
+_GAPS: Final = (
+    {"tried": _TRIED, "notes": _NOTES, "next_query": _QUERY},
+    {
+        "tried": f"{_TRIED}\n2. {_QUERY} => [2] Ida Renfro; notes rewritten",
+        "notes": _SECOND_STEP["notes"],
+        "next_query": "",
+    },
+)
+_COMPARISONS: Final = (
+    {"old_notes": _NOTES, "new_notes": _SECOND_STEP["notes"], "better": "new"},
+    {
+        "old_notes": _NOTES,
+        "new_notes": "Harlan Bridge is a stone bridge in Oregon, built in 1914 [1].",
+        "better": "old",
+    },
+)
+_BASELINES: Final[tuple[tuple[Mapping[str, Any], ...], ...]] = (
+    _THOUGHTS,
+    _TURNS,
+    _GAPS,
+    _COMPARISONS,
+)
+_READ: Final = {"passages", "graph", "notes", "old_notes", "transcript"}
+
 
 def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dspy.Example]:
-    """The worked steps that have all fields of a signature; none for one of another kind.
+    """Return the worked steps that have all fields of a signature, as demos.
 
     Args:
-        signature: Of a step that reads passages, a graph or notes.
-        style: The form of its answer.
+        signature: The signature of a step that reads passages, a graph, notes or a transcript. One
+            of another kind has no demos: nobody knows the invented answer from memory.
+        style: The form of the step's answer.
     """
     asked = signature.fields.keys()
-    reads = signature.input_fields.keys() & {"passages", "graph", "notes"}
-    found = []
-    for worked in (_FIRST_STEP, _SECOND_STEP, {**_ANSWER, "answer": _ANSWERS[style]}):
-        if reads and asked <= worked.keys():
-            # A judge by itself is shown the graph with what the step added.
-            given = worked if "additions" in asked else {**worked, "graph": worked["graph_after"]}
-            shown = {name: given[name] for name in asked}
-            found.append(dspy.Example(**shown).with_inputs(*signature.input_fields))
-    return found
+    if not signature.input_fields.keys() & _READ:
+        return []
+    steps = (_FIRST_STEP, _SECOND_STEP, {**_ANSWER, "answer": _ANSWERS[style]})
+    for worked in (*_BASELINES, steps):
+        demos = [_demo(signature, step) for step in worked if asked <= {"question", *step}]
+        if demos:
+            return demos
+    return []
+
+
+def _demo(signature: type[dspy.Signature], step: Mapping[str, Any]) -> dspy.Example:
+    """A worked step with the fields of a signature."""
+    given = {"question": _QUESTION, **step}
+    if "additions" not in signature.fields and "graph_after" in step:
+        given["graph"] = step["graph_after"]  # a judge by itself is shown what the step added
+    shown = {name: given[name] for name in signature.fields}
+    return dspy.Example(**shown).with_inputs(*signature.input_fields)
