@@ -167,7 +167,7 @@ class Filling:
 
     def answer(self) -> str:
         """The short answer, supported or not; empty in mid-search."""
-        return self.turn.answer if self.takes_turns else self.best.text or self.inputs.best
+        return self.turn.answer if self.takes_turns else self.best.text
 
     def links(self) -> str:
         """The answer with the passages it stands in, as the one link that was followed."""

@@ -416,7 +416,6 @@ _QUESTIONS = ("question", "original_question", "query", "claim", "user_question"
 _PASSAGES = ("passages", "context", "documents", "docs", "new_passages", "passage", "evidence")
 _NOTES = ("notes_so_far", "notes", "note", "best_note", "previous_note")
 _TRIED = ("tried", "queries", "previous_queries", "search_history")
-_HINTS = ("candidate", "previous_answer", "draft_answer")
 _REASONING = ("previous_reasoning", "thoughts", "thoughts_so_far", "rationale_so_far", "reasoning")
 _EMPTY = frozenset(("", "(empty)", "n/a", "none", "[]"))
 _FAULT = re.compile(r'^\W*(entity|relation|attribute) "(.*)": ', re.MULTILINE)
@@ -432,7 +431,7 @@ class Inputs(NamedTuple):
         graph: The graph so far.
         notes: The notes so far, as given.
         tried: Queries searched before; the question and the thoughts, where each was a query.
-        best: An answer that was seen before, from `candidate` or the previous reasoning.
+        best: The best answer so far, from the previous reasoning.
         confidence: How sure the step before was of `best`, from 0 to 1.
         thoughts: The sentences of a chain of thought so far.
         searches_left: How many more searches are possible; None where the prompt does not say.
@@ -472,7 +471,7 @@ def read_inputs(values: Mapping[str, str]) -> Inputs:
         tried=read_tried(first(_TRIED))
         or turns.searches
         or ((question, *thoughts) if thoughts else ()),
-        best=first(_HINTS) or (best[1] if best else ""),
+        best=best[1] if best else "",
         confidence=float(best[2] or 0.0) if best else 0.0,
         thoughts=thoughts or turns.thoughts,
         searches_left=int(left) if left.isdigit() else None,

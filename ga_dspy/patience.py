@@ -245,17 +245,29 @@ def endpoint_digest(lm: Any) -> str | None:
 
 
 def _address(lm: Any) -> str:
-    """Where an LM's server is, if somebody said; else empty."""
+    """Return the address of an LM's server; empty for a provider's own one, or no server."""
     if not isinstance(getattr(lm, "engine", None), str):
         return ""
-    names, prefix = ("api_base", "base_url"), lm.model.partition("/")[0]
-    ways = (lm.kwargs.get, lambda name: os.getenv(f"{prefix}_{name}".upper()))
-    return next((found for way in ways for name in names if (found := way(name))), "")
+    return server_address(lm.model, lm.kwargs.get("api_base") or lm.kwargs.get("base_url"))
 
 
-def default_timeout(address: str | None) -> float:
-    """Seconds to wait for one call: a small machine reads long prompts, and writes, for minutes."""
-    return 600.0 if is_local(address or "") else 120.0
+def server_address(model: str, given: str | None = None) -> str:
+    """Return the address of the server that a model is asked at; empty for a provider's own one.
+
+    As in LiteLLM, an address that is given comes first, then the provider's environment variables,
+    such as `OPENAI_BASE_URL` and `OPENAI_API_BASE`.
+    """
+    provider = model.partition("/")[0] if "/" in model else "openai"
+    names = (f"{provider}_{name}".upper() for name in ("base_url", "api_base"))
+    return given or next(filter(None, map(os.getenv, names)), "")
+
+
+def default_timeout(model: str, address: str | None = None) -> float:
+    """Return the timeout of one call in seconds: 600 at a local address, else 120.
+
+    A small machine reads long prompts, and writes, for minutes.
+    """
+    return 600.0 if is_local(server_address(model, address)) else 120.0
 
 
 def reply_cap(lm: Any) -> int | None:

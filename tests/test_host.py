@@ -15,6 +15,7 @@ from dspy.utils.callback import BaseCallback
 from ga_dspy import grounding, load, save
 from ga_dspy.errors import InputError
 from ga_dspy.grounding import shown_passages
+from ga_dspy.optimize.mlflow_store import pointed_at
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, VanillaRAG
 from ga_dspy.signatures.prompt import render_passages
@@ -121,15 +122,14 @@ def test_a_callback_changes_no_random_number() -> None:
 def autologged(tmp_path: Path) -> Any:
     """A store of traces that `mlflow.dspy.autolog()` writes into."""
     mlflow = pytest.importorskip("mlflow")
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    mlflow.dspy.autolog()
-    try:
-        yield mlflow
-    finally:
-        mlflow.dspy.autolog(disable=True)
-        mlflow.flush_trace_async_logging(terminate=True)
-        mlflow.set_tracking_uri(before)
+    # Setting the URI that MLflow reports by default would leave it in the environment.
+    with pointed_at(f"sqlite:///{tmp_path / 'mlflow.db'}"):
+        mlflow.dspy.autolog()
+        try:
+            yield mlflow
+        finally:
+            mlflow.dspy.autolog(disable=True)
+            mlflow.flush_trace_async_logging(terminate=True)
 
 
 def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologged: Any) -> None:

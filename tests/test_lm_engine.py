@@ -50,7 +50,6 @@ STEP = {
     "passages_read_before": "",
     "passages": PASSAGES,
     "feedback": "",
-    "candidate": "",
 }
 SIGNATURES = {
     "answer": AnswerQuestion,
@@ -60,7 +59,7 @@ SIGNATURES = {
     "update": UpdateGraph,
     "update notes": UpdateNotes,
 }
-OPTIONAL = {"previous_reasoning", "passages_read_before", "feedback", "candidate"}
+OPTIONAL = {"previous_reasoning", "passages_read_before", "feedback"}
 
 
 class Counting(ExtractiveEngine):
@@ -135,7 +134,7 @@ def test_the_graph_alone_can_be_answered_from() -> None:
         "1. Mira Oldfield -> born in -> Tarvin Bay [1]"
     )
     signature = AnswerQuestion.delete("passages")
-    reply, _ = ask(signature, question="Where was Mira Oldfield born?", graph=graph, candidate="")
+    reply, _ = ask(signature, question="Where was Mira Oldfield born?", graph=graph)
     assert (reply.answer, reply.links) == ("Tarvin Bay", "Tarvin Bay [1]")
 
 
@@ -254,7 +253,6 @@ def test_the_inputs_of_every_step_are_read_back_as_they_were_written(
         "previous_reasoning": 'The best answer so far is "Lorne County" [2] (0.40).',
         "passages_read_before": "[3] Lorne\n  Counties:\n  - Lorne & Tarvin",
         "feedback": 'relation "A -> B -> C": no passage holds it',
-        "candidate": "Lorne County",
     }
     given_now = given(signature) | {n: v for n, v in full.items() if n in signature.input_fields}
     for inputs in (given(signature), given_now):

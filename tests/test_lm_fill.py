@@ -319,7 +319,6 @@ def test_a_type_in_the_graph_alone_can_be_the_answer() -> None:
         AnswerQuestion.delete("passages"),
         question="What was the profession of Mira Oldfield?",
         graph=graph,
-        candidate="",
     )
     assert "painter" in reply.answer
 

@@ -14,6 +14,7 @@ from endpoint import Behaviour, Endpoint
 import ga_dspy
 from ga_dspy import Passage, VanillaRAG, patience
 from ga_dspy.cli.choices import choose_lm
+from ga_dspy.cli.serve import choose_deadline
 from ga_dspy.connection import is_local
 from ga_dspy.patience import is_timeout, may_pass, room_left, too_long
 from ga_dspy.programs import Usage, calls
@@ -162,6 +163,24 @@ def test_a_local_server_has_ten_minutes_for_a_call_another_two(address: str, loc
     assert is_local(address) == local
     assert choose_lm("openai/m", address, None).kwargs["timeout"] == (600 if local else 120)
     assert choose_lm("openai/m", address, 7).kwargs["timeout"] == 7
+
+
+def test_an_address_in_the_environment_counts_for_the_timeout_as_for_the_cap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "https://models.example.com/v1")
+    assert choose_lm("openai/m", None, None).kwargs["timeout"] == 120
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")  # LiteLLM reads this one first
+    lm = choose_lm("openai/m", None, None)
+    assert (lm.kwargs["timeout"], patience.reply_cap(lm)) == (600, 1_500)
+    assert choose_lm("other/m", None, None).kwargs["timeout"] == 120
+
+
+def test_a_served_question_has_time_for_more_than_one_slow_call() -> None:
+    for address, seconds in ((None, 300), ("http://localhost:1/v1", 1_500)):
+        lms = [ga_dspy.extractive_lm(), choose_lm("openai/m", address, None)]
+        assert choose_deadline(None, lms) == seconds
+        assert choose_deadline(7, lms) == 7
 
 
 def test_a_call_that_is_too_slow_says_what_to_do() -> None:

@@ -298,7 +298,7 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> 
                 remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
             )
         return ga_dspy.extractive_lm(**_LM_SETTINGS.get({}))
-    settings: dict[str, Any] = {"timeout": timeout or default_timeout(api_base)}
+    settings: dict[str, Any] = {"timeout": timeout or default_timeout(name, api_base)}
     settings |= _LM_SETTINGS.get({})
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.

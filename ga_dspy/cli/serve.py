@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import dspy
 import typer
 
 from ga_dspy.cli.choices import Asking
@@ -25,7 +27,25 @@ Proxies = Annotated[
         help="Addresses of proxies whose X-Forwarded-For names the client; none by default.",
     ),
 ]
-Deadline = Annotated[float, typer.Option(min=0.1, help="Seconds until a question is given up.")]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        help="Seconds until a question is given up. Default: 300, or 2.5 times the longest timeout "
+        "of an LM call (1,500 for a local LM), so that one slow call does not fail the question.",
+    ),
+]
+
+
+def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
+    """Return the deadline given, else 2.5 times the longest call timeout of the LMs, at least 300.
+
+    >>> choose_deadline(None, [dspy.LM("openai/m", timeout=600.0)])
+    1500.0
+    """
+    timeouts = [lm.kwargs.get("timeout") for lm in lms]
+    longest = max((t for t in timeouts if isinstance(t, int | float)), default=0.0)
+    return given or max(300.0, 2.5 * longest)
 
 
 def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
@@ -62,7 +82,7 @@ def serve(
     is_open: Open = False,
     at_once: AtOnce = 256,
     per_minute: PerMinute = 600,
-    deadline: Deadline = 300.0,
+    deadline: Deadline = None,
     proxies: Proxies = "",
 ) -> None:
     """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics.
@@ -73,7 +93,8 @@ def serve(
     need_package("mcp", "serve")
     from ga_dspy.serve import Limits, Service, make_app
 
-    keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
+    keys = read_keys(api_key_env, host, is_open)
+    limits = Limits(at_once, per_minute, choose_deadline(deadline, asking.lms))
     service = Service(asking.program, limits)
     app = make_app(service, keys=keys, is_open=is_open)
     _listen(app, limits, host=host, port=port, trusted_proxies=proxies)
@@ -87,7 +108,7 @@ def mcp(
     is_open: Open = False,
     at_once: AtOnce = 256,
     per_minute: PerMinute = 600,
-    deadline: Deadline = 300.0,
+    deadline: Deadline = None,
     proxies: Proxies = "",
 ) -> None:
     """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP.
@@ -99,7 +120,8 @@ def mcp(
     from ga_dspy.serve import Limits, Service
     from ga_dspy.serve.agents import make_http_app, make_mcp
 
-    keys, limits = read_keys(api_key_env, host, is_open), Limits(at_once, per_minute, deadline)
+    keys = read_keys(api_key_env, host, is_open)
+    limits = Limits(at_once, per_minute, choose_deadline(deadline, asking.lms))
     server = make_mcp(Service(asking.program, limits))
     if http is None:
         server.run()

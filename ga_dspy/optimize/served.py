@@ -81,7 +81,7 @@ def _lm(name: str | None, **settings: Any) -> dspy.LM:
     if name in (None, embedded.model):
         return embedded
     address = os.environ.get("GA_DSPY_API_BASE")
-    settings["timeout"] = default_timeout(address)
+    settings["timeout"] = default_timeout(str(name), address)
     if address:
         # Local servers ignore the key, but OpenAI-compatible clients insist on one.
         settings |= {"api_base": address, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}

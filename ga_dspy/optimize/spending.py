@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from dspy.utils.callback import with_callbacks
 from ga_dspy import __version__
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.patience import FrontLM, PatientLM, metered, result_of
+from ga_dspy.patience import FrontLM, PatientLM, metered, result_of, server_address
 from ga_dspy.programs.calls import reported_tokens
 from ga_dspy.storage import Journal
 from ga_dspy.text import estimate_tokens
@@ -203,7 +202,6 @@ class Ledger(Journal):
 
 # --- LMs whose calls all go through the ledger and the gate of the phase they belong to
 
-_ADDRESSES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
 _UNDER_WAY = 60.0  # seconds
 # What a request is sent with that decides no answer, or must not be written.
 _LEFT_OUT = {
@@ -305,12 +303,12 @@ class LedgerLM(FrontLM):
         """SHA-256 of all that decides an answer: model, messages, settings, rollout, address."""
         engine = getattr(self.lm, "engine", "")
         own = None if isinstance(engine, str) else f"{type(engine).__qualname__} {__version__}"
-        places = [body.get("api_base"), body.get("base_url"), *map(os.environ.get, _ADDRESSES)]
+        address = body.get("api_base") or body.get("base_url")
         record = {
             "model": self.model,
             "type": self.model_type,
             "engine": own,
-            "address": next(filter(None, places), None),
+            "address": server_address(self.model, address) or None,
             "n": body.get("n") or 1,
             "body": {k: v for k, v in body.items() if k not in _LEFT_OUT},
         }
