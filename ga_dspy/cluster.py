@@ -1,9 +1,9 @@
-"""The same work on many machines: questions, passages and vectors, spread over a Ray cluster.
+"""Run questions, passages and embeddings on the machines of a Ray cluster.
 
-Programs search, ground and score on the machines of the cluster. Every LM call is made by the
-process that was started, with its key, cache, patience, caps and journals: what holds on one
-machine holds on many, a machine that dies costs no finished call, and no key leaves. That process
-makes a few hundred calls a second.
+Programs search, ground and score on the workers. The driver process makes every LM call, with its
+key, cache, retries, budget and journals. A run on many machines therefore behaves like a run on
+one: a worker that dies loses no finished call, and no key leaves the driver. The driver makes a few
+hundred calls per second.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ Result = TypeVar("Result")
 
 _CLUSTER = "ga_dspy_cluster"
 _CARRIED = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
-"""Settings of DSPy's context that hold on the other machines too."""
+"""Settings of DSPy's context that also apply on the workers."""
 
 _NONE: Any = None
 
 _PATIENCE_WITH_MACHINES = 120.0
-"""Seconds without any machine at work after which the run is given up."""
+"""Seconds to wait for a worker before the run is aborted."""
 
 
 @contextmanager
 def on_ray(address: str) -> Iterator[None]:
-    """Spread what is done inside this block over a Ray cluster.
+    """Run the work inside this block on a Ray cluster.
 
     The machines of the cluster need the same version of this library, and the files of an index or
-    a graph under the same path.
+    a graph at the same path.
 
     Args:
-        address: Of the cluster, "ray://head:10001" or "head:6379"; "auto" for the one that runs on
-            this machine, or for one of its own cores.
+        address: The address of the cluster, "ray://head:10001" or "head:6379". "auto" connects to
+            the cluster on this machine, or starts one on its cores.
 
     Raises:
         InputError: There is no cluster at this address.
@@ -63,7 +63,7 @@ def on_ray(address: str) -> Iterator[None]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host and port.isdecimal():
-            # Ray itself tries for minutes.
+            # Ray itself retries for minutes.
             socket.create_connection((host, int(port)), timeout=10).close()
         try:
             ray.init(address, **options)
@@ -85,7 +85,7 @@ def on_ray(address: str) -> Iterator[None]:
 
 
 def on_cluster() -> bool:
-    """Whether a cluster is in force."""
+    """Return whether the current context runs on a cluster."""
     return dspy.settings.get(_CLUSTER) is not None
 
 
@@ -97,22 +97,22 @@ def spread(
     lm_for: Callable[[Item], Any] = lambda item: dspy.settings.lm,
     name: str = "ga-dspy",
 ) -> Generator[Result, None, None]:
-    """Do a piece of work for each item, here or on the cluster in force; results as they come.
+    """Call `work` for each item, in threads or on the cluster, and yield results as they finish.
 
-    An error that `work` lets through is raised here; whoever closes the generator stops the rest.
-    An item whose machine died is done again on another.
+    An error in `work` is raised here. Closing the generator stops the remaining items. If a worker
+    dies, its items run again on another one.
 
     Args:
-        work: A function that can be pickled where there is a cluster; it finds its LM in
-            `dspy.settings.lm`.
-        items: What it is called with.
-        threads: Items under way at once.
-        lm_for: The LM for an item; it stays here.
-        name: Of the threads.
+        work: The function to call; it reads its LM from `dspy.settings.lm`. On a cluster it must
+            be picklable.
+        items: The arguments, one for each call.
+        threads: How many items run in parallel.
+        lm_for: Return the LM for an item; the LM stays in this process.
+        name: The name of the threads.
 
     Raises:
-        InputError: `threads` is below 1, or the work cannot be sent to another machine.
-        RunAborted: No machine of the cluster is left.
+        InputError: `threads` is below 1, or the work cannot be pickled.
+        RunAborted: The cluster has no machine left.
     """
     ray = dspy.settings.get(_CLUSTER)
     if ray is not None:
@@ -120,7 +120,7 @@ def spread(
         return
 
     def here(item: Item) -> Result:
-        # A trace of its own: threads would mix theirs, and a long run would pile it up.
+        # Each item has its own trace: threads would mix theirs, and a long run would grow it.
         trace: Any = None if dspy.settings.trace is None else []
         with dspy.context(lm=lm_for(item), trace=trace):
             return work(item)
@@ -128,11 +128,11 @@ def spread(
     yield from parallel(here, items, threads, name)
 
 
-# --- This process: hands out items, and makes the LM calls that come back
+# --- The driver: sends items to workers, and makes their LM calls
 
 
 class _Spread:
-    """One `spread` over a cluster."""
+    """One call of `spread` on a cluster."""
 
     def __init__(self, ray: Any, work: Any, threads: int, lm_for: Any) -> None:
         if threads < 1:
@@ -151,14 +151,14 @@ class _Spread:
             self.given = ray.put((work, _portable(dspy.settings.lm), carried))
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(
-                f"the work cannot be sent to other machines ({error})",
+                f"the work cannot be pickled for other machines ({error})",
                 expected="a program, retriever and settings that can be pickled",
-                remedy="keep the index in a folder, or leave out --ray",
+                remedy="store the index in a folder, or remove --ray",
             ) from error
         self.fronts: dict[int, Any] = {}
 
     def over(self, items: Sequence[Item]) -> Generator[Any, None, None]:
-        """Do the items, and yield what becomes of them."""
+        """Run the items; yield results as they finish."""
         ray, todo, tokens = self.ray, deque(items), count()
         flying: dict[Any, tuple[Item, int, Any]] = {}
         load: dict[Any, int] = {}
@@ -178,9 +178,9 @@ class _Spread:
                 done, _ = ray.wait(waited_for, num_returns=1, timeout=patience)
                 if not done:
                     raise RunAborted(
-                        "no machine of the cluster takes work",
-                        expected="at least one with a free CPU",
-                        remedy="see `ray status`, then start the same again: what was done is kept",
+                        "no machine of the cluster accepts work",
+                        expected="at least one machine with a free CPU",
+                        remedy="check `ray status`, then run the command again: it resumes",
                     )
                 for ref in done:
                     item, token, worker = flying.pop(ref, (_NONE, -1, starting.get(ref)))
@@ -190,7 +190,7 @@ class _Spread:
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from error
                     except ray.exceptions.RayError:
-                        # The machine is gone: its work is done again, on another if need be.
+                        # The worker died: run its item again, on another worker if necessary.
                         if token >= 0:
                             todo.appendleft(item)
                         if load.pop(worker, None) is not None:
@@ -210,18 +210,18 @@ class _Spread:
             relay.join(5)
 
     def _started(self) -> tuple[Any, Any]:
-        """A worker that starts, after what tells that it has."""
+        """Start a worker; return the reference that resolves once it is ready, and the worker."""
         options = {"max_concurrency": self.slots + 1, "num_cpus": 1}
         worker = self.ray.remote(_Worker).options(**options).remote(self.given, self.calls)
         return worker.ready.remote(), worker
 
     def _free(self, load: dict[Any, int]) -> Any:
-        """The worker with the least to do; None where all have enough."""
+        """Return the worker with the fewest items; None if all are full."""
         least = min(load, key=lambda worker: load[worker], default=None)
         return least if least is not None and load[least] < self.slots else None
 
     def _relay(self, stop: threading.Event) -> None:
-        """Make the calls that the machines ask for, until the end."""
+        """Make the LM calls that workers request, until `stop` is set."""
         with ThreadPoolExecutor(self.threads, thread_name_prefix="ga-dspy-calls") as pool:
             while not stop.is_set():
                 with suppress(self.ray.exceptions.RayError):
@@ -239,36 +239,36 @@ class _Spread:
             with dspy.context(**{METER: tally}):
                 _, record = record_of(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(record)
-        except Exception as error:  # noqa: BLE001 - raised where the call was asked for
+        except Exception as error:  # noqa: BLE001 - raised again in the worker
             answer = _sendable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))
 
 
 class _Tally(BaseCallback):
-    """Counts the attempts of a call that failed, and the seconds that the endpoint was waited for.
+    """Counts failed attempts of a call, and the seconds spent waiting for the endpoint.
 
-    It stands where a program's meter stands, which is on another machine.
+    It replaces the program's meter, which is on a worker.
     """
 
     def __init__(self, step: str) -> None:
         self.step, self.failed, self.waited = step, 0, 0.0
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Count an attempt."""
+        """Count a failed attempt."""
         self.failed += exception is not None
 
 
 def _sendable(error: Exception) -> Exception:
-    """An error as it is, or its words where it cannot be pickled."""
+    """Return the error, or one with its message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever its class does when it is made again
+    except Exception:  # noqa: BLE001 - unpickling may raise anything
         return RunAborted(str(error)) if isinstance(error, RunAborted) else RuntimeError(str(error))
     return error
 
 
 def _portable(lm: Any) -> Any:
-    """An LM's name and settings, without its keys and history."""
+    """Return a copy of an LM without its keys, history and callbacks."""
     while isinstance(lm, FrontLM):
         lm = lm.lm
     if not isinstance(lm, dspy.BaseLM):
@@ -279,11 +279,11 @@ def _portable(lm: Any) -> Any:
     return copy
 
 
-# --- The other machines
+# --- The workers
 
 
 class _Calls:
-    """Where machines ask for LM calls, and the starting process takes and answers them."""
+    """A queue of LM calls: workers add requests, the driver takes and answers them."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[Any] = asyncio.Queue()
@@ -309,14 +309,14 @@ class _Calls:
 
 
 class _Worker:
-    """Does items in a process on some machine, several at once."""
+    """An actor that runs several items in parallel."""
 
     def __init__(self, given: tuple[Any, Any, dict[str, Any]], calls: Any) -> None:
         self.work, self.lm, self.settings = given
         self.calls = calls
 
     def ready(self) -> None:
-        """Return once the process is there."""
+        """Return once the process has started."""
 
     def do(self, token: int, item: Any) -> Any:
         lm = self.lm
@@ -327,7 +327,7 @@ class _Worker:
 
 
 class _RelayedLM(FrontLM):
-    """Has its calls made by the process that was started."""
+    """An LM whose calls the driver makes."""
 
     def __init__(self, lm: dspy.BaseLM, calls: Any, token: int) -> None:
         super().__init__(lm)
@@ -337,7 +337,7 @@ class _RelayedLM(FrontLM):
         return type(self)(lm, self.calls, self.token)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the LM itself would."""
+        """Call the LM."""
         ray, meter = require("ray", "cluster"), dspy.settings.get(METER)
         step = "" if meter is None else meter.step
         asked = self.calls.ask.remote(self.token, step, prompt, messages, kwargs)
@@ -349,5 +349,5 @@ class _RelayedLM(FrontLM):
         return Replayed(self.lm, answer)(prompt, messages=messages, **kwargs)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine, in a worker thread."""
+        """Call the LM from a coroutine, in a worker thread."""
         return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)

@@ -116,7 +116,7 @@ def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> None:
             return ["Red Lodge | A city in Montana."]
 
     with Endpoint(Behaviour(reply="Montana")) as endpoint, on_ray(cluster.address):  # noqa: SIM117
-        with pytest.raises(InputError, match="cannot be sent to other machines"):
+        with pytest.raises(InputError, match="cannot be pickled for other machines"):
             asked(search, endpoint, tmp_path)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What several commands let you choose: the LM, the index, the program, the score."""
+"""Options that several commands share: the LM, the index, the program, the score."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
 
 Dataset = Annotated[
-    str, typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle; qa: questions of yours.")
+    str,
+    typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle; qa for your own questions."),
 ]
-IndexDir = Annotated[Path, typer.Option("--index", help="Folder of a built index.")]
+IndexDir = Annotated[Path, typer.Option("--index", help="Folder of an index.")]
 Model = Annotated[
     str | None,
-    typer.Option("--lm", help="Any DSPy model name; the embedded extractive LM where left out."),
+    typer.Option("--lm", help="Any DSPy model name; by default the embedded extractive LM."),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Option(
         "--lm",
-        help="Any DSPy model name; the embedded extractive LM where left out. STEP=NAME for one "
-        "step, such as answer=openai/gpt-4.1; repeatable.",
+        help="Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of "
+        "one step, such as answer=openai/gpt-4.1; repeatable.",
     ),
 ]
 ApiBase = Annotated[
@@ -55,74 +56,70 @@ ApiBase = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        help="Seconds to wait for one LM call.", show_default="600 for a local --api-base, else 120"
+        help="Timeout of one LM call in seconds.", show_default="600 at a local address, else 120"
     ),
 ]
 Addresses = Annotated[
     list[str] | None,
     typer.Option(
         "--api-base",
-        help="Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL for one step; "
-        "repeatable.",
+        help="Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of "
+        "one step; repeatable.",
     ),
 ]
 Artifact = Annotated[
     str | None,
-    typer.Option(help="A compiled program: a folder, or models:/name@alias, or runs:/…"),
+    typer.Option(help="A compiled program: a folder, models:/name@alias or runs:/…"),
 ]
 Program = Annotated[
     str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
 ]
 Graph = Annotated[
-    Path | None, typer.Option("--graph", help="The graph of its passages, for graph-rag.")
+    Path | None, typer.Option("--graph", help="Folder of the index's graph, for graph-rag.")
 ]
 Score = Annotated[
-    ScoreVariant, typer.Option(help="Which F1 counts: official (HotpotQA's script) or squad.")
+    ScoreVariant, typer.Option(help="F1 variant: official (HotpotQA's script) or squad.")
 ]
 JudgeModel = Annotated[
     str | None,
-    typer.Option("--judge", help="An LM that judges each answer as well; its cost is kept apart."),
+    typer.Option("--judge", help="An LM that also judges each answer; its cost is kept apart."),
 ]
-Limit = Annotated[int | None, typer.Option(help="Only the first N questions.")]
-Threads = Annotated[int, typer.Option(help="Questions asked at once.")]
+Limit = Annotated[int | None, typer.Option(help="Ask only the first N questions.")]
+Threads = Annotated[int, typer.Option(help="Questions to ask in parallel.")]
 AbortAfter = Annotated[
-    int, typer.Option(help="Stop after N failures in a row that are no question's own; 0: never.")
+    int, typer.Option(help="Stop after N consecutive endpoint failures; 0 never stops.")
 ]
 RetryFailed = Annotated[
     bool,
-    typer.Option("--retry-failed", help="Ask also what failed for its own sake again."),
+    typer.Option("--retry-failed", help="Also retry permanent failures."),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="A setting of the program: k=10, abstain=chained, style=report; repeatable."
-    ),
+    typer.Option("--set", help="Program setting: k=10, abstain=chained, style=report; repeatable."),
 ]
-Labels = Annotated[list[str] | None, typer.Option(help="An access label of yours; repeatable.")]
+Labels = Annotated[list[str] | None, typer.Option(help="Access label that you hold; repeatable.")]
 Wanted = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where", help="Only passages with such metadata: lang=en, 'date>=2020'; repeatable."
-    ),
+    typer.Option("--where", help="Condition on metadata: lang=en, 'date>=2020'; repeatable."),
 ]
 Patience = Annotated[
-    str, typer.Option(help="How long an endpoint that is down is waited for: 90, 10m, 2h.")
+    str, typer.Option(help="How long to wait for an endpoint that is down: 90, 10m, 2h.")
 ]
 Retries = Annotated[
-    int, typer.Option(help="Further attempts of an LM call that failed; 0 waits for nothing.")
+    int, typer.Option(help="Retries of a failed LM call; 0 also disables waiting for an endpoint.")
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Ask anew what DSPy has cached.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Bypass DSPy's cache.")]
 AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
-Adapter = Annotated[AdapterName | None, typer.Option(help="How prompts are put.")]
+Adapter = Annotated[AdapterName | None, typer.Option(help="Prompt format.")]
 LmSettings = Annotated[
     list[str] | None,
-    typer.Option(help="A setting of the LM: max_tokens=2000, temperature=0.7; repeatable."),
+    typer.Option(help="LM setting: max_tokens=2000, temperature=0.7; repeatable."),
 ]
 Ray = Annotated[
     str | None,
-    typer.Option("--ray", help="Spread the work over a Ray cluster: its address, or auto."),
+    typer.Option("--ray", help="Address of a Ray cluster to run on, or auto."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about the estimate.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask to confirm the estimate.")]
 
 
 ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
@@ -139,12 +136,12 @@ _LM_SETTINGS: ContextVar[dict[str, Any]] = ContextVar("ga_dspy_lm_settings")
 def with_patience(
     command: Callable[..., None], outage: str = "1h", *, spreads: bool = True
 ) -> Callable[..., None]:
-    """A command with the options of how LM calls are made; what they wait for goes to stderr.
+    """Add the options for LM calls to a command; messages about retries go to stderr.
 
     Args:
         command: The command.
-        outage: How long it waits for an endpoint that is down if nothing else is asked.
-        spreads: Whether its work can be spread over a cluster.
+        outage: Default time to wait for an endpoint that is down.
+        spreads: Whether the command can run on a cluster.
     """
 
     def run(
@@ -170,12 +167,12 @@ def with_patience(
 def _extended(
     run: Callable[..., None], command: Callable[..., None], *, without: Collection[str]
 ) -> Callable[..., None]:
-    """A function in a command's place: takes what the command does, and options of its own.
+    """Return a function with a command's options and its own, for use in the command's place.
 
     Args:
-        run: The function; its last parameter is what is handed on.
+        run: The function; it passes its last parameter on to the command.
         command: The command.
-        without: Parameters of either that are no options.
+        without: Parameters of either function that are not options.
     """
     given = signature(command, eval_str=True)
     *own, _ = signature(run, eval_str=True).parameters.values()
@@ -186,7 +183,7 @@ def _extended(
 
 
 def _seconds(text: str) -> float:
-    """A time that the command line names, in seconds."""
+    """Parse a duration such as 10m into seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
     if found is None:
         raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
@@ -194,7 +191,7 @@ def _seconds(text: str) -> float:
 
 
 class Asking(NamedTuple):
-    """What a command asks: a program over an index, and the LM of steps without their own."""
+    """A program over a corpus, and the LM for steps that have none of their own."""
 
     program: MultiHopProgram
     lm: dspy.LM
@@ -202,14 +199,14 @@ class Asking(NamedTuple):
 
     @property
     def lms(self) -> tuple[dspy.BaseLM, ...]:
-        """All LMs."""
+        """The LMs that the program calls."""
         return self.lm, *self.program.step_lms().values()
 
 
 def with_program(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is handed an `Asking`, with the options that choose it.
+    """Add the options that choose a program to a command, which receives it as an `Asking`.
 
-    It runs with the LM in force; index and program see what labels and conditions allow.
+    The command runs with the LM configured. Labels and conditions restrict what the program reads.
     """
 
     def run(
@@ -231,28 +228,28 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def for_labels(corpus: Index | GraphIndex, labels: Sequence[str]) -> GraphIndex:
-    """The corpus for a caller who holds access labels.
+    """Restrict the corpus to the access scope of a caller with these labels.
 
     Raises:
-        InputError: There is no graph, to which labels belong.
+        InputError: There is no graph; only graphs have labels.
     """
     if not isinstance(corpus, GraphIndex):
         raise InputError(
             f"--label {labels[0]} without --graph",
-            expected="a graph, some of whose passages need labels",
-            remedy="name it with --graph, or pass --where for conditions on metadata",
+            expected="a graph, since labels restrict the passages of a graph",
+            remedy="add --graph, or pass --where for conditions on metadata",
         )
     return corpus.for_caller(Access(labels=frozenset(labels)))
 
 
 def choose_where(wanted: Sequence[str] | None) -> list[Where]:
-    """The conditions on metadata that the command line names; all of them must hold.
+    """Parse the `--where` options into conditions on metadata, all of which must hold.
 
-    Values are read by the types of the field's own. Mappings are as many as it takes to compare a
-    field in one way twice.
+    A search converts the values to the types of the field. A second comparison of a field with the
+    same operator goes into another mapping.
 
     Raises:
-        InputError: One of them is malformed.
+        InputError: A condition is malformed.
 
     >>> choose_where(["lang=en", "page!=3", "page!=4"])
     [{'lang': {'=': 'en'}, 'page': {'!=': '3'}}, {'page': {'!=': '4'}}]
@@ -276,7 +273,7 @@ def choose_where(wanted: Sequence[str] | None) -> list[Where]:
 
 
 def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
-    """Open an index, or its passages that meet the conditions which the command line names."""
+    """Open an index, restricted to the passages that meet the `--where` conditions."""
     conditions = choose_where(wanted)
     opened = Index.open(index)
     for where in conditions:
@@ -285,10 +282,10 @@ def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
 
 
 def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM:
-    """The LM of that name, or the embedded one; a local server has 600 s a call, another 120.
+    """Return the LM of that name, or the embedded one; a local LM gets 600 s per call, others 120.
 
     Raises:
-        InputError: An address without a model name, or with a password.
+        InputError: There is an address without a model name, or the address has a password.
     """
     if name is None or name == EMBEDDED:
         if api_base:
@@ -301,7 +298,7 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> 
     settings: dict[str, Any] = {"timeout": timeout or default_timeout(name, api_base)}
     settings |= _LM_SETTINGS.get({})
     if api_base:
-        # Local servers ignore the key, but OpenAI-compatible clients insist on one.
+        # Local servers ignore the key, but OpenAI-compatible clients require one.
         settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
     lm = dspy.LM(name, **settings)
     check_addresses(lm)
@@ -309,13 +306,13 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> 
 
 
 class LMs(NamedTuple):
-    """The LMs that the command line names.
+    """The LMs named on the command line.
 
     Attributes:
-        lm: Asked by steps without an LM of their own, and outside of programs.
-        steps: LMs of steps, by the step's name.
-        is_for_all: Whether steps without an LM of their own may ask `lm`.
-        address: Of endpoints, where no step is named.
+        lm: The LM for steps that have none of their own, and for calls outside a program.
+        steps: LMs by step name.
+        is_for_all: Whether steps that have no LM of their own may call `lm`.
+        address: The `--api-base` that names no step.
     """
 
     lm: dspy.LM
@@ -325,21 +322,21 @@ class LMs(NamedTuple):
 
     @property
     def all(self) -> tuple[dspy.LM, ...]:
-        """All of them."""
+        """The default LM, then those of single steps."""
         return self.lm, *self.steps.values()
 
     def check(self, *programs: MultiHopProgram) -> None:
         """Check that each step of the programs has an LM.
 
         Raises:
-            InputError: One has none: LMs are named for other steps alone.
+            InputError: A step has none, because `--lm` names LMs for other steps only.
         """
         steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
         lacking = [step for step in steps if step not in self.steps]
         if lacking and not self.is_for_all:
             raise InputError(
                 f"--lm names no LM for the step {lacking[0]}",
-                expected=f"one for each of {', '.join(steps)}, or one for all",
+                expected=f"an LM for each of {', '.join(steps)}, or one for all",
                 remedy=f"add --lm NAME, or --lm {lacking[0]}=NAME",
             )
 
@@ -347,12 +344,12 @@ class LMs(NamedTuple):
 def choose_lms(
     names: Sequence[str] | None, addresses: Sequence[str] | None, timeout: float | None
 ) -> LMs:
-    """The LM for all steps, and those of single steps; the embedded one where none is named.
+    """Return the LM for all steps and the LMs of single steps; by default the embedded LM.
 
-    Where each step is named alone, what is no step asks the LM of the answer.
+    If `--lm` names single steps only, calls outside a program go to the LM of the answer step.
 
     Raises:
-        InputError: As of `choose_lm`; or one step has two LMs, or two addresses.
+        InputError: As `choose_lm`; or a step has two LMs or two addresses.
     """
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     everywhere = at.pop("", None)
@@ -369,7 +366,7 @@ def choose_lms(
 
 
 def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Values of the form `step=value`, by the step; of others, under the empty name.
+    """Return values of the form `step=value` by step, and a plain value under the empty name.
 
     >>> _by_step(["openai/small", "answer=openai/big"], "--lm")
     {'': 'openai/small', 'answer': 'openai/big'}
@@ -383,21 +380,21 @@ def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
             raise InputError(
                 f"two {option} for {step or 'all steps'}: {found[step]} and {value}",
                 expected="one",
-                remedy="leave one out, or name another step",
+                remedy="remove one, or name another step",
             )
         found[step] = value
     return found
 
 
 def choose_judge(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM | None:
-    """The LM that judges answers; None for none.
+    """Return the LM that judges answers, or None if none is named.
 
     Raises:
-        InputError: It is the embedded LM, which can compare no meanings.
+        InputError: It is the embedded LM, which cannot compare meanings.
     """
     if name == EMBEDDED:
         raise InputError(
-            f"--judge {name}", expected="an LLM", remedy="such as --judge openai/gpt-4.1-mini"
+            f"--judge {name}", expected="an LLM", remedy="pass --judge openai/gpt-4.1-mini"
         )
     return choose_lm(name, api_base, timeout) if name else None
 
@@ -409,30 +406,30 @@ def choose_corpus(
     artifact: str | None = None,
     wanted: Sequence[str] | None = None,
 ) -> Index | GraphIndex:
-    """The index, or its passages that meet conditions; with the graph of them where there is one.
+    """Open the index, restricted by the `--where` conditions, or the index with its graph.
 
-    Communities are summarised by the LM in use, unless they are already or nothing needs them.
+    The configured LM summarises communities if the program needs summaries that do not exist yet.
 
     Raises:
-        InputError: Conditions together with a graph, which cannot keep them.
+        InputError: There are conditions and a graph; a graph cannot enforce conditions.
     """
     if graph is None:
         return open_only(index, wanted)
     if wanted:
         raise InputError(
-            f"--where {wanted[0]} together with --graph, which cannot keep it",
+            f"--where {wanted[0]} with --graph, which cannot enforce it",
             expected="one of the two",
-            remedy="leave out --graph; or build a graph with labels and pass --label",
+            remedy="remove --graph, or build a graph with labels and pass --label",
         )
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
     return GraphIndex.open(index, graph, summaries=summarised)
 
 
 def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:
-    """Texts of the form `name=value`; values are read as JSON, or are texts.
+    """Parse texts of the form `name=value`; a value that is not JSON is a string.
 
     Raises:
-        InputError: There is no "=" in one.
+        InputError: A text has no "=".
 
     >>> read_pairs(["demos=3", "strategy=demos -> demos"], "--set")
     {'demos': 3, 'strategy': 'demos -> demos'}
@@ -441,7 +438,7 @@ def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:
     for pair in pairs or ():
         name, sign, value = (part.strip() for part in pair.partition("="))
         if not sign:
-            raise InputError(f"{option} {pair}", expected="name=value", remedy="such as k=10")
+            raise InputError(f"{option} {pair}", expected="name=value", remedy="pass k=10")
         try:
             found[name] = json.loads(value)
         except (ValueError, RecursionError):
@@ -452,10 +449,10 @@ def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:
 def choose_settings(
     pairs: Sequence[str] | None, *programs: type[MultiHopProgram]
 ) -> dict[str, Any]:
-    """Settings of programs that the command line names, in the types that they declare.
+    """Parse the `--set` options into settings of the programs, with their declared types.
 
     Raises:
-        InputError: None of the programs has such a setting, or it cannot have that value.
+        InputError: None of the programs has such a setting, or the value is invalid.
 
     >>> choose_settings(["k=10", "abstain=None", "anchored=yes"], ga_dspy.GraphAnchor)
     {'k': 10, 'abstain': None, 'anchored': True}
@@ -472,7 +469,7 @@ def choose_settings(
             raise InputError(
                 f"--set {name}={value}",
                 expected=f"one of {', '.join(sorted(types))}",
-                remedy="leave it out, or choose a program that has it",
+                remedy="remove it, or choose a program that has it",
             )
         kind, doc = types[name]
         try:
@@ -488,7 +485,7 @@ def choose_settings(
 
 
 def program_class(program: str, artifact: str | None = None) -> type[MultiHopProgram]:
-    """The class of the program of that name, or of a compiled one.
+    """Return the class of the program of that name, or of an artifact.
 
     Raises:
         InputError: There is no such program.
@@ -501,7 +498,7 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
 def choose_program(
     program: str, artifact: str | None, retriever: Any, lms: LMs | None = None, **settings: Any
 ) -> MultiHopProgram:
-    """The compiled program of an artifact, else the program of that name.
+    """Load the program of an artifact, or make the program of that name.
 
     Raises:
         InputError: There is no such program, or it has no such setting or step.

@@ -1,7 +1,7 @@
-"""The report of a run: means over every question asked, and the files it is kept in.
+"""The report of a run: mean scores over all questions, and the files that store them.
 
-Means and intervals are in percent, from 0 to 100. A failed question counts as 0 in every mean,
-never as absent.
+Means and intervals are percentages, from 0 to 100. A failed question scores 0 in every mean; it is
+never left out.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _PREDICTION_FIELDS = (
 class Report(NamedTuple):
     """All results of a finished run, in the order of the questions.
 
-    `seconds` is the time the program took, summed over the questions whatever the number of
-    threads; it alone is not reproducible.
+    `seconds` is the program's time summed over all questions, regardless of the number of threads.
+    It is the only value that is not reproducible.
     """
 
     protocol: Protocol
@@ -55,34 +55,34 @@ class Report(NamedTuple):
 
     @classmethod
     def from_entries(cls, protocol: Protocol, entries: Iterable[Entry]) -> Report:
-        """The report of journaled entries, which must be in the order of the questions."""
+        """Make a report from journal entries in the order of the questions."""
         kept = tuple(entries)
         return cls(protocol, tuple(e.result for e in kept), fsum(e.seconds for e in kept))
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """The questions whose program raised an error; `error` says which."""
+        """The questions for which the program raised an error; see `error`."""
         return tuple(result for result in self.results if result.error is not None)
 
     @property
     def degraded(self) -> tuple[Result, ...]:
-        """The questions that were answered though a step failed; `step_failures` says why."""
+        """The questions that were answered although a step failed; see `step_failures`."""
         return tuple(r for r in self.results if r.step_failures and r.error is None)
 
     @property
     def usage(self) -> Usage:
-        """What the run cost, all questions together."""
+        """The cost of the run, summed over all questions."""
         return Usage.total(result.cost for result in self.results)
 
     def values(self, score: ScoreName = "f1") -> list[float]:
-        """A score of every question, from 0 to 1; "f1" is the one the protocol says counts."""
+        """Return a score of each question, from 0 to 1; "f1" is the protocol's F1 variant."""
         if score == "f1" and self.protocol.score == "squad":
             score = "f1_squad"
         return [getattr(result, score) for result in self.results]
 
     @property
     def f1(self) -> float:
-        """Mean token F1 by the rule that the protocol names, in percent."""
+        """Mean token F1 in percent, in the protocol's variant."""
         return _percent(self.values())
 
     @property
@@ -97,10 +97,10 @@ class Report(NamedTuple):
 
     @property
     def judged(self) -> float | None:
-        """Share of the answers that the judge calls right, in percent; None without a judge.
+        """Share of the answers that the judge accepts, in percent; None without a judge.
 
-        A failed question counts as wrong; answers that the judge failed at are left out, and
-        `summary` names them.
+        A failed question counts as wrong. Answers for which the judge failed are left out;
+        `summary` lists them.
         """
         answered = (r.judged.right if r.judged else None for r in self.results)
         right = (r.error is None and v for r, v in zip(self.results, answered, strict=True))
@@ -109,17 +109,17 @@ class Report(NamedTuple):
 
     @property
     def support_recall(self) -> float | None:
-        """Mean recall over the questions that name gold titles, in percent; None without any."""
+        """Mean recall in percent over the questions with gold titles; None if none has any."""
         return _percent_of_known(result.support_recall for result in self.results)
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the mean F1, in percent."""
+        """The 95 % bootstrap confidence interval of the mean F1, in percent."""
         low, high = bootstrap_interval(self.values())
         return 100.0 * low, 100.0 * high
 
     def by_type(self) -> dict[str, dict[str, Any]]:
-        """Scores by the dataset's kind of question; questions without one are "(none)"."""
+        """Return the scores by question type; questions without a type are under "(none)"."""
         groups: dict[str, list[Result]] = {}
         for result in sorted(self.results, key=lambda result: result.type):
             groups.setdefault(result.type or "(none)", []).append(result)
@@ -128,9 +128,10 @@ class Report(NamedTuple):
         }
 
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json; `seconds` and `usage` alone may differ for the same answers.
+        """Return the content of summary.json.
 
-        `usage` has what failed on the way and what came from DSPy's cache.
+        For the same answers only `seconds` and `usage` may differ. `usage` counts failed attempts
+        and replies from DSPy's cache.
         """
         return {
             "dataset": self.protocol.dataset,
@@ -153,7 +154,7 @@ class Report(NamedTuple):
         }
 
     def measures(self) -> dict[str, Any]:
-        """Every measure beside answer scores and counts; percent, None where it has no meaning."""
+        """Return all other measures, in percent; None if a measure does not apply."""
         judged = judgements(self.results)
         ratios = ("precision", "recall", "f1", "accuracy", "stopped_early", "searched_long")
         most = max((len(result.trace) for result in self.results), default=0)
@@ -203,9 +204,9 @@ class Report(NamedTuple):
         }
 
     def write(self, out: Path) -> None:
-        """Write predictions.jsonl and summary.json into `out`, each at once or not at all.
+        """Write predictions.jsonl and summary.json into `out`, each atomically.
 
-        Scores are percent in the summary, and fractions from 0 to 1 in each prediction.
+        Scores are percentages in the summary, and fractions from 0 to 1 in each prediction.
         """
         lines = []
         for result in self.results:
@@ -224,11 +225,11 @@ class Report(NamedTuple):
 
 
 def load_report(out: Path) -> Report:
-    """The report of the finished run in `out`, from its journal.
+    """Load the report of the finished run in `out` from its journal.
 
     Raises:
-        InputError: questions of the run have not been asked yet.
-        DamagedFile: there is no run in `out`.
+        InputError: The run is not finished.
+        DamagedFile: There is no run in `out`.
     """
     with RunJournal(out / JOURNAL) as journal:
         entries, n = journal.entries(), journal.protocol.n
@@ -242,10 +243,10 @@ def load_report(out: Path) -> Report:
 
 
 def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
-    """Whether two runs differ: a paired permutation test over the questions they share.
+    """Compare two runs with a paired permutation test over the questions that they share.
 
     Raises:
-        InputError: they share no question (by id and wording).
+        InputError: They share no question, by id and text.
     """
     first, second = (
         {(r.id, r.question): v for r, v in zip(run.results, run.values(score), strict=True)}
@@ -261,23 +262,23 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
     return paired_permutation([first[key] for key in shared], [second[key] for key in shared])
 
 
-# --- What a run shows beside the scores of its answers: by step, of its judgements, of its cost.
+# --- Further measures: by step, of the judgements, of the cost
 
 
 class StepPoint(NamedTuple):
     """The state after one step, over all questions (the paper's Figures 3 and 4).
 
-    A question that ended earlier stays as it was; one that failed counts as nothing read.
+    A question that ended earlier keeps its last state; a failed question counts as nothing read.
 
     Attributes:
-        step: From 1.
-        reached: How many questions made this step.
-        hit: Percent of the questions with an accepted answer in a passage read by then, of those
-            whose answer is not yes or no; None where there are none.
-        overlap: Percent of the passages this step retrieved that were read before, a mean over
-            the questions that made it; None where none did.
-        entities: Mean number in the graph.
-        relations: Mean number in the graph.
+        step: The number of the step, from 1.
+        reached: The number of questions that reached this step.
+        hit: Percentage of questions with an accepted answer in a passage read so far, among those
+            whose answer is not yes or no; None if there are none.
+        overlap: Percentage of this step's retrieved passages that were read before, averaged over
+            the questions that reached it; None if none did.
+        entities: Mean number of entities in the graph.
+        relations: Mean number of relations in the graph.
     """
 
     step: int
@@ -289,7 +290,7 @@ class StepPoint(NamedTuple):
 
 
 def by_step(results: Sequence[Result], most: int) -> tuple[StepPoint, ...]:
-    """The state of a run after each of `most` steps."""
+    """Return the state of a run after each of the first `most` steps."""
     return tuple(_step_point(results, number) for number in range(1, most + 1))
 
 
@@ -311,13 +312,13 @@ def _step_point(results: Sequence[Result], number: int) -> StepPoint:
 
 
 def steps_reached(results: Sequence[Result]) -> dict[str, int]:
-    """How many questions ended at each step; "failed" for those that did not end."""
+    """Count the questions by their last step; failed ones are under "failed"."""
     ended = Counter(map(_last_step, results))
     return {name: ended[name] for name in sorted(ended, key=lambda name: (len(name), name))}
 
 
 def judgements(results: Sequence[Result]) -> Sufficiency:
-    """Sufficiency as a classifier: "sufficient" against whether all gold titles had been read."""
+    """Score the judge as a classifier of whether all gold titles had been read."""
     questions = []
     for result in results:
         titles: list[str] = []
@@ -336,26 +337,26 @@ FailureKind = Literal[
     "failed", "not retrieved", "not in the graph", "judged too early", "judged too late",
     "beside the point",
 ]  # fmt: skip
-"""Where an answer went wrong: the first place on the way at which what it needs was lost."""
+"""Why an answer is wrong: the first stage that lost what the answer needs."""
 
 
 def is_right(result: Result) -> bool:
-    """Whether an accepted answer stands in the answer; a yes or a no has to be all of it."""
+    """Return whether the answer contains an accepted one; yes and no must match exactly."""
     return bool(result.em or (result.answer and answer_in(result.answer, result.gold)))
 
 
 def failure_kind(result: Result) -> FailureKind | None:
-    """Where an answer went wrong; None where it is right.
+    """Return why an answer is wrong; None if it is right.
 
     - "failed": the program raised an error.
-    - "judged too early": the search ended with "sufficient" before all that is needed was read.
-    - "not retrieved": what is needed was not found.
-    - "not in the graph": it was read, and no accepted answer stands in the graph.
-    - "judged too late": it was there, and the judge wanted more.
-    - "beside the point": it was there, and something else was answered.
+    - "judged too early": the judge said "sufficient" before all needed passages were read.
+    - "not retrieved": a needed passage was not retrieved.
+    - "not in the graph": the passages were read, but the graph contains no accepted answer.
+    - "judged too late": the evidence was complete, but the judge said "insufficient".
+    - "beside the point": the evidence was complete, but the answer is another one.
 
-    What is needed are the gold titles; where a question names none, a passage with an accepted
-    answer. A yes or a no stands in no graph, and a program without a graph loses nothing there.
+    The needed passages are those with the gold titles, or, without gold titles, one with an
+    accepted answer. The graph check does not apply to yes/no answers and programs without a graph.
     """
     if result.error is not None:
         return "failed"
@@ -386,26 +387,26 @@ def _is_in_graph(step: StepTrace, result: Result) -> bool:
 
 
 def grounded_share(results: Sequence[Result]) -> float | None:
-    """Percent of the proposed graph items that were grounded; None where none was proposed."""
+    """Return the percentage of proposed graph items that were grounded; None for none."""
     steps = [step for result in results for step in result.trace]
     gained, dropped = sum(s.gained for s in steps), sum(s.dropped for s in steps)
     return 100.0 * gained / (gained + dropped) if gained + dropped else None
 
 
 def faithful_share(results: Sequence[Result]) -> float | None:
-    """Percent of the cited edges that exist and are quoted rightly; None where none is cited."""
+    """Return the percentage of cited edges that exist and are quoted correctly; None for none."""
     cited, faithful = (sum(result.cited[i] for result in results) for i in (0, 1))
     return 100.0 * faithful / cited if cited else None
 
 
 def timing(results: Sequence[Result]) -> dict[str, float]:
-    """Median seconds of each part of a program that reports them, over the questions with it."""
+    """Return the median seconds of each timed part of a program."""
     parts = dict.fromkeys(part for result in results for part in result.timing)
     return {part: median(r.timing[part] for r in results if part in r.timing) for part in parts}
 
 
 def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
-    """The token ledger of a run: what each step of the program cost, all questions together."""
+    """Return the usage of a run by step of the program, summed over all questions."""
     names = dict.fromkeys(name for result in results for name in result.usage)
     return {name: Usage.total(r.usage[name] for r in results if name in r.usage) for name in names}
 
@@ -451,13 +452,13 @@ def _percent(values: Sequence[float]) -> float:
 
 
 def _percent_of_known(values: Iterable[float | None]) -> float | None:
-    """Mean of a score in percent over the questions that can have it; None where none can."""
+    """Return the mean of the known scores in percent; None if none is known."""
     known = [value for value in values if value is not None]
     return _percent(known) if known else None
 
 
 def _mean_count(counts: Sequence[int | None]) -> float | None:
-    """Mean with an unknown count as 0 (a failed question's too); None where none is known."""
+    """Return the mean, with an unknown count (of a failed question) as 0; None if none is known."""
     known = [count for count in counts if count is not None]
     return round(sum(known) / len(counts), 2) if known else None
 
