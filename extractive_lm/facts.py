@@ -450,7 +450,6 @@ def additions(
     graph: KnownGraph,
     *,
     candidate: str = "",
-    faults: frozenset[str] = frozenset(),
     walked: Collection[tuple[str, ...]] = (),
 ) -> Additions:
     """What the passages add to the graph.
@@ -463,19 +462,18 @@ def additions(
         docs: The new passages.
         graph: What is known.
         candidate: An answer that was seen: relations that reach it are wanted.
-        faults: Names and relations that were rejected before, to be left out.
         walked: Chains of normalised names: their relations are wanted too.
     """
     known = {(f.head.lower(), f.tail.lower()) for f in graph.facts}
     chained = {frozenset(pair) for path in walked for pair in pairwise(path)}
     fresh = [s for s in _scored(question, docs, graph, normalize(candidate), chained)
-             if _writable(s.triple, s.label, docs, faults)
+             if _writable(s.triple, s.label, docs)
              and (s.triple.head.lower(), s.triple.tail.lower()) not in known]  # fmt: skip
     # Where nobody asks, everything is worth keeping, in whichever passage.
     asked = bool(question.text.strip())
     least, cap = (_LEAST, _UNLINKED) if asked else (float("-inf"), _MOST_RELATIONS)
     chosen = _chosen(fresh, least, cap)
-    nodes = [n for n in _nodes(question, docs, graph, chosen) if n.name not in faults]
+    nodes = _nodes(question, docs, graph, chosen)
     return Additions(
         nodes=tuple(nodes[:_MOST_ENTITIES]),
         facts=tuple(
@@ -530,11 +528,9 @@ def _worth(
     )
 
 
-def _writable(triple: Triple, label: int, docs: Sequence[Doc], faults: frozenset[str]) -> bool:
-    """Whether a relation was not rejected, fits on a line, and has its ends in its passage."""
+def _writable(triple: Triple, label: int, docs: Sequence[Doc]) -> bool:
+    """Whether a relation fits on a line and has its ends in its passage."""
     parts = (triple.head, triple.relation, triple.tail)
-    if not faults.isdisjoint((*parts, " -> ".join(parts))):
-        return False
     if not all(map(_safe, parts)) or len(triple.relation.split()) > _LONGEST_RELATION:
         return False
     content = next(f"{doc.title}\n{doc.text}" for doc in docs if doc.label == label)

@@ -113,7 +113,6 @@ class Filling:
             self.inputs.docs,
             self.inputs.graph,
             candidate=self.best.text,
-            faults=self.inputs.faults,
             walked=[walk.path for walk in leading(self.walked)],
         )
 

@@ -418,7 +418,6 @@ _NOTES = ("notes_so_far", "notes", "note", "best_note", "previous_note")
 _TRIED = ("tried", "queries", "previous_queries", "search_history")
 _REASONING = ("previous_reasoning", "thoughts", "thoughts_so_far", "rationale_so_far", "reasoning")
 _EMPTY = frozenset(("", "(empty)", "n/a", "none", "[]"))
-_FAULT = re.compile(r'^\W*(entity|relation|attribute) "(.*)": ', re.MULTILINE)
 _BEST = re.compile(r'[Bb]est answer so far is "([^"\n]+)"(?:[^"\n]*?\((0\.\d+|1\.0+)\))?')
 
 
@@ -435,7 +434,6 @@ class Inputs(NamedTuple):
         confidence: How sure the step before was of `best`, from 0 to 1.
         thoughts: The sentences of a chain of thought so far.
         searches_left: How many more searches are possible; None where the prompt does not say.
-        faults: Names, and relations as "head -> relation -> tail", to be left out.
     """
 
     question: str
@@ -447,7 +445,6 @@ class Inputs(NamedTuple):
     confidence: float = 0.0
     thoughts: tuple[str, ...] = ()
     searches_left: int | None = None
-    faults: frozenset[str] = frozenset()
 
 
 def read_inputs(values: Mapping[str, str]) -> Inputs:
@@ -475,5 +472,4 @@ def read_inputs(values: Mapping[str, str]) -> Inputs:
         confidence=float(best[2] or 0.0) if best else 0.0,
         thoughts=thoughts or turns.thoughts,
         searches_left=int(left) if left.isdigit() else None,
-        faults=frozenset(m[2] for m in _FAULT.finditer(known.get("feedback", ""))),
     )

@@ -72,63 +72,6 @@ class Grounding(NamedTuple):
     update: GraphUpdate
     dropped: tuple[Dropped, ...]
 
-    is_unreadable: bool = False
-    """Whether no item of the draft could be read, though lines there were."""
-
-    @property
-    def faults(self) -> tuple[Dropped, ...]:
-        """What the model should replace.
-
-        The entities and relations that no passage supports; and, where not one item of the draft
-        could be read, the lines of it.
-        """
-        causes = ("ungrounded", "unreadable") if self.is_unreadable else ("ungrounded",)
-        return tuple(d for d in self.dropped if d.cause in causes and d.kind != "attribute")
-
-    @property
-    def feedback(self) -> str:
-        """The faults as lines for the model, and how to mend an end that joins several things."""
-        return "\n".join(f"- {fault}{_mend(fault)}" for fault in self.faults)
-
-
-_JOINED = re.compile(r" and | or | & |[,;/]")
-
-
-def _mend(fault: Dropped) -> str:
-    """How to write a name that joins several things.
-
-    >>> _mend(Dropped(kind="entity", item="A and B", cause="ungrounded", reason="not found in [1]"))
-    '; split "A and B": one item an end, word for word'
-    """
-    ends = dict.fromkeys((fault.item.split(" -> ")[0], fault.item.split(" -> ")[-1]))
-    missing = [e for e in ends if fault.kind == "entity" or f'"{e}"' in fault.reason]
-    joined = [f'"{end}"' for end in missing if _JOINED.search(end)]
-    return f"; split {' and '.join(joined)}: one item an end, word for word" if joined else ""
-
-
-def without_repeats(
-    update: GraphUpdate, kept: Sequence[GraphUpdate], faults: Collection[Dropped]
-) -> GraphUpdate:
-    """Leave out what a reply to feedback says a second time, in the same or in other words.
-
-    A relation between two things that are related already stays only where it has the wording of a
-    line at fault.
-    """
-    known = {normalise(e.name) for one in kept for e in one.entities if e.type or e.attributes}
-    related = {_ends(relation) for one in kept for relation in one.relations}
-    asked = {normalise(part) for fault in faults for part in fault.item.split(" -> ")[1:-1]}
-    return GraphUpdate(
-        entities=tuple(e for e in update.entities if normalise(e.name) not in known),
-        relations=tuple(
-            r for r in update.relations
-            if _ends(r) not in related or normalise(r.relation) in asked
-        ),
-    )  # fmt: skip
-
-
-def _ends(relation: Relation) -> frozenset[str]:
-    return frozenset((normalise(relation.head), normalise(relation.tail)))
-
 
 def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str] = ()) -> Grounding:
     """Keep what the passages support.
@@ -161,8 +104,7 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
                 listed |= {(name, id) for id in stating}
                 entities += check.records(DraftEntity(name=name), missing)
     update = GraphUpdate(entities=tuple(entities), relations=tuple(relations))
-    is_unreadable = bool(draft.skipped) and not (draft.entities or draft.relations)
-    return Grounding(update, tuple(check.dropped), is_unreadable)
+    return Grounding(update, tuple(check.dropped))
 
 
 class _Check:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import re
 import resource
 import sys
 import tempfile
@@ -71,14 +70,16 @@ class Load:
 
     @classmethod
     def of(cls, questions: Sequence[str], index: Index) -> Load:
-        """Have the embedded LM answer the questions: two calls each, reading and answering."""
+        """Have the embedded LM answer the questions, each after one search.
+
+        A question takes one call, or two where the answer is asked for.
+        """
         lm, prepared = ga_dspy.extractive_lm(), list[_Prepared]()
         for question in questions:
             with dspy.context(lm=lm, trace=[]):
-                GraphAnchor(index, max_steps=1, feedback_rounds=0)(question=question)
+                GraphAnchor(index, max_steps=1)(question=question)
                 calls = tuple((call[0], dict(call[1])) for call in dspy.settings.trace)
             said = "\n".join(entry["outputs"][0] for entry in lm.history[-len(calls) :])
-            said = re.sub(r"(## judgement ## \]\]\n).*", r"\1sufficient", said)
             reply = said.replace("[[ ## completed ## ]]", "")
             prepared.append(_Prepared(question, calls, reply))
         return cls(index, prepared)
@@ -100,7 +101,7 @@ class Load:
 
     def ways(self, questions: int, at_once: int) -> Iterator[tuple[str, Callable[[], object]]]:
         """Each way of asking, with its name; bare first."""
-        program, numbers = GraphAnchor(self.index, feedback_rounds=0), range(questions)
+        program, numbers = GraphAnchor(self.index, max_steps=1), range(questions)
         asked = partial(self.in_tasks, program, questions, at_once)
         yield "bare", partial(self.in_threads, self.bare, numbers, at_once)
         yield "threads", partial(self.in_threads, partial(self.ask, program), numbers, at_once)
@@ -182,7 +183,7 @@ class Held(NamedTuple):
 def held(load: Load, questions: int, threads: int) -> Iterator[Held]:
     """Ask questions in threads; the memory held after each tenth of them."""
     ask, unit = (
-        partial(load.ask, GraphAnchor(load.index, feedback_rounds=0)),
+        partial(load.ask, GraphAnchor(load.index, max_steps=1)),
         2**20 if sys.platform == "darwin" else 2**10,
     )
     with (

@@ -82,7 +82,7 @@ def read_recordings(path: Path) -> list[Recording]:
     """The questions of a recording: JSON lines with `prompt` and `reply`, or their fields.
 
     Raises:
-        InputError: A line is none of GraphAnchor's fused loop.
+        InputError: A line is none of GraphAnchor's.
     """
     by_question: dict[str, Recording] = {}
     labelled: dict[str, dict[int, Passage]] = {}
@@ -152,9 +152,8 @@ class _Replies:
         self.recording, self.read = recording, 0
 
     def __call__(self, prompt: str) -> Fields:
-        if "additions" in prompt:
-            is_fresh = "[[ ## feedback ## ]]" not in prompt
-            self.read += is_fresh
+        if "additions" in prompt or "next_query" in prompt:
+            self.read += "additions" in prompt
             return self.recording.reads[min(self.read, len(self.recording.reads)) - 1]
         reply = self.recording.answer
         # What was not asked for then: the links, with some of the judge's words in their place.
@@ -206,7 +205,7 @@ class ReadBack(NamedTuple):
 
     Attributes:
         replies: Read steps.
-        asked_again: LM calls beyond those of the recording's own loop: for feedback, or mending.
+        asked_again: Replies of no use, which were asked for again.
         failures: Steps that failed.
         types: Entities proposed with a type, and how many of them kept it.
         relations: Relations proposed, and how many of them entered a graph.
@@ -226,10 +225,10 @@ def read_back(replayed: Iterable[Replayed]) -> ReadBack:
     replies = again = failures = proposed = kept = typed = typed_kept = 0
     lost: list[str] = []
     for prediction, recording, _ in replayed:
-        steps = [step for step in prediction.steps if step.attempts]
+        steps = [step for step in prediction.steps if step.judgement]
         drafts = [draft_from(reply["additions"]) for reply in recording.reads[: len(steps)]]
         replies += len(steps)
-        again += sum(max(step.attempts - 1, 0) for step in steps)
+        again += sum(usage.failed for usage in prediction.usage.values())
         failures += len(prediction.failures)
         dropped = [d for step in steps for d in step.dropped if d.kind == "relation"]
         lost += [str(d) for d in dropped]
@@ -244,9 +243,7 @@ def read_back(replayed: Iterable[Replayed]) -> ReadBack:
 
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "default": {},
-    "cited passages": {"answer_passages": "cited"},
-    "unsure call": {"final_call": "when unsure"},
-    "both": {"answer_passages": "cited", "final_call": "when unsure"},
+    "as published": {"as_published": True},
 }
 
 if __name__ == "__main__":  # python tests/recorded_replies.py FILE

@@ -27,6 +27,11 @@ SURE = {
     "candidate": "Montana",
     "next_query": "",
 }
+UNSURE = {**SURE, "judgement": "exhausted"}
+AS_PUBLISHED = [
+    {"additions": SURE["additions"]},
+    {name: text for name, text in SURE.items() if name != "additions"},
+]
 ANSWER = {"links": "[2]", "verdict": "answered", "answer": "Montana"}
 
 
@@ -36,7 +41,6 @@ def search(query: str, k: int) -> list[Passage]:
 
 def run(script: Sequence[Reply], question: str = QUESTION, **settings: Any) -> Any:
     lm = scripted_lm(script)
-    settings = {"final_call": "always", "answer_passages": "all", **settings}
     with dspy.context(lm=lm):
         found = GraphAnchor(search, **settings)(question=question)
     found.prompts = lm.engine.prompts
@@ -51,7 +55,7 @@ def conclude(**reply: str) -> Conclusion:
 
 
 def test_an_answer_that_the_graph_connects_with_the_question_is_chained() -> None:
-    found = run([SURE, ANSWER])
+    found = run([UNSURE, ANSWER])
     assert found.supported == "chained"
     assert [link.tail for link in found.evidence] == ["Carbon County", "Montana"]
 
@@ -91,7 +95,7 @@ def test_a_verdict_nobody_knows_is_decided_by_the_passages(verdict: str, expecte
 
 
 def test_a_guess_is_an_answer_that_nothing_supports() -> None:
-    found = run([SURE, {**ANSWER, "verdict": "not in passages", "answer": "Idaho"}])
+    found = run([UNSURE, {**ANSWER, "verdict": "not in passages", "answer": "Idaho"}])
     assert (found.answer, found.guess, found.supported) == ("Idaho", "Idaho", None)
 
 
@@ -107,14 +111,14 @@ def test_a_guess_is_an_answer_that_nothing_supports() -> None:
 def test_abstaining_asks_for_a_quote_or_for_a_chain(
     asked: str, additions: str, answer: str
 ) -> None:
-    assert run([{**SURE, "additions": additions}, ANSWER], abstain=asked).answer == answer
+    assert run([{**UNSURE, "additions": additions}, ANSWER], abstain=asked).answer == answer
 
 
-# --- The last call, and what it is shown
+# --- The answer call, and what it is shown
 
 
-def test_a_candidate_that_is_stated_and_connected_needs_no_last_call() -> None:
-    found = run([SURE], final_call="when unsure")
+def test_a_candidate_that_is_stated_and_connected_needs_no_answer_call() -> None:
+    found = run([SURE])
     assert (found.answer, found.calls, found.supported) == ("Montana", 1, "chained")
     assert found.cited == ("lodge", "carbon")
 
@@ -122,13 +126,20 @@ def test_a_candidate_that_is_stated_and_connected_needs_no_last_call() -> None:
 EMPTY = {**ANSWER, "verdict": "not in passages", "links": "", "answer": ""}
 
 
-def test_a_connected_candidate_is_the_answer_where_the_last_call_gives_none() -> None:
-    found = run([SURE, EMPTY])
-    assert (found.answer, found.verdict, found.supported) == ("Montana", "answered", "chained")
+def test_another_model_for_the_answer_is_asked_for_it() -> None:
+    small, big = scripted_lm([SURE]), scripted_lm([ANSWER])
+    big.model = "big"
+    program = GraphAnchor(search)
+    program.answer.lm = big
+    with dspy.context(lm=small):
+        found = program(question=QUESTION)
+    assert (found.answer, found.calls, len(big.engine.prompts)) == ("Montana", 2, 1)
+    program.set_lm(again := scripted_lm([SURE]))
+    assert program(question=QUESTION).calls == len(again.engine.prompts) == 1
 
 
 @pytest.mark.parametrize("verdict", ["not in passages", "answered"])
-def test_another_candidate_is_the_guess_then(verdict: str) -> None:
+def test_the_candidate_is_the_guess_where_the_answer_call_gives_none(verdict: str) -> None:
     unlinked = {**SURE, "additions": "none"}
     found = run([unlinked, {**EMPTY, "verdict": verdict}])
     assert (found.guess, found.verdict, found.supported) == ("Montana", "not in passages", None)
@@ -136,17 +147,19 @@ def test_another_candidate_is_the_guess_then(verdict: str) -> None:
 
 
 def test_a_refuted_premise_without_an_answer_brings_no_candidate_back() -> None:
-    assert run([SURE, {**EMPTY, "verdict": "premise refuted"}]).guess == ""
+    refuted = {**EMPTY, "verdict": "premise refuted"}
+    assert run([UNSURE, refuted]).guess == ""
+    assert run([*AS_PUBLISHED, refuted], as_published=True).guess == ""
 
 
 @pytest.mark.parametrize("change", [{"additions": "none"}, {"candidate": "Idaho"}])
 def test_a_candidate_that_is_not_connected_needs_one(change: dict[str, str]) -> None:
-    found = run([{**SURE, **change}, ANSWER], final_call="when unsure")
+    found = run([{**SURE, **change}, ANSWER])
     assert (found.answer, found.calls) == ("Montana", 2)
 
 
 def test_the_answer_sees_the_passages_that_lead_to_the_candidate_and_titles_of_others() -> None:
-    found = run([SURE, ANSWER], answer_passages="cited")
+    found = run([SURE, {**ANSWER, "answer": "It lies in Montana [2]."}], style="sentence")
     prompt = found.prompts[1]
     assert "[2] Carbon County\nCarbon County lies" in prompt
     assert "by title: [3] Helena" in prompt and "capital of Idaho" not in prompt
@@ -154,9 +167,23 @@ def test_the_answer_sees_the_passages_that_lead_to_the_candidate_and_titles_of_o
 
 
 def test_the_answer_sees_everything_where_the_judge_is_not_content() -> None:
-    unsure = {**SURE, "judgement": "insufficient"}
-    found = run([unsure, ANSWER], answer_passages="cited", max_steps=1)
-    assert "capital of Idaho" in found.prompts[1] and found.left_out == ()
+    for judgement in ("insufficient", "exhausted"):
+        found = run([{**SURE, "judgement": judgement}, ANSWER], max_steps=1)
+        assert "capital of Idaho" in found.prompts[1] and found.left_out == ()
+
+
+def test_the_answer_sees_the_cited_passages_where_one_states_a_candidate_without_a_chain() -> None:
+    unlinked = {**SURE, "additions": "Relations:\n1. Carbon County -> lies in -> Montana [2]"}
+    found = run([unlinked, ANSWER])
+    assert "Carbon County lies" in found.prompts[1]
+    assert "by title: [1] Red Lodge; [3] Helena" in found.prompts[1]
+    assert (found.answer, found.calls, found.left_out) == ("Montana", 2, ("lodge", "far"))
+
+
+def test_as_published_the_answer_is_always_asked_for_and_sees_everything() -> None:
+    found = run([*AS_PUBLISHED, ANSWER], as_published=True)
+    assert (found.answer, found.calls, found.left_out) == ("Montana", 3, ())
+    assert "capital of Idaho" in found.prompts[2]
 
 
 # --- Written answers
@@ -191,7 +218,7 @@ def test_a_number_of_no_passage_is_named_as_a_citation_that_does_not_hold() -> N
 
 
 def test_each_style_is_asked_for_in_its_own_words() -> None:
-    span, sentence, report = (run([SURE, ANSWER], style=s).prompts[1]
+    span, sentence, report = (run([UNSURE, ANSWER], style=s).prompts[1]
                               for s in ("span", "sentence", "report"))  # fmt: skip
     assert (
         "shortest complete span" in span and "full sentences" in sentence and "paragraphs" in report
@@ -262,7 +289,7 @@ def test_a_chain_of_thought_can_stand_in_for_the_answer_step() -> None:
 
 
 def test_a_prediction_can_be_stored_as_json() -> None:
-    record = json.loads(json.dumps(run([SURE, ANSWER]).to_dict()))
+    record = json.loads(json.dumps(run([SURE]).to_dict()))
     assert record["supported"] == "chained"
     assert record["evidence"][0]["passage_id"] == "lodge"
     assert "graph" not in record["steps"][0] and len(record["graph"]["relations"]) == 2
@@ -271,16 +298,16 @@ def test_a_prediction_can_be_stored_as_json() -> None:
 def test_a_tool_answers_with_its_evidence() -> None:
     tool = GraphAnchor(search).as_tool("atlas")
     assert (tool.name, list(tool.args)) == ("atlas", ["question"])
-    with dspy.context(lm=scripted_lm([SURE, ANSWER])):
+    with dspy.context(lm=scripted_lm([SURE])):
         said = tool(question=QUESTION)
     assert said.splitlines()[0] == "Montana"
     assert "Carbon County lies in Montana." in said and len(said) < 400
 
 
 def test_what_is_passed_as_config_goes_to_the_lm_with_each_call() -> None:
-    lm = scripted_lm([SURE, ANSWER])
+    lm = scripted_lm([UNSURE, ANSWER])
     with dspy.context(lm=lm, disable_history=False):
-        GraphAnchor(search, final_call="always")(question=QUESTION, config={"temperature": 0.37})
+        GraphAnchor(search)(question=QUESTION, config={"temperature": 0.37})
     assert [entry["kwargs"]["temperature"] for entry in lm.history] == [0.37, 0.37]
 
 

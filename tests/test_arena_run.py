@@ -86,8 +86,8 @@ def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
     assert {p.settings()["passage_tokens"] for p in made.values()} == {5000 - ANSWER_TOKENS}
     left_out = {m.name for m in methods("depths,steps,graphrag")} | {"closed-book"}
     assert made.keys() == METHODS.keys() - left_out
-    by_group = [e.name for e in entrants("graph-use", tokens=5000)]
-    assert by_group == [m.name for m in methods("graph-use")] != []
+    by_group = [e.name for e in entrants("ablations", tokens=5000)]
+    assert by_group == [m.name for m in methods("ablations")] != []
 
 
 def test_graphrag_takes_part_where_there_are_graphs(ground: Ground, tmp_path: Path) -> None:

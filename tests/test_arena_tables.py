@@ -161,14 +161,6 @@ def test_table_2_is_in_the_papers_order_and_needs_an_ablation() -> None:
     assert not missing.rows and "ablations" in missing.needs
 
 
-def test_what_the_graph_is_used_for_stands_below_the_plain_program_and_needs_such_a_run() -> None:
-    names = ("all-uses", "graph-anchor", "anchored", "no-graph")
-    found = t.graph_use(runs(*map(made, names)))
-    assert methods(found) == [*("GraphAnchor", "anchored retrieval", "all three uses of the graph")]
-    missing = t.graph_use(runs(made("graph-anchor"), made("vanilla-rag"), made("no-graph")))
-    assert not missing.rows and "--programs graph-use" in missing.needs
-
-
 def test_table_3_counts_where_questions_ended_and_those_that_failed() -> None:
     ended = [result(1, "Paris", steps=1), result(2, "x", steps=4), result(3, None)]
     found = t.table_3(runs(made("graph-anchor", ended, steps=4), made("vanilla-rag")))
@@ -379,7 +371,8 @@ def test_what_was_known_is_blank_without_a_closed_book_run_of_that_lm() -> None:
 
 
 def test_protocols_tell_only_settings_that_differ_from_the_default() -> None:
-    settings = {"index": "text", "fused": True, "k": 5, "token_budget": 8000, "max_steps": 4}
+    same = {"as_published": False, "k": 5, "max_steps": 4}
+    settings = {"index": "text", "token_budget": 8000, **same}
     text = made("text-index", settings=settings, steps=4)
     shown = columns(t.protocols(runs(text)))
     assert shown["Settings"] == "index=text, token_budget=8000"
@@ -398,7 +391,7 @@ def test_every_failed_question_of_every_run_is_listed() -> None:
 def test_every_table_is_there_or_says_what_would_fill_it() -> None:
     found = tables_of(runs(made("closed-book", k=None)))
     names = [table.name for table in found]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 16
     assert all(table.needs for table in found if not table.rows)
     assert [table.name for table in found if table.rows] == [
         *("table_1", "table_5", "scores", "protocols")

@@ -208,8 +208,8 @@ FIELDS: dict[str, tuple[str, Change, str]] = {
     ),
     "on the other side": (
         "manifest.json",
-        lambda m: field(m, "feedback").update(kind="output"),
-        "('output feedback: str',), the code has ('input feedback: str',)",
+        lambda m: field(m, "tried").update(kind="output"),
+        "('output tried: str',), the code has ('input tried: str',)",
     ),
     "renamed in the state": (
         "program.json",
@@ -446,7 +446,7 @@ def test_a_setting_of_another_program_is_refused(artifact: Path) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("k", "5"), ("k", 0), ("k", True), ("fused", 1), ("index", "tree"), ("stop", None)],
+    [("k", "5"), ("k", 0), ("k", True), ("as_published", 1), ("index", "tree"), ("style", None)],
 )
 def test_a_setting_that_the_program_does_not_take_is_refused(
     artifact: Path, setting: str, value: Any
@@ -487,20 +487,21 @@ def test_a_refused_artifact_leaves_no_secret_in_the_message(artifact: Path) -> N
 
 
 def test_settings_may_be_overridden(artifact: Path) -> None:
-    program = load(artifact, retriever=search, k=10, stop="judge+path", count=len)
+    program = load(artifact, retriever=search, k=10, abstain="chained", count=len)
     assert program.settings()["k"] == 10
-    assert program.settings()["stop"] == "judge+path"
+    assert program.settings()["abstain"] == "chained"
     assert program.settings()["max_steps"] == 4
     assert program.count is len
 
 
 def test_repeating_a_saved_setting_is_no_override(artifact: Path) -> None:
-    assert load(artifact, retriever=search, fused=True, index="graph").settings()["fused"] is True
+    program = load(artifact, retriever=search, as_published=False, index="graph")
+    assert program.settings()["as_published"] is False
 
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"fused": False}, {"index": "text"}, {"index": None}, {"answer_from": "graph"}],
+    [{"as_published": True}, {"index": "text"}, {"index": None}, {"answer_from": "graph"}],
     ids=str,
 )
 def test_a_setting_on_which_the_predictors_depend_cannot_be_overridden(

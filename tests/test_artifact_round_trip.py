@@ -98,13 +98,11 @@ def prompts(program: MultiHopProgram, adapter: Any) -> list[str]:
 
 def programs() -> list[MultiHopProgram]:
     made: list[MultiHopProgram] = [VanillaRAG(search, k=7, abstain="quoted")]
-    made += [GraphAnchor(search, fused=fused) for fused in (True, False)]
-    made += [GraphAnchor(search, index="text", fused=fused) for fused in (True, False)]
+    made += [GraphAnchor(search, as_published=way) for way in (True, False)]
+    made += [GraphAnchor(search, index="text", as_published=way) for way in (True, False)]
     made += [GraphAnchor(search, index=None), GraphAnchor(search, answer_from="graph")]
     made += [GraphAnchor(search, style="report", abstain="chained")]
-    lean: dict[str, Any] = {"answer_passages": "cited", "final_call": "when unsure"}
-    made += [GraphAnchor(search, anchored=False, **lean)]
-    return [*made, GraphAnchor(search, answer_from="passages", stop="judge+path")]
+    return [*made, GraphAnchor(search, answer_from="passages")]
 
 
 def described(program: MultiHopProgram) -> str:
@@ -295,7 +293,7 @@ def test_an_artifact_is_two_json_files(tmp_path: Path) -> None:
 
 
 def test_loading_takes_milliseconds(tmp_path: Path) -> None:
-    program = compiled(GraphAnchor(search, fused=False))
+    program = compiled(GraphAnchor(search, as_published=True))
     for predictor in program.predictors():
         predictor.demos = predictor.demos * 5
     save(program, tmp_path / "a")

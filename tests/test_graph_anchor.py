@@ -43,6 +43,7 @@ STATE = "Relations:\n1. Carbon County -> lies in -> Montana [2]"
 INVENTED = "Relations:\n1. Red Lodge -> was founded by -> Bob Smith [1]"
 FIRST = read(SEAT, "insufficient", "Carbon County")
 SECOND = read(STATE, "sufficient", candidate="Montana")
+EXHAUSTED = read(STATE, "exhausted", candidate="Montana")
 ANSWER = {"verdict": "answered", "links": "[2]", "answer": "Montana"}
 
 
@@ -55,8 +56,8 @@ def run(script: Sequence[Reply], retriever: Any = search, **settings: Any) -> An
 
 
 def test_two_steps_lead_to_a_supported_answer_with_its_chain() -> None:
-    prediction = run([FIRST, SECOND, ANSWER])
-    assert (prediction.answer, prediction.supported, prediction.calls) == ("Montana", "chained", 3)
+    prediction = run([FIRST, SECOND])
+    assert (prediction.answer, prediction.supported, prediction.calls) == ("Montana", "chained", 2)
     assert [str(link) for link in prediction.evidence] == [
         'Red Lodge -> is the seat of -> Carbon County: "Red Lodge is the seat of Carbon County."'
         " (Red Lodge)",
@@ -66,43 +67,34 @@ def test_two_steps_lead_to_a_supported_answer_with_its_chain() -> None:
 
 def test_an_lm_that_invents_entities_never_gets_one_into_a_graph() -> None:
     bad = read(INVENTED, "insufficient", "Montana")
-    prediction = run([bad, bad, bad, bad, ANSWER], max_steps=2)
+    prediction = run([bad, bad, ANSWER], max_steps=2)
     assert all(not step.relations for step in prediction.steps)
-    assert all(step.attempts == 2 for step in prediction.steps)
+    assert prediction.calls == 3 and "Bob Smith" not in "".join(prediction.prompts)
     assert "Bob Smith" not in str(prediction.graph)
     assert '"Bob Smith" not found' in str(prediction.steps[0].dropped[0])
 
 
-def test_the_model_is_told_what_was_not_grounded() -> None:
-    prediction = run([read(INVENTED, "sufficient"), SECOND, ANSWER])
-    assert '"Bob Smith" not found in any passage' in prediction.prompts[1]
-    assert prediction.steps[0].attempts == 2
-
-
-def test_feedback_can_be_turned_off() -> None:
-    assert run([read(INVENTED, "sufficient"), ANSWER], feedback_rounds=0).calls == 2
-
-
 def test_only_new_passages_go_to_the_index_step_under_labels_that_stay() -> None:
-    prompts = run([FIRST, SECOND, ANSWER]).prompts
+    prompts = run([FIRST, EXHAUSTED, ANSWER]).prompts
     assert "[1] Red Lodge\n" in prompts[0]
     assert "[2] Carbon County\n" in prompts[1] and "[1] Red Lodge\n" not in prompts[1]
     assert "[1] Red Lodge\n" in prompts[2] and "[2] Carbon County\n" in prompts[2]
 
 
 def test_the_judge_sees_every_query_and_what_it_brought() -> None:
-    prompt = run([FIRST, SECOND, ANSWER]).prompts[1]
+    prompt = run([FIRST, SECOND]).prompts[1]
     assert f"1. {QUESTION} => [1] Red Lodge; 2 entities, 1 relations added\n" in prompt
     assert "2. Carbon County => [2]\n" in prompt
 
 
 def test_the_answer_step_is_not_told_the_candidate_which_small_lms_would_repeat() -> None:
-    assert "candidate ## ]]" not in run([FIRST, SECOND, ANSWER]).prompts[-1]
+    prompt = run([FIRST, EXHAUSTED, ANSWER]).prompts[-1]
+    assert "verdict" in prompt and "candidate ## ]]" not in prompt
 
 
 def test_the_word_none_never_enters_a_prompt() -> None:
-    script = [read(SEAT, "insufficient", "None", "N/A"), SECOND, ANSWER]
-    prediction = run(script)
+    script = [read(SEAT, "insufficient", "None", "N/A"), EXHAUSTED, ANSWER]
+    prediction = run(script, by_words)
     assert prediction.steps[0].rule.startswith("no next query")
     assert not any(re.search(r"\]\]\n(None|N/A)\b", prompt) for prompt in prediction.prompts)
 
@@ -113,7 +105,7 @@ def test_a_next_query_beside_sufficient_is_ignored() -> None:
 
 
 def test_a_missing_next_query_is_made_from_the_graph() -> None:
-    prediction = run([read(SEAT, "insufficient"), SECOND, ANSWER])
+    prediction = run([read(SEAT, "insufficient"), SECOND], by_words)
     assert prediction.steps[1].query.startswith("Carbon County")
 
 
@@ -126,18 +118,18 @@ def test_a_missing_next_query_is_made_from_the_graph() -> None:
     ],
 )
 def test_a_number_stays_in_a_query(reply: str, query: str) -> None:
-    prediction = run([read(SEAT, "insufficient", reply), SECOND, ANSWER])
+    prediction = run([read(SEAT, "insufficient", reply), ANSWER])
     assert prediction.steps[1].query == query
 
 
 def test_a_query_that_was_tried_is_not_searched_again() -> None:
-    prediction = run([read(SEAT, "insufficient", QUESTION.upper()), SECOND, ANSWER])
+    prediction = run([read(SEAT, "insufficient", QUESTION.upper()), SECOND], by_words)
     assert "tried before" in prediction.steps[0].rule
     assert prediction.steps[1].query != QUESTION
 
 
 def test_a_query_that_brings_nothing_new_is_reformulated_from_the_graph_once() -> None:
-    prediction = run([read(SEAT, "insufficient", "its state"), SECOND, ANSWER], by_words)
+    prediction = run([read(SEAT, "insufficient", "its state"), SECOND], by_words)
     assert prediction.steps[1].reformulated.startswith("Carbon County")
     assert prediction.steps[1].passage_ids == ("carbon",)
 
@@ -162,13 +154,6 @@ def by_words(query: str, k: int) -> list[Passage]:
     return [CARBON] if "Carbon" in query else [LODGE]
 
 
-def test_judge_and_path_accepts_sufficient_only_where_the_graph_connects() -> None:
-    early = read(SEAT, "sufficient", candidate="Montana")
-    prediction = run([early, SECOND, ANSWER], by_words, stop="judge+path")
-    assert "not accepted" in prediction.steps[0].rule
-    assert [step.judgement for step in prediction.steps] == ["insufficient", "sufficient"]
-
-
 def test_a_read_step_that_fails_is_named_and_the_question_still_answered() -> None:
     prediction = run([FIRST, *["gibberish"] * 4, ANSWER], max_steps=2)
     assert "read step got no usable output" in prediction.failures[0]
@@ -176,101 +161,29 @@ def test_a_read_step_that_fails_is_named_and_the_question_still_answered() -> No
 
 
 def test_after_a_read_step_that_fails_its_passages_are_read_in_the_next_round() -> None:
-    prediction = run([FIRST, *["gibberish"] * 4, SECOND, ANSWER])
+    prediction = run([FIRST, *["gibberish"] * 4, SECOND])
     assert prediction.failures == (prediction.steps[1].failure,)
     assert prediction.steps[1].rule == "the round failed: one was made from the graph"
     assert prediction.steps[2].made and "[2] Carbon County\n" in prediction.prompts[3]
     assert (prediction.answer, prediction.supported) == ("Montana", "chained")
 
 
-def test_what_was_grounded_is_kept_where_the_attempt_after_feedback_fails() -> None:
-    mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
-    prediction = run([mixed, *["gibberish"] * 4, ANSWER])
-    assert [relation.tail for relation in prediction.graph.relations] == ["Carbon County"]
-    assert "the reply to feedback: it does not parse" in str(prediction.steps[0].dropped[0])
-
-
-def test_what_each_attempt_got_right_is_kept() -> None:
-    mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
-    mended = read("Entities:\n- Red Lodge (county seat) [1]", "sufficient")
-    prediction = run([mixed, mended, ANSWER])
-    assert prediction.steps[0].attempts == 2
-    assert [relation.tail for relation in prediction.graph.relations] == ["Carbon County"]
-    assert prediction.graph.find("Red Lodge").type == "county seat"
-
-
-JOINED = "2. Red Lodge -> founded by -> Bob Smith and Ann Lee [1]"
-MIXED = read(f"{SEAT}\n{JOINED}", "insufficient", "Carbon County")
-
-
-def test_feedback_asks_for_the_lines_at_fault_alone_and_says_the_mend() -> None:
-    prompt = run([MIXED, read("none", ""), SECOND, ANSWER]).prompts[1]
-    told = prompt.rpartition("[[ ## feedback ## ]]")[2]
-    assert "Write replacements for them alone" in told and "repeat no other line" in told
-    assert 'split "Bob Smith and Ann Lee": one item an end, word for word' in told
-    assert "is the seat of" not in told
-
-
-def test_a_reply_to_feedback_adds_no_second_copy_in_other_words() -> None:
-    again = read("Relations:\n1. Red Lodge -> has as its county -> Carbon County [1]", "")
-    found = run([MIXED, again, SECOND, ANSWER])
-    assert [r.relation for r in found.steps[0].relations] == ["is the seat of"]
-    assert found.steps[0].attempts == 2
-
-
-def test_a_replacement_in_the_words_of_the_line_at_fault_is_kept() -> None:
-    joined = read(f"{SEAT}\n2. Red Lodge -> lies in -> Carbon County and Ohio [1]", "insufficient")
-    mended = read("Relations:\n1. Red Lodge -> lies in -> Carbon County [1]", "")
-    found = run([joined, mended, SECOND, ANSWER])
-    assert [r.relation for r in found.steps[0].relations] == ["is the seat of", "lies in"]
-
-
-def test_what_the_first_reply_concluded_stands_after_feedback() -> None:
-    mistaken = {**read("none", "exhausted", "x", "Montana"), "reasoning": "wrong"}
-    step = run([MIXED, mistaken, SECOND, ANSWER]).steps[0]
-    assert (step.reasoning, step.judgement) == ("because", "insufficient")
-    assert (step.next_query, step.candidate) == ("Carbon County", "Montana")
-    assert [r.tail for r in step.relations] == ["Carbon County"]
-
-
-def test_what_was_concluded_from_a_line_at_fault_is_judged_again() -> None:
-    line = f"{SEAT}\n2. Red Lodge -> lies in -> Idaho [1]"
-    invented = read(line, "sufficient", candidate="Idaho")
-    step = run([invented, read("none", "insufficient", "Carbon County"), SECOND, ANSWER]).steps[0]
-    assert (step.judgement, step.candidate, step.next_query) == (
-        "insufficient", "", "Carbon County",
-    )  # fmt: skip
-
-
-def test_a_reply_to_feedback_that_gives_lines_alone_is_enough() -> None:
-    found = run([MIXED, "[[ ## additions ## ]]\nnone", SECOND, ANSWER])
-    assert (found.calls, found.steps[0].attempts, found.answer) == (4, 2, "Montana")
-
-
-def test_optimizers_see_the_first_reply_with_the_replacements_in_it() -> None:
-    program = GraphAnchor(search)
-    joined = read(f"{SEAT}\n2. Red Lodge -> lies in -> Carbon County and Ohio [1]", "sufficient")
-    mended = read("Relations:\n1. Red Lodge -> lies in -> Carbon County [1]", "")
-    with dspy.context(lm=scripted_lm([joined, mended, ANSWER]), trace=[]):
-        program(question=QUESTION)
-        (_, inputs, reply), _ = dspy.settings.trace
-    assert (inputs["feedback"], reply.judgement) == ("", "sufficient")
-    assert [r.relation for r in reply.additions.draft.relations] == ["is the seat of", "lies in"]
-
-
 def test_a_truncated_graph_is_asked_for_anew() -> None:
     cut = CutOff("[[ ## additions ## ]]\nRelations:\n1. Red Lodge -> is the seat of -> Carb")
-    prediction = run([cut, FIRST, SECOND, ANSWER])
-    assert (prediction.calls, prediction.usage["read"].failed) == (3, 1)
+    prediction = run([cut, FIRST, SECOND])
+    assert (prediction.calls, prediction.usage["read"].failed) == (2, 1)
 
 
-def test_unfused_takes_one_call_to_index_and_one_to_judge() -> None:
+def test_as_published_takes_a_call_to_index_one_to_judge_and_one_to_answer() -> None:
     def halves(reply: dict[str, str]) -> list[Reply]:
         judged = {name: text for name, text in reply.items() if name != "additions"}
         return [{"additions": reply["additions"]}, judged]
 
-    prediction = run([*halves(FIRST), *halves(SECOND), ANSWER], fused=False)
+    prediction = run([*halves(FIRST), *halves(SECOND), ANSWER], as_published=True)
     assert (prediction.answer, prediction.calls) == ("Montana", 5)
+    assert {name: cost.calls for name, cost in prediction.usage.items()} == {
+        "update": 2, "judge": 2, "answer": 1,
+    }  # fmt: skip
 
 
 def test_a_text_index_takes_the_graph_s_place() -> None:
@@ -299,7 +212,7 @@ def test_without_an_index_the_judge_and_the_answer_see_passages_only() -> None:
     [("passages", "passages ##", "graph ##"), ("graph", "graph ##", "passages ##")],
 )
 def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hidden: str) -> None:
-    prompt = run([FIRST, SECOND, ANSWER], answer_from=answer_from).prompts[-1]
+    prompt = run([FIRST, EXHAUSTED, ANSWER], answer_from=answer_from).prompts[-1]
     assert seen in prompt and hidden not in prompt
 
 
@@ -326,18 +239,19 @@ def test_the_answer_sees_only_what_it_is_set_to(answer_from: str, seen: str, hid
 def test_an_answer_is_supported_only_by_a_passage_that_was_read(
     reply: dict[str, str], supported: str | None
 ) -> None:
-    assert run([FIRST, SECOND, reply]).supported == supported
+    assert run([FIRST, EXHAUSTED, reply]).supported == supported
 
 
 def test_abstaining_leaves_an_unsupported_answer_empty_and_keeps_the_guess() -> None:
     guess = {"verdict": "not in passages", "links": "", "answer": "Wyoming"}
-    prediction = run([FIRST, SECOND, guess], abstain="quoted")
+    prediction = run([FIRST, EXHAUSTED, guess], abstain="quoted")
     assert (prediction.answer, prediction.guess) == ("", "Wyoming")
 
 
-def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
+@pytest.mark.parametrize("script", [[FIRST, SECOND], [FIRST, EXHAUSTED, ANSWER]])
+def test_async_makes_the_same_calls_and_the_same_prediction(script: list[Reply]) -> None:
     program = GraphAnchor(search)
-    one, other = scripted_lm([FIRST, SECOND, ANSWER]), scripted_lm([FIRST, SECOND, ANSWER])
+    one, other = scripted_lm(script), scripted_lm(script)
     with dspy.context(lm=one):
         sync = program(question=QUESTION)
 
@@ -346,7 +260,7 @@ def test_async_makes_the_same_calls_and_the_same_prediction() -> None:
             return await program.acall(question=QUESTION)
 
     assert dict(asyncio.run(ask()).items()) == dict(sync.items())
-    assert one.engine.prompts == other.engine.prompts
+    assert one.engine.prompts == other.engine.prompts and len(one.engine.prompts) == len(script)
 
 
 def test_threads_share_a_program_without_mixing_questions() -> None:
@@ -365,15 +279,14 @@ def test_threads_share_a_program_without_mixing_questions() -> None:
     assert {(p.calls, len(p.passages)) for p in predictions} == {(2, 1)}
 
 
-def test_rejected_attempts_and_feedback_leave_the_trace() -> None:
+def test_items_that_no_passage_supports_leave_the_trace() -> None:
     program = GraphAnchor(search)
     mixed = read(f"{SEAT}\n2. Red Lodge -> founded by -> Bob Smith [1]", "sufficient")
-    with dspy.context(lm=scripted_lm([mixed, mixed, ANSWER]), trace=[]):
+    with dspy.context(lm=scripted_lm([mixed, ANSWER]), trace=[]):
         program(question=QUESTION)
         trace = list(dspy.settings.trace)
     assert [predictor for predictor, _, _ in trace] == [program.read, program.answer]
-    _, inputs, reply = trace[0]
-    assert inputs["feedback"] == ""
+    reply = trace[0][2]
     assert "Bob Smith" not in reply.additions.format()
     assert "Carbon County" in reply.additions.format()
 
@@ -390,11 +303,12 @@ def test_a_deep_copy_shares_the_retriever() -> None:
         {"k": 0},
         {"max_steps": 0},
         {"index": "grph"},
-        {"stop": "never"},
+        {"graph_form": "yaml"},
         {"answer_from": "graph", "index": None},
-        {"stop": "judge+path", "index": "text"},
+        {"graph_form": "json", "index": "text"},
         {"graph_tokens": -1},
-        {"feedback_rounds": -1},
+        {"as_published": "no"},
+        {"as_published": 1},
     ],
 )
 def test_a_setting_that_cannot_be_is_one_clear_error(settings: dict[str, Any]) -> None:
@@ -412,9 +326,9 @@ def test_vanilla_rag_returns_the_same_fields_in_one_call() -> None:
         prediction = VanillaRAG(lambda query, k: [CARBON])(question=QUESTION)
     assert (prediction.answer, prediction.calls, prediction.supported) == ("Montana", 1, "quoted")
     assert prediction.evidence[0].quote == "Carbon County lies in Montana."
-    assert set(dict(prediction.items())) | {"notes"} == set(
-        dict(run([FIRST, SECOND, ANSWER]).items())
-    ) - {"prompts"}
+    assert set(dict(prediction.items())) | {"notes"} == set(dict(run([FIRST, SECOND]).items())) - {
+        "prompts"
+    }
 
 
 def test_a_passage_budget_leaves_out_what_does_not_fit_and_says_so() -> None:
@@ -422,7 +336,7 @@ def test_a_passage_budget_leaves_out_what_does_not_fit_and_says_so() -> None:
         id="long", title="Long", text=" ".join(f"Sentence {n} is here." for n in range(300))
     )
     prediction = run(
-        [FIRST, SECOND, ANSWER],
+        [FIRST, EXHAUSTED, ANSWER],
         lambda q, k: [LODGE, long] if q == QUESTION else [CARBON],
         passage_tokens=60,
     )
@@ -434,7 +348,7 @@ def test_the_answer_can_be_streamed_as_it_is_written() -> None:
     program = GraphAnchor(search)
     listener = dspy.streaming.StreamListener("answer", predict=program.answer)
     streamed = dspy.streamify(program, stream_listeners=[listener], async_streaming=False)
-    with dspy.context(lm=scripted_lm([FIRST, SECOND, ANSWER])):
+    with dspy.context(lm=scripted_lm([FIRST, EXHAUSTED, ANSWER])):
         parts = list(streamed(question=QUESTION))
     assert "".join(p.chunk for p in parts if isinstance(p, dspy.streaming.StreamResponse)) == (
         "Montana"

@@ -45,7 +45,7 @@ def reply(prompt: str) -> Mapping[str, str]:
         "additions": ADDITIONS[later],
         "notes": NOTES[later],
         "reasoning": "The river is found." if later else "The river is missing.",
-        "judgement": "sufficient" if later else "insufficient",
+        "judgement": "exhausted" if later else "insufficient",
         "candidate": "Gilão" if later else "",
         "next_query": "" if later else "river in Tavira",
         "verdict": "answered",
@@ -149,7 +149,7 @@ def untold(tried: str) -> str:
 
 
 def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
-    full, ablated = prompts(fused=False), prompts(fused=False, index="text")
+    full, ablated = prompts(as_published=True), prompts(as_published=True, index="text")
     for theirs, mine in zip(full[1:4:2], ablated[1:4:2], strict=True):
         expected = unfolded(theirs.system).replace("Judge from the graph", "Judge from the notes")
         assert unfolded(mine.system) == expected != unfolded(theirs.system)
@@ -159,7 +159,7 @@ def test_the_judge_of_a_text_index_says_notes_where_it_says_graph() -> None:
 
 
 def test_without_a_graph_the_judge_s_prompts_are_the_full_program_s_but_for_the_graph() -> None:
-    full, ablated = prompts(fused=False), prompts(index=None)
+    full, ablated = prompts(as_published=True), prompts(index=None)
     assert len(full) == 5 and len(ablated) == 3
     for theirs, mine in zip(full[1:4:2], ablated[:2], strict=True):
         expected = unfolded(theirs.system).replace(
@@ -191,8 +191,8 @@ def test_ablations_search_the_same_queries_where_the_lm_says_the_same() -> None:
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_no_instruction_speaks_of_what_its_predictor_is_not_given(method: Method) -> None:
-    for fused in (True, False):
-        for name, predictor in method.make(search, fused=fused).named_predictors():
+    for settings in ({}, {"as_published": True}):
+        for name, predictor in method.make(search, **settings).named_predictors():
             signature = predictor.signature
             given = " ".join(signature.fields)
             spoken = " ".join(

@@ -13,7 +13,6 @@ from ga_dspy.graph import (
     GraphUpdate,
     KnowledgeGraph,
     Relation,
-    connects,
     distances,
     evidence_chain,
     linearise,
@@ -27,6 +26,10 @@ def graph_of(*facts: str, entities: tuple[Entity, ...] = ()) -> KnowledgeGraph:
     parts = (fact.split(" / ") for fact in facts)
     relations = tuple(Relation(head=head, relation=label, tail=tail) for head, label, tail in parts)
     return KnowledgeGraph().merge(GraphUpdate(entities=entities, relations=relations))
+
+
+def connects(graph: KnowledgeGraph, question: str, answer: str) -> bool:
+    return bool(evidence_chain(graph, question, answer))
 
 
 def chain(graph: KnowledgeGraph, question: str, answer: str) -> list[str]:

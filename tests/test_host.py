@@ -38,7 +38,7 @@ def search(query: str, k: int) -> list[Passage]:
     return [CREEK, LODGE]
 
 
-def ask(program: Any, script: Any = (READ, ANSWER), **context: Any) -> Any:
+def ask(program: Any, script: Any = (READ,), **context: Any) -> Any:
     with dspy.context(lm=scripted_lm(list(script)), **context):
         return program(question=QUESTION)
 
@@ -134,7 +134,7 @@ def autologged(tmp_path: Path) -> Any:
 
 def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologged: Any) -> None:
     program = GraphAnchor(search)
-    with dspy.context(lm=scripted_lm([READ, ANSWER] * 2)):
+    with dspy.context(lm=scripted_lm([READ, READ])):
         program(question=QUESTION)
         asyncio.run(program.acall(question=QUESTION))
     autologged.flush_trace_async_logging()
@@ -176,7 +176,6 @@ STEPS = (
     {"next_thought": "Ask.", "next_tool_name": "answer_from_documents",
      "next_tool_args": f'{{"question": "{QUESTION}"}}'},
     READ,
-    ANSWER,
     {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": "{}"},
     {"reasoning": "", "answer": "Montana"},
 )  # fmt: skip
@@ -247,7 +246,7 @@ def test_a_setting_can_be_assigned_and_holds_in_searches_settings_and_copies(
 @pytest.mark.parametrize(
     ("name", "value", "steps"),
     [
-        ("fused", False, ["answer", "update", "judge"]),
+        ("as_published", True, ["answer", "update", "judge"]),
         ("index", "text", ["answer", "read"]),
         ("index", None, ["answer", "judge"]),
         ("answer_from", "graph", ["read", "answer"]),
@@ -298,9 +297,9 @@ def test_demos_stay_where_the_fields_stay_and_are_never_lost() -> None:
     program.answer.demos = program.read.demos = [dspy.Example(question="?", answer="!")]
     program.style, program.k = "sentence", 9
     assert len(program.answer.demos) == 1 and "full sentences" in program.answer.signature.__doc__
-    with pytest.raises(InputError, match="fused=False changes what read asks"):
-        program.fused = False
-    assert program.fused is True and len(program.read.demos) == 1
+    with pytest.raises(InputError, match="as_published=True changes what read asks"):
+        program.as_published = True
+    assert program.as_published is False and len(program.read.demos) == 1
     program.read.demos = []
     program.read.signature = program.read.signature.with_instructions("Compiled.")
     with pytest.raises(InputError, match="changes what read, answer asks"):
@@ -309,7 +308,7 @@ def test_demos_stay_where_the_fields_stay_and_are_never_lost() -> None:
 
 def test_a_state_of_other_predictors_is_refused_by_name(tmp_path: Path) -> None:
     GraphAnchor(search).save(tmp_path / "state.json")
-    apart = GraphAnchor(search, fused=False)
+    apart = GraphAnchor(search, as_published=True)
     with pytest.raises(InputError, match="the state is of the predictors read, answer; expected"):
         apart.load(tmp_path / "state.json")
 
@@ -377,19 +376,19 @@ def test_a_reading_is_tried_again_until_it_is_grounded(kind: Any) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_program_takes_such_a_reading_in_its_predictor_s_place(is_async: bool) -> None:
-    program = GraphAnchor(search, feedback_rounds=0)
+    program = GraphAnchor(search)
     program.read = dspy.BestOfN(program.read, N=3, reward_fn=grounding.reward, threshold=1.0)
-    with dspy.context(lm=scripted_lm([INVENTED, READ, ANSWER])):
+    with dspy.context(lm=scripted_lm([INVENTED, READ])):
         if is_async:
             found = asyncio.run(program.acall(question=QUESTION))
         else:
             found = program(question=QUESTION)
-    assert (found.answer, found.calls, found.steps[0].dropped) == ("Montana", 3, ())
+    assert (found.answer, found.calls, found.steps[0].dropped) == ("Montana", 2, ())
 
 
 def test_the_reward_is_a_metric_of_whole_programs() -> None:
-    program = GraphAnchor(search, feedback_rounds=0)
-    found = ask(program, [INVENTED, ANSWER])
+    program = GraphAnchor(search)
+    found = ask(program, [INVENTED])
     kept = len(found.graph.entities) + len(found.graph.relations)
     assert grounding.reward(dspy.Example(question=QUESTION), found) == kept / (kept + 1)
     assert grounding.reward({}, ask(program)) == 1.0

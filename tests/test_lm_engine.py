@@ -49,7 +49,6 @@ STEP = {
     "previous_reasoning": "",
     "passages_read_before": "",
     "passages": PASSAGES,
-    "feedback": "",
 }
 SIGNATURES = {
     "answer": AnswerQuestion,
@@ -59,7 +58,7 @@ SIGNATURES = {
     "update": UpdateGraph,
     "update notes": UpdateNotes,
 }
-OPTIONAL = {"previous_reasoning", "passages_read_before", "feedback"}
+OPTIONAL = {"previous_reasoning", "passages_read_before"}
 
 
 class Counting(ExtractiveEngine):
@@ -252,7 +251,6 @@ def test_the_inputs_of_every_step_are_read_back_as_they_were_written(
         "graph": "Relations:\n1. Mira Oldfield -> born in -> Tarvin Bay [1]",
         "previous_reasoning": 'The best answer so far is "Lorne County" [2] (0.40).',
         "passages_read_before": "[3] Lorne\n  Counties:\n  - Lorne & Tarvin",
-        "feedback": 'relation "A -> B -> C": no passage holds it',
     }
     given_now = given(signature) | {n: v for n, v in full.items() if n in signature.input_fields}
     for inputs in (given(signature), given_now):

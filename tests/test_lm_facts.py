@@ -15,7 +15,6 @@ from extractive_lm.prompt import (
     Fact,
     KnownGraph,
     read_graph,
-    read_inputs,
     read_passages,
     read_tried,
 )
@@ -155,14 +154,6 @@ def test_what_the_graph_holds_is_not_said_again() -> None:
     assert not {n.name for n in first.nodes} & {n.name for n in again.nodes}
 
 
-def test_what_was_faulted_is_left_out() -> None:
-    faults = frozenset({"Tarvin Bay", "Mira Oldfield -> born -> 4 May 1931"})
-    found = additions(QUESTION, DOCS, EMPTY, faults=faults)
-    assert "Tarvin Bay" not in str(found)
-    assert "4 May 1931" not in str(found)
-    assert found.facts
-
-
 def test_the_budget_holds() -> None:
     towns = [f"Tarvin {name}" for name in "Ash Bay Cove Dale End Fell Gate Hill".split()]
     docs = [Doc(n, town, f"{town} is a town in Lorne. It was founded by Ada {town}.")
@@ -254,9 +245,3 @@ def test_nothing_proposed_on_real_passages_is_ungrounded(data: Path) -> None:
         contexts = enumerate(row["context"], 1)
         docs = tuple(Doc(n, t, " ".join("".join(s).split())) for n, (t, s) in contexts)
         assert grounded_share(additions(analyse(row["question"]), docs, EMPTY), docs) == 1.0
-
-
-def test_feedback_on_an_attempt_is_heeded_in_the_next() -> None:
-    told = '- entity "Tarvin Bay": not found\n- relation "A -> met -> B": no passage mentions both'
-    faults = read_inputs({"question": QUESTION.text, "feedback": told}).faults
-    assert faults == {"Tarvin Bay", "A -> met -> B"}

@@ -54,11 +54,6 @@ def test_every_kind_of_search_finds_the_same(here: Index, there: Index, kind: st
         check_same(there.as_kind(kind), here.as_kind(kind), question)
 
 
-def test_anchors_lead_to_the_same_passages(here: Index, there: Index) -> None:
-    anchors = ["Titan", "Christiaan Huygens"]
-    assert there(QUESTIONS[0], 5, anchors) == here(QUESTIONS[0], 5, anchors)
-
-
 def test_conditions_are_refused_when_they_are_given(there: Index) -> None:
     for narrow in (there.only, VanillaRAG(there).only):
         with pytest.raises(InputError, match=r"conditions on metadata over passages .* Milvus"):

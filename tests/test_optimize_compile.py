@@ -420,11 +420,10 @@ def test_each_candidate_is_told_with_the_best_so_far(tmp_path: Path) -> None:
     assert told[0].calls < told[1].calls and told[0].tokens < told[1].tokens
 
 
-def test_no_demo_shows_a_rejected_attempt_an_ungrounded_item_or_feedback(tmp_path: Path) -> None:
+def test_no_demo_shows_an_item_that_no_passage_supports(tmp_path: Path) -> None:
     def inventive(prompt: str) -> Reply:
         reply = task(prompt)
-        told = "Bob Smith" in prompt.rpartition("[[ ## feedback ## ]]")[2]
-        if isinstance(reply, dict) and "additions" in reply and not told:
+        if isinstance(reply, dict) and "additions" in reply:
             return {
                 **reply,
                 "additions": reply["additions"] + "\n2. Bob Smith -> rules -> Mars [1]",

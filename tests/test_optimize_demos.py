@@ -25,7 +25,6 @@ READ = {
     "tried": "1. Where? => [1]",
     "graph": "(empty)",
     "passages": PASSAGES,
-    "feedback": "",
     "additions": SEAT,
     "reasoning": "r",
     "judgement": "sufficient",
@@ -57,7 +56,6 @@ def program_with(name: str, demo: dict[str, Any]) -> GraphAnchor:
 @pytest.mark.parametrize(
     ("name", "demo", "reason"),
     [
-        ("read", READ | {"feedback": "- entity Bob: not found"}, "feedback"),
         ("read", READ | {"additions": "Relations:\n1. Bob -> rules -> Mars [1]"}, "Bob"),
         ("read", READ | {"passages": "[2] Other\nNothing of it."}, "do not support"),
         ("read", READ | {"additions": "as far as I can see, all is known"}, "do not support"),

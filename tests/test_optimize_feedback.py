@@ -48,6 +48,7 @@ def answer(text: str, verdict: str = "answered", cited: str = "2") -> dict[str, 
 
 FIRST = read(SEAT, "insufficient", "Carbon County")
 SECOND = read(STATE, "sufficient", candidate="Montana")
+UNSURE = read(STATE, "exhausted", candidate="Montana")
 
 
 class Run:
@@ -70,7 +71,7 @@ class Run:
 
 def test_a_right_yes_or_no_is_not_blamed_for_words_that_no_passage_has() -> None:
     gold = GOLD.copy(answer="yes", answers=("yes",))
-    run = Run([FIRST, SECOND, answer("Yes")], gold=gold)
+    run = Run([FIRST, UNSURE, answer("Yes")], gold=gold)
     assert run.prediction.supported == "quoted"
     assert "passages cited" not in run.told("answer")
 
@@ -82,11 +83,13 @@ def test_the_score_is_f1_by_the_official_rule() -> None:
 
 
 def test_nothing_is_at_fault_in_a_run_without_fault() -> None:
-    run = Run([FIRST, SECOND, answer("Montana")])
-    for predictor, call in (("read", 0), ("read", 1), ("answer", 0)):
-        assert run.told(predictor, call) == (
+    for run in (Run([FIRST, SECOND]), Run([FIRST, UNSURE, answer("Montana")])):
+        told = [run.told("read", 0), run.told("read", 1)]
+        told += [run.told("answer")] if "answer" in run.prediction.usage else []
+        assert len(told) == run.prediction.calls
+        assert set(told) == {
             "The question was answered with F1 1.00.\nNo fault of this step was found."
-        )
+        }
 
 
 def test_sufficient_said_too_early_names_the_hop_and_the_passage() -> None:
@@ -120,7 +123,7 @@ def test_a_gold_passage_of_which_nothing_was_kept_is_told_to_the_index_step() ->
 
 def test_ungrounded_items_are_told_to_the_index_step_of_their_hop() -> None:
     invented = read(f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]", "insufficient", "Carbon County")
-    run = Run([invented, SECOND, answer("Montana")], feedback_rounds=0)
+    run = Run([invented, UNSURE, answer("Montana")])
     assert '"Bob Smith" and "Mars" not found' in run.told("read", 0)
     assert "Bob Smith" not in run.told("read", 1) + run.told("answer")
 
@@ -140,16 +143,23 @@ def test_the_answer_step_hears_what_is_wrong_with_its_answer(
     said: str, gold: str, fault: str
 ) -> None:
     example = GOLD.copy(answer=gold, answers=(gold,))
-    run = Run([FIRST, SECOND, answer(said)], example)
+    run = Run([FIRST, UNSURE, answer(said)], example)
     assert fault in run.told("answer")
     assert fault not in run.told("read")
+
+
+def test_the_last_judge_hears_what_is_wrong_with_a_candidate_that_was_taken() -> None:
+    run = Run([FIRST, SECOND], GOLD.copy(answer="Wyoming", answers=("Wyoming",)))
+    assert "answer" not in run.prediction.usage
+    assert "do not hold the answer" in run.told("read", 1)
+    assert "do not hold the answer" not in run.told("read", 0)
 
 
 def test_a_separate_judge_hears_nothing_of_the_graph_and_the_index_nothing_of_the_search() -> None:
     judged = {k: v for k, v in FIRST.items() if k != "additions"}
     early = {**judged, "judgement": "sufficient", "next_query": ""}
     invented = {"additions": f"{SEAT}\n2. Bob Smith -> rules -> Mars [1]"}
-    run = Run([invented, early, answer("Idaho")], fused=False, feedback_rounds=0)
+    run = Run([invented, early, answer("Idaho")], as_published=True)
     assert "too early" in run.told("judge") and "Bob Smith" not in run.told("judge")
     assert "Bob Smith" in run.told("update") and "too early" not in run.told("update")
 
@@ -161,7 +171,8 @@ def test_a_run_that_failed_scores_nothing_and_says_so() -> None:
 
 
 def test_gold_reaches_no_prompt_of_the_program() -> None:
-    lm = scripted_lm([FIRST, SECOND, answer("Montana")])
+    lm = scripted_lm([FIRST, UNSURE, answer("Montana")])
     with dspy.context(lm=lm):
         GraphAnchor(search)(**GOLD.copy(answer="SECRET", gold_titles=("HIDDEN",)).inputs())
+    assert len(lm.engine.prompts) == 3
     assert not any("SECRET" in prompt or "HIDDEN" in prompt for prompt in lm.engine.prompts)

@@ -371,7 +371,7 @@ def test_a_program_that_is_significantly_worse_does_not_become_the_champion() ->
         ({"lm": "weak/lm"}, 'lm was "weak/lm", is "none"'),
         ({"corpus": "c" * 64}, "corpus was"),
         ({"k": 3}, "k was 3"),
-        ({"settings": {"fused": False}}, "settings.fused was false"),
+        ({"settings": {"as_published": True}}, "settings.as_published was true"),
         ({"sampling": {"temperature": 1.0}}, "sampling.temperature was 1.0"),
     ],
 )

@@ -258,7 +258,7 @@ def test_a_question_whose_time_is_over_is_answered_from_what_there_is(clock: Any
 
     lm: Any = scripted_lm(slow)
     with dspy.context(lm=lm), ga_dspy.patient(question=60):
-        program = ga_dspy.GraphAnchor(lambda query, k: [PASSAGE], final_call="always")
+        program = ga_dspy.GraphAnchor(lambda query, k: [PASSAGE])
         found = program(question="Where is Carbon County?")
     assert found.answer == "Montana" and len(lm.engine.prompts) == 2
     assert any("the time for this question, 1 min, is over" in why for why in found.failures)

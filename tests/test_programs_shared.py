@@ -191,14 +191,14 @@ def test_the_costs_of_the_steps_sum_up_to_the_question_s(program: type[MultiHopP
     assert sum(part.tokens for part in used) == prediction.tokens > 0
 
 
-def unfused(retriever: Any) -> GraphAnchor:
-    return GraphAnchor(retriever, fused=False)
+def as_published(retriever: Any) -> GraphAnchor:
+    return GraphAnchor(retriever, as_published=True)
 
 
 @pytest.mark.parametrize(
     ("program", "names"),
     [
-        (unfused, {"update", "judge", "answer"}),
+        (as_published, {"update", "judge", "answer"}),
         (VanillaRAG, {"answer"}),
         (ClosedBook, {"answer"}),
         (IterRetGen, {"answer"}),

@@ -69,7 +69,6 @@ answered
 Gilão
 
 [[ ## completed ## ]]"""
-LEAN = {"answer_passages": "cited", "final_call": "when unsure"}
 
 
 @pytest.fixture
@@ -90,10 +89,10 @@ def test_a_recording_holds_what_was_found_and_what_was_replied(recordings: list[
 def test_a_question_is_asked_again_with_the_replies_of_then(recordings: list[Recording]) -> None:
     (asked,) = replay(recordings)
     assert (asked.prediction.answer, asked.prediction.supported) == ("Gilão", "chained")
-    assert asked.prediction.calls == 2
-    (lean,) = replay(recordings, **LEAN)
-    assert (lean.prediction.answer, lean.prediction.calls) == ("Gilão", 1)
-    assert cost_now([lean]).tokens < cost_now([asked]).tokens
+    assert asked.prediction.calls == 1
+    (published,) = replay(recordings, as_published=True)
+    assert (published.prediction.answer, published.prediction.calls) == ("Gilão", 3)
+    assert cost_now([asked]).tokens < cost_now([published]).tokens
 
 
 def test_what_was_read_of_the_replies_is_counted(recordings: list[Recording]) -> None:
@@ -113,10 +112,10 @@ def test_every_reply_of_a_frontier_lm_is_read_at_once_and_costs_75_percent(
     shared: Callable[[str], Path],
 ) -> None:
     recorded = read_recordings(shared("replies/graph_anchor.jsonl"))
-    lean = list(replay(recorded, **LEAN))
-    found = read_back(lean)
+    replayed = list(replay(recorded))
+    found = read_back(replayed)
     assert (found.asked_again, found.failures, found.lost) == (0, 0, ())
     assert found.types[0] == found.types[1] > 200
     assert found.relations[0] == found.relations[1] > 150
-    assert cost_now(lean).tokens <= 0.75 * cost_then(recorded).tokens
-    assert cost_now(lean).system <= 395
+    assert cost_now(replayed).tokens <= 0.75 * cost_then(recorded).tokens
+    assert cost_now(replayed).system <= 395

@@ -54,30 +54,3 @@ def test_links_beat_words_on_hotpotqa_without_any_model(data: Path) -> None:
     (linked,) = bench(index, questions, ks=(10,))
     assert sparse.all_gold >= 80
     assert linked.all_gold >= 92
-
-
-@pytest.mark.data
-def test_anchors_lead_on_to_what_the_question_does_not_name(data: Path) -> None:
-    """The question is searched again for the next hop, with what the hops before brought."""
-    file = data / "musique" / "dev.jsonl"
-    index = Index.from_passages(read_passages(file), encoder="hash-256")
-    plain = anchored = searches = 0
-    for row in map(json.loads, file.read_text().splitlines()):
-        question, hops = row["question"], row["question_decomposition"]
-        paragraphs = {paragraph["idx"]: paragraph for paragraph in row["paragraphs"]}
-        gold = [paragraphs[hop["paragraph_support_idx"]] for hop in hops]
-        read = {passage.text for passage in index(question, 5)}
-        for number in range(1, len(hops)):
-            read.add(gold[number - 1]["paragraph_text"])
-            names = [hop["answer"] for hop in hops[:number]]
-            names += [paragraph["title"] for paragraph in gold[:number]]
-            sought = gold[number]["paragraph_text"]
-            if sought not in read:
-                searches += 1
-                plain += sought in unread(index(question, 5 + len(read)), read)
-                anchored += sought in unread(index(question, 5 + len(read), names), read)
-    assert anchored - plain >= 0.1 * searches
-
-
-def unread(found: list[Passage], read: set[str]) -> list[str]:
-    return [passage.text for passage in found if passage.text not in read][:5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,7 @@ from ga_dspy.arena.arena import entrants
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import Index, as_retriever
-from ga_dspy.retrieval.engine import MOST
+from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.rank import KINDS, POOL
 
 RIVERS = (
@@ -276,91 +274,8 @@ def test_searches_from_many_threads_agree_while_the_index_changes() -> None:
     assert all(search.result() == expected for search in searches)
 
 
-# --- Anchors: names already known to matter
-
-
-def test_a_linked_search_starts_from_the_passage_of_an_anchor() -> None:
-    def lead(*anchors: str) -> float:
-        hits = make().search("Which carnival or quarry is in the city?", 5, anchors)
-        scores = {hit.passage.id: hit.score for hit in hits}
-        return scores["aswan"] - scores["basel"]
-
-    assert lead("Nile") > lead() > lead("Rhine")
-
-
-def test_a_linked_search_starts_from_the_passages_that_mention_an_anchor() -> None:
-    passages = [
-        Passage(id="mention", text="This was seen at the lantern festival."),
-        *(Passage(id=str(i), text=f"A painter who lived by the sea, the {i}th.") for i in range(9)),
-    ]
-
-    def score(*anchors: str) -> float:
-        hits = make(passages).search("What painter lived by the sea?", 10, anchors)
-        return {hit.passage.id: hit.score for hit in hits}["mention"]
-
-    assert score("lantern festival") > score() + 0.2
-    assert score("lantern maker") == score()
-
-
-@pytest.mark.parametrize("name", ["the Nile", "NILE", "Nile (river)", "Nile, Africa"])
-def test_an_anchor_is_known_by_other_spellings_of_its_title(name: str) -> None:
-    assert make(kind="hybrid").search("city", 5, [name]) == make(kind="hybrid").search(
-        "city", 5, ["Nile"]
-    )
-
-
-def test_a_hybrid_search_favours_the_passage_of_an_anchor_by_a_little() -> None:
-    index = make(kind="hybrid")
-    before = {hit.passage.id: hit.score for hit in index.search("city by the sea", 5)}
-    after = {hit.passage.id: hit.score for hit in index.search("city by the sea", 5, ["Rhine"])}
-    assert after.pop("rhine") - before.pop("rhine") == pytest.approx(0.05)
-    assert after == before
-
-
-@pytest.mark.parametrize("anchors", [[], (), ["nobody known"], ["the", "", "?!"]])
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_a_known_anchor_results_are_those_of_the_query(
-    kind: str, anchors: Sequence[str]
-) -> None:
-    index, query = make(kind=kind), "Which quarry is at the place that the Nile flows past?"
-    assert index.search(query, 5, anchors) == index.search(query, 5)
-
-
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_kinds_without_titles_do_without_anchors(kind: str) -> None:
-    index = make(kind=kind)
-    assert index.search("city", 5, ["Nile"]) == index.search("city", 5)
-
-
-def test_a_name_in_very_many_passages_is_no_anchor() -> None:
-    passages = [Passage(id=str(i), text=f"Vexin has field {i}.") for i in range(MOST + 1)]
-    query = "Which field is large?"
-    index = make([*passages, *RIVERS])
-    assert index.search(query, 5, ["Vexin"]) == index.search(query, 5)
-
-
-def test_the_order_and_number_of_times_of_anchors_change_nothing() -> None:
-    index, query = make(), "Which city?"
-    once = index.search(query, 5, ["Nile", "Basel"])
-    assert index.search(query, 5, ["Basel", "Nile", "Basel"]) == once
-    assert once != index.search(query, 5)
-
-
-@pytest.mark.parametrize("anchors", ["Nile", [RIVERS[0]], [None]])
-def test_anchors_are_a_sequence_of_names(anchors: Any) -> None:
-    with pytest.raises(InputError, match=r"anchors is .*a sequence of names.*anchors="):
-        make().search("city", 5, anchors)
-
-
-def test_anchors_reach_an_index_but_no_foreign_retriever() -> None:
-    search = as_retriever(lambda query, **more: [f"{query} {sorted(more)}"])
-    assert search("q", 1, ["Nile"])[0].text == "q []"
-    index, query = make(), "Which carnival or quarry is in the city?"
-    assert asyncio.run(index.acall(query, 5, ["Rhine"])) == index(query, 5, ["Rhine"])
-
-
-def found(index: Index, query: str, *anchors: str) -> list[str]:
-    return [passage.id for passage in index(query, 5, anchors)]
+def found(index: Index, query: str) -> list[str]:
+    return [passage.id for passage in index(query, 5)]
 
 
 # --- Pickles
@@ -500,13 +415,12 @@ def test_a_sync_to_nothing_is_an_error_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("given", ["12", b"12", {"12": 1}, [1, 2], 12])
-@pytest.mark.parametrize("name", ["ids", "anchors", "require", "artifacts", "labels"])
+@pytest.mark.parametrize("name", ["ids", "require", "artifacts", "labels"])
 def test_one_text_is_no_collection_of_its_letters(name: str, given: Any) -> None:
     passages = [Passage(id=id, text=f"Bridge {id}.") for id in ("1", "2", "12")]
     index = Index.from_passages(passages, kind="sparse")
     take: dict[str, Callable[[Any], Any]] = {
         "ids": index.delete,
-        "anchors": lambda names: index("bridge", 1, names),
         "require": lambda names: Index.from_passages(passages, kind="sparse", require=names),
         "artifacts": lambda names: entrants("all", artifacts=names),
         "labels": lambda names: Sources.of([], {"1": names}, Rules()),

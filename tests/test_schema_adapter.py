@@ -157,7 +157,8 @@ ANSWER = {"links": "She was born there [1].", "answer": "Salem", "verdict": "ans
 
 
 def test_a_program_with_a_json_graph_sends_the_schema_unless_an_adapter_is_set() -> None:
-    replies = {"additions": json.dumps(READ), "verdict": json.dumps(ANSWER)}
+    unsure = {**READ, "judgement": "exhausted"}
+    replies = {"additions": json.dumps(unsure), "verdict": json.dumps(ANSWER)}
     for adapter, is_sent in ((None, True), (PlainAdapter(), False)):
         with Endpoint(Behaviour(replies=replies)) as endpoint, dspy.context(adapter=adapter):
             found = read_with(endpoint.lm())
@@ -170,17 +171,17 @@ def test_a_program_with_a_json_graph_sends_the_schema_unless_an_adapter_is_set()
         assert found.answer == "Salem"
 
 
-def test_facts_without_support_are_dropped_and_sent_back() -> None:
+def test_facts_without_support_are_dropped_with_the_reason() -> None:
     invented = {**READ, "additions": [FACT, {**FACT, "tail": "Reno"}]}
-    lm = scripted_lm([json.dumps(invented), json.dumps({**READ, "additions": []}), ANSWER])
-    found = read_with(lm)
+    found = read_with(scripted_lm([json.dumps(invented)]))
     assert [relation.tail for relation in found.graph.relations] == ["Salem"]
-    assert "Ida Renfro -> was born in -> Reno" in lm.engine.prompts[1]
-    assert [str(item.kind) for item in found.steps[0].dropped] == ["relation"]
+    (dropped,) = found.steps[0].dropped
+    assert (dropped.kind, dropped.item) == ("relation", "Ida Renfro -> was born in -> Reno")
+    assert '"Reno" not found' in dropped.reason and found.calls == 1
 
 
 def test_what_an_optimizer_traces_of_a_json_step_is_a_demo_in_json() -> None:
-    lm = scripted_lm([json.dumps(READ), ANSWER])
+    lm = scripted_lm([json.dumps(READ)])
     program = ga_dspy.GraphAnchor(lambda query, k: [RENFRO], graph_form="json")
     with dspy.context(lm=lm, trace=[]):
         program(question=QUESTION)
@@ -218,7 +219,7 @@ def test_the_form_of_the_graph_may_change_later_and_demos_change_with_it() -> No
         shown = adapter.format(program.read.signature, program.read.demos, {})[2]["content"]
         assert '[{"head": "Ida Renfro", "head_type": "person"' in shown
     program.graph_form = "lines"
-    program.fused = False
+    program.as_published = True
     assert program.update.signature.output_fields["additions"].annotation is GraphProposal
 
 

@@ -41,7 +41,7 @@ def test_graph_lines_come_back_typed_under_every_adapter(adapter: Any) -> None:
 def test_a_demo_shows_the_graph_as_the_lines_that_are_asked_for(adapter: Any) -> None:
     demo = dspy.Example(
         question="q", query="q", graph="(empty)", passages="p", previous_reasoning="",
-        feedback="", additions=GraphProposal.model_validate(LINES),
+        additions=GraphProposal.model_validate(LINES),
     )  # fmt: skip
     messages = adapter().format(UpdateGraph, demos=[demo], inputs={"question": "other"})
     shown = messages[2]["content"].replace("\\n", "\n")

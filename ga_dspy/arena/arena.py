@@ -22,7 +22,7 @@ from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.programs.program import unknown_step
 from ga_dspy.retrieval import Index
 
-_FREE = ("methods", "ablations", "graph-use", "graphrag")
+_FREE = ("methods", "ablations", "graphrag")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ga_dspy.programs import (
 )
 from ga_dspy.programs.program import ANSWER_TOKENS
 
-Group = Literal["methods", "ablations", "graph-use", "depths", "steps", "graphrag"]
+Group = Literal["methods", "ablations", "depths", "steps", "graphrag"]
 _LONG_SEARCH = 12
 _MANY = 50
 
@@ -37,8 +37,7 @@ class Method(NamedTuple):
         program: The class.
         settings: What differs from the program's defaults.
         group: The paper's tables it stands in: methods (1, 5), ablations (2), depths (4), or
-            steps (Figure 3); graph-use for what the graph is used for beside; graphrag for what
-            searches a graph built ahead of time.
+            steps (Figure 3); graphrag for what searches a graph built ahead of time.
     """
 
     name: str
@@ -101,18 +100,12 @@ _ALL = (
     Method("search-r1", "Search-R1", SearchR1, {}, "methods"),
     Method("deep-note", "DeepNote", DeepNote, {}, "methods"),
     _anchor("graph-anchor", "GraphAnchor", "methods"),
+    _anchor("as-published", "GraphAnchor as published", "methods", as_published=True),
     _anchor("qa-docs", "GraphAnchor (QA w/ Docs)", "ablations", answer_from="passages"),
     _anchor("qa-graph", "GraphAnchor (QA w/ Graph)", "ablations", answer_from="graph"),
     _anchor("text-index", "GraphAnchor w/ Text Index", "ablations", index="text"),
     _anchor("one-step", "w/o Iterative Retrieval", "ablations", max_steps=1),
     _anchor("no-graph", "w/o Graph", "ablations", index=None),
-    _anchor("anchored", "anchored retrieval", "graph-use", anchored=True),
-    _anchor("cited-passages", "answer from cited passages", "graph-use", answer_passages="cited"),
-    _anchor("unsure-call", "last call when unsure", "graph-use", final_call="when unsure"),
-    _anchor(
-        "all-uses", "all three uses of the graph", "graph-use",
-        anchored=True, answer_passages="cited", final_call="when unsure",
-    ),
     _static("graph-rag-passages", "GraphRAG, passages only", facts=0, paths=0),
     _static("graph-rag-facts", "GraphRAG, passages and facts", paths=0),
     _static("graph-rag", "GraphRAG (local)", mode="local"),

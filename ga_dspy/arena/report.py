@@ -31,7 +31,6 @@ def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
         tables.table_1(runs),
         comparisons.significance(runs, baseline),
         tables.table_2(runs),
-        tables.graph_use(runs),
         tables.table_3(runs),
         tables.by_step_table(runs),
         tables.table_4(runs),

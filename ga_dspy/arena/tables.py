@@ -57,11 +57,6 @@ def table_2(runs: Runs) -> Table:
     )
 
 
-def graph_use(runs: Runs) -> Table:
-    """What the graph is used for beside the paper's loop, by dataset."""
-    return _by_dataset(runs, "graph_use", ("graph-anchor", *_group("graph-use")), beside=_BESIDE)
-
-
 def table_4(runs: Runs) -> Table:
     """Table 4: vanilla RAG by depth."""
     return _by_dataset(

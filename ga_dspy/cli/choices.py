@@ -454,8 +454,8 @@ def choose_settings(
     Raises:
         InputError: None of the programs has such a setting, or the value is invalid.
 
-    >>> choose_settings(["k=10", "abstain=None", "anchored=yes"], ga_dspy.GraphAnchor)
-    {'k': 10, 'abstain': None, 'anchored': True}
+    >>> choose_settings(["k=10", "abstain=None", "as_published=yes"], ga_dspy.GraphAnchor)
+    {'k': 10, 'abstain': None, 'as_published': True}
     """
     found: dict[str, Any] = {}
     types = {

@@ -286,8 +286,7 @@ def arena(
     programs: Annotated[
         str,
         typer.Option(
-            help="all, methods, ablations, graph-use, depths, steps, graphrag, or names, with "
-            "commas."
+            help="all, methods, ablations, depths, steps, graphrag, or names, with commas."
         ),
     ] = "all",
     graph: Annotated[

@@ -15,7 +15,6 @@ from ga_dspy.graph.lines import draft_from as draft_from
 from ga_dspy.graph.lines import linearise as linearise
 from ga_dspy.graph.lines import parse as parse
 from ga_dspy.graph.paths import Pruned as Pruned
-from ga_dspy.graph.paths import connects as connects
 from ga_dspy.graph.paths import distances as distances
 from ga_dspy.graph.paths import evidence_chain as evidence_chain
 from ga_dspy.graph.paths import named_in as named_in

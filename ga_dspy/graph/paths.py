@@ -358,11 +358,6 @@ _JUDGEMENT: Final = re.compile(r"(?:yes|no|true|false|both|neither)\b")
 _AND: Final = re.compile(r"(?:\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s+&\s+)")
 
 
-def connects(graph: KnowledgeGraph, question: str, candidate: str) -> bool:
-    """Whether the graph has a chain of evidence from the question to a candidate answer."""
-    return bool(evidence_chain(graph, question, candidate))
-
-
 def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[Relation, ...]:
     """The relations that lead from what the question names to the answer, nearest first.
 

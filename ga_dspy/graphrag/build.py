@@ -303,8 +303,7 @@ def estimate_build(
     held = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
     adapter = dspy.settings.adapter or PlainAdapter()
     predictor = extractor.extract
-    blank = {"passages": "", "feedback": ""}
-    messages = adapter.format(predictor.signature, predictor.demos, blank)
+    messages = adapter.format(predictor.signature, predictor.demos, {"passages": ""})
     framing = sum(estimate_tokens(str(message["content"])) for message in messages)
     calls = len(passages)
     return Estimate(calls, framing * calls + held, held, len(index) - calls)

@@ -18,12 +18,11 @@ from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import Ask, Meter, adrive, ask_grounded, drive
-from ga_dspy.programs.program import check_whole
 from ga_dspy.signatures.graphrag import ExtractFacts
 from ga_dspy.signatures.prompt import render_passage
 from ga_dspy.storage import Journal
 
-_FORMAT = 2
+_FORMAT = 3
 """Counts changes of this module that change what is extracted from the same reply."""
 
 
@@ -46,15 +45,10 @@ class Extraction(BaseModel):
 
 
 class Extractor(dspy.Module):
-    """Read a passage into grounded entities and relations; `extract` is its only predictor.
+    """Read a passage into grounded entities and relations; `extract` is its only predictor."""
 
-    Args:
-        feedback_rounds: How often items that the passage does not support are sent back.
-    """
-
-    def __init__(self, *, feedback_rounds: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.feedback_rounds = check_whole("feedback_rounds", feedback_rounds, 0)
         self.extract = dspy.Predict(ExtractFacts)
 
     def forward(self, passage: Passage) -> dspy.Prediction:
@@ -80,7 +74,6 @@ class Extractor(dspy.Module):
         return digest_of(
             {
                 "format": _FORMAT,
-                "feedback_rounds": self.feedback_rounds,
                 "state": {k: v for k, v in self.extract.dump_state().items() if k != "lm"},
                 "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
                 "lm": getattr(lm, "model", ""),
@@ -90,17 +83,14 @@ class Extractor(dspy.Module):
         )
 
     def _read(self, passage: Passage) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
-        """Ask; send back what the passage does not support; keep what it does."""
+        """Ask; keep what the passage supports."""
         meter = Meter()
         inputs = {"passages": render_passage(1, passage)}
-        found = yield from ask_grounded(
-            "extract", self.extract, inputs, meter, {1: passage}, rounds=self.feedback_rounds
-        )
-        entities = dict.fromkeys(e for update in found.updates for e in update.entities)
-        relations = dict.fromkeys(r for update in found.updates for r in update.relations)
+        found = yield from ask_grounded("extract", self.extract, inputs, meter, {1: passage})
+        kept = {name: tuple(dict.fromkeys(part)) for name, part in found.update}
         return dspy.Prediction(
             extraction=Extraction(
-                update=GraphUpdate(entities=tuple(entities), relations=tuple(relations)),
+                update=GraphUpdate(**kept),
                 dropped=found.dropped,
                 calls=meter.calls,
                 tokens=meter.tokens,

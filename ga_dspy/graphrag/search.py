@@ -169,12 +169,12 @@ class GraphIndex(PassageRetriever):
         """Raise `InputError` where the index requires conditions, which a graph cannot keep."""
         self.index.check_scope()
 
-    def __call__(self, query: str, k: int = 5, anchors: Sequence[str] = ()) -> list[Passage]:
+    def __call__(self, query: str, k: int = 5) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
 
         Passages that need labels are passed over as if they were not there.
         """
-        hits = self._hits(query, k, k, self.graph.visible(self.access), anchors)
+        hits = self._hits(query, k, k, self.graph.visible(self.access))
         return [hit.passage for hit in hits[:k]]
 
     def passage(self, id: str, access: Access) -> Passage | None:
@@ -289,12 +289,10 @@ class GraphIndex(PassageRetriever):
         ranked = fuse(scores, visited, GRAPH_SHARE)
         return list(islice(filter(None, (self.passage(id, view.access) for id in ranked)), k))
 
-    def _hits(
-        self, query: str, depth: int, least: int, view: View, anchors: Sequence[str] = ()
-    ) -> list[Hit]:
+    def _hits(self, query: str, depth: int, least: int, view: View) -> list[Hit]:
         """What the index finds and the caller may read: at least so many, where there are."""
         while True:
-            found = self.index.search(query, depth, anchors)
+            found = self.index.search(query, depth)
             hits = [hit for hit in found if view.readable(hit.passage.id)]
             if len(hits) >= least or len(found) < depth:
                 return hits

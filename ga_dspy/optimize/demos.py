@@ -70,12 +70,10 @@ def faults(
 ) -> Iterator[str]:
     """What a demo would teach that it must not.
 
-    Feedback (so a second attempt), an item of the graph that its passages do not support (so a
+    An item of the graph that its passages do not support (so a
     rejected attempt, or one that leans on passages the demo does not show), a secret, a guess, a
     wrong candidate or answer, a turn that leads nowhere, a cut-off input.
     """
-    if demo.get("feedback"):
-        yield "it shows feedback on an earlier attempt"
     if any(_CUT in str(value) for value in demo.values()):
         yield "an input is cut off"
     missing = [name for name in signature.output_fields if name not in demo]

@@ -94,7 +94,7 @@ def estimate(
     # A typical question needs half of the steps it may have, then the answer.
     settings = program.settings()
     steps = (int(settings.get("max_steps", 0)) + 1) // 2
-    each = 1 if settings.get("fused", True) or settings.get("index") is None else 2
+    each = 2 if settings.get("as_published") and settings.get("index") else 1
     asked = steps * each + 1
     tried = (work.questions + sizes["validation"]) * asked
     measured = 2 * sizes["held out"] * asked

@@ -123,6 +123,7 @@ class Case:
         passages: All passages read, in order.
         steps: The rounds, in order.
         indexed: Ids of the passages that the graph has evidence in.
+        by_judge: Whether the last judge's candidate was taken, and no answer step was asked.
     """
 
     answers: tuple[str, ...]
@@ -132,6 +133,7 @@ class Case:
     passages: tuple[Passage, ...]
     steps: tuple[Step, ...]
     indexed: frozenset[str]
+    by_judge: bool = False
 
     @classmethod
     def of(cls, gold: Any, pred: Any) -> Case:
@@ -146,6 +148,7 @@ class Case:
             passages=tuple(getattr(pred, "passages", ()) or ()),
             steps=tuple(getattr(pred, "steps", ()) or ()),
             indexed=frozenset(e.passage for part in parts for e in part.evidence),
+            by_judge="answer" not in getattr(pred, "usage", ("answer",)),
         )
 
     @cached_property
@@ -251,7 +254,7 @@ def _faults(
         yield from _search_faults(case, steps, judged="search" not in roles & there)
     if roles & {"judge", "search"} or not there & {"judge", "search"}:
         yield from (f"Step {step.number}: {step.failure}" for step in case.steps if step.failure)
-    if "answer" in roles:
+    if "answer" in roles or ("judge" in roles and case.by_judge and case.steps[-1:] == steps[-1:]):
         yield from _answer_faults(case)
 
 

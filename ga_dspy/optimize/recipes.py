@@ -172,7 +172,7 @@ class BootstrapFewShot(Recipe):
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
         """Collect traces in the order of the questions."""
         found = dspy.BootstrapFewShot(**_demos(context, self.demos), max_rounds=self.rounds)
-        return context.compiled(found, program)
+        return context.compiled(found, program, teacher=program.as_teacher())
 
 
 @_settings
@@ -205,7 +205,13 @@ class BootstrapRandomSearch(Recipe):
         )
         # Not the sets without demos (-3) and with bare rows (-2): the former is scored anyway.
         tried = range(-1, self.candidates)
-        return context.compiled(search, program, valset=list(context.validation), restrict=tried)
+        return context.compiled(
+            search,
+            program,
+            teacher=program.as_teacher(),
+            valset=list(context.validation),
+            restrict=tried,
+        )
 
 
 def _demos(context: Context, most: int) -> dict[str, Any]:
@@ -268,6 +274,7 @@ class MIPROv2(Recipe):
         return context.compiled(
             search,
             program,
+            teacher=program.as_teacher(),
             valset=list(context.validation),
             num_trials=self.trials,
             minibatch=self.minibatch < len(context.validation),

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
-from ga_dspy.grounding import Dropped, Grounding, ground, without_repeats
+from ga_dspy.grounding import Dropped, ground
 from ga_dspy.passage import Passage
 from ga_dspy.patience import (
     Patience,
@@ -54,7 +54,7 @@ from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.facts import writes_facts
 from ga_dspy.signatures.prompt import safe
 from ga_dspy.storage import in_thread, in_turn
-from ga_dspy.text import TokenCounter, estimate_tokens, fold
+from ga_dspy.text import TokenCounter, estimate_tokens
 
 _log = logging.getLogger("ga_dspy")
 
@@ -69,16 +69,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Search:
-    """Passages for a query; `anchors` are entities that the retriever may start from."""
+    """Passages for a query."""
 
     retriever: Retriever
     query: str
     k: int
-    anchors: tuple[str, ...] = field(default=(), kw_only=True)
-
-    @property
-    def _beside(self) -> dict[str, Any]:
-        return {"anchors": self.anchors} if self.anchors else {}
 
     @property
     def is_quick(self) -> bool:
@@ -90,7 +85,7 @@ class Search:
         if not self._is_watched:
             return self.search()
         watched = Retrieval(self)
-        watched(query=self.query, k=self.k, **self._beside)
+        watched(query=self.query, k=self.k)
         return watched.found
 
     async def arun(self) -> list[Passage]:
@@ -98,7 +93,7 @@ class Search:
         if not self._is_watched:
             return await self.asearch()
         watched = Retrieval(self)
-        await watched.acall(query=self.query, k=self.k, **self._beside)
+        await watched.acall(query=self.query, k=self.k)
         return watched.found
 
     @property
@@ -109,14 +104,14 @@ class Search:
 
     def search(self) -> list[Passage]:
         """Call the retriever."""
-        return self.retriever(self.query, self.k, **self._beside)
+        return self.retriever(self.query, self.k)
 
     async def asearch(self) -> list[Passage]:
         """Await the retriever; a thread calls one that cannot be awaited."""
         acall = getattr(self.retriever, "acall", None)
         if acall is None:
             return await in_thread(self.search)
-        found: list[Passage] = await acall(self.query, self.k, **self._beside)
+        found: list[Passage] = await acall(self.query, self.k)
         return found
 
 
@@ -482,23 +477,17 @@ def _checked(
     return prediction
 
 
-_FAULTS = """\
-No passage supports these lines of your last reply. Write replacements for them alone, in the \
-passages' words, or "none"; the rest is kept: repeat no other line, and leave other fields empty \
-unless they change."""
-
-
 class Grounded(NamedTuple):
     """What passages add to a graph.
 
     Attributes:
-        reply: The first reply; its proposal holds the grounded items of all attempts.
-        updates: What each attempt got right and those before it had not, in order.
+        reply: The reply, with the grounded items alone in its proposal.
+        update: The grounded items.
         dropped: What no passage supports, or could not be read.
     """
 
     reply: dspy.Prediction
-    updates: tuple[GraphUpdate, ...]
+    update: GraphUpdate
     dropped: tuple[Dropped, ...]
 
 
@@ -509,93 +498,40 @@ def ask_grounded(
     meter: Meter,
     passages: Labelled,
     *,
-    rounds: int,
     known: Collection[str] = (),
     required: Collection[str] | None = None,
     optional: Collection[str] = (),
 ) -> Generator[Ask, Any, Grounded]:
-    """Ask for graph lines; send back what the passages do not support; keep what they do.
+    """Ask for additions to a graph; keep what the passages support.
 
-    Replacements are asked for the lines at fault alone. What the first reply concludes stands,
-    unless a fault names its candidate: then what the next one says of it counts.
-
-    What fails while faults are sent back costs only that: the attempts before are kept, and the
-    failure is named in `dropped`.
-
-    In DSPy's trace, of which optimizers make demonstrations, the call stands as it should have
-    been: the input without feedback, the output without ungrounded items.
+    In DSPy's trace, of which optimizers make demonstrations, the reply stands without the rest.
 
     Args:
         step: What the call is for.
-        predictor: A module with the input `feedback` and the output `additions`.
-        inputs: Its other inputs.
+        predictor: A module with the output `additions`.
+        inputs: Its inputs.
         meter: Counts the calls.
         passages: The passages read so far, by label.
-        rounds: How often ungrounded items are sent back.
         known: Names that the graph shows already.
         required: As for `ask`.
         optional: As for `ask`.
 
     Raises:
-        StepFailed: Not even the first attempt gave usable output.
+        StepFailed: No attempt gave usable output.
     """
-    replies: list[dspy.Prediction] = []
-    found: list[Grounding] = []
-    unusable: tuple[Dropped, ...] = ()
-    while not found or (found[-1].feedback and len(found) <= rounds):
-        feedback = f"{_FAULTS}\n{found[-1].feedback}" if found else ""
-        try:
-            reply = yield from ask(
-                step,
-                predictor,
-                {**inputs, "feedback": feedback},
-                meter,
-                required=("additions",) if found else required,
-                optional=(*optional, "additions"),
-            )
-        except StepFailed as failure:
-            if not found:
-                raise
-            unusable = _unreadable(failure.reply[:80], failure.cause)
-            break
-        except Exception as error:
-            if not found or is_ours(error):
-                raise
-            unusable = _unreadable("", f"{type(error).__name__}: {error}"[:200])
-            break
-        replies.append(reply)
-        found.append(ground(_proposal(reply.additions).draft, passages, known))
-    updates: list[GraphUpdate] = []
-    graph, faults = KnowledgeGraph(), list[Dropped]()
-    for grounding in found:
-        updates.append(without_repeats(grounding.update, updates, faults))
-        graph = graph.merge(updates[-1])
-        faults += grounding.dropped
+    asked = ask(
+        step, predictor, inputs, meter, required=required, optional=(*optional, "additions")
+    )
+    reply = yield from asked
+    proposal = _proposal(reply.additions)
+    found = ground(proposal.draft, passages, known)
     labels = {passage.id: label for label, passage in passages.items()}
-    kind = type(_proposal(replies[0].additions))
-    additions = kind.model_validate(linearise(graph, labels=labels))
-    clean = dspy.Prediction(**_conclusion(replies, found), additions=additions)
-    _retrace(replies, clean)
-    return Grounded(clean, tuple(updates), tuple(dict.fromkeys((*unusable, *faults))))
-
-
-def _conclusion(replies: Sequence[dspy.Prediction], found: Sequence[Grounding]) -> dict[str, Any]:
-    """The fields of a reply beside its graph lines, after the replies to feedback."""
-    concluded = {name: value for name, value in replies[0].items() if name != "additions"}
-    for reply, before in zip(replies[1:], found, strict=False):
-        candidate = fold(str(concluded.get("candidate") or ""))
-        is_at_fault = candidate and any(candidate in fold(d.item) for d in before.faults)
-        said = {name: reply[name] for name in concluded if reply.get(name)}
-        if is_at_fault and said:
-            concluded |= {"candidate": "", **said}
-        else:
-            concluded |= {name: value for name, value in said.items() if not concluded[name]}
-    return concluded
-
-
-def _unreadable(item: str, cause: str) -> tuple[Dropped, ...]:
-    why = f"the reply to feedback: {cause}"
-    return (Dropped(kind="line", item=item, cause="unreadable", reason=why),)
+    lines = linearise(KnowledgeGraph().merge(found.update), labels=labels)
+    additions = type(proposal).model_validate(lines)
+    clean = dspy.Prediction(**{**reply.toDict(), "additions": additions})
+    if entry := remove_from_trace(reply):
+        dspy.settings.trace.append((*entry[:2], clean))
+    return Grounded(clean, found.update, found.dropped)
 
 
 def _proposal(additions: Any) -> GraphProposal:
@@ -644,9 +580,19 @@ def _reply_cap(step: str, module: dspy.Module) -> dict[str, int]:
     """The `max_tokens` that a module's calls are sent, unless it has its own; or nothing."""
     if any(predictor.config.get("max_tokens") for predictor in _predictors(module)):
         return {}
-    lm = _own_lm(module) or dspy.settings.lm
-    cap = reply_cap(lm.of_step(step) if isinstance(lm, StepLMs) else lm)
+    cap = reply_cap(_lm_of(step, module))
     return {"max_tokens": cap} if cap else {}
+
+
+def _lm_of(step: str, module: dspy.Module) -> Any:
+    """The LM that a step asks."""
+    lm = _own_lm(module) or dspy.settings.lm
+    return lm.of_step(step) if isinstance(lm, StepLMs) else lm
+
+
+def model_of(step: str, module: dspy.Module) -> str:
+    """The name of the model that a step asks."""
+    return str(getattr(_lm_of(step, module), "model", ""))
 
 
 def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
@@ -659,14 +605,6 @@ def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Predict
     """Note a call that DSPy saw fail; of a module with several predictors it is not known whose."""
     if dspy.settings.trace is not None and own_signature(module):
         dspy.settings.trace.append((_predictors(module)[0], dict(inputs), prediction))
-
-
-def _retrace(replies: list[dspy.Prediction], clean: dspy.Prediction) -> None:
-    """Put one clean reply into the trace where the attempts stand, without feedback."""
-    entries = [entry for reply in replies if (entry := remove_from_trace(reply))]
-    for predictor, inputs, _ in entries[-1:]:
-        told = {"feedback": ""} if "feedback" in inputs else {}
-        dspy.settings.trace.append((predictor, {**inputs, **told}, clean))
 
 
 def remove_from_trace(prediction: dspy.Prediction) -> tuple[Any, Any, Any] | None:

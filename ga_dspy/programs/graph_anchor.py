@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import dspy
 
@@ -12,7 +12,6 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import (
     KnowledgeGraph,
     Relation,
-    connects,
     distances,
     evidence_chain,
     named_in,
@@ -20,7 +19,7 @@ from ga_dspy.graph import (
     sound_chain,
 )
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, ask_grounded
+from ga_dspy.programs.calls import Conversation, ask_grounded, model_of
 from ga_dspy.programs.evidence import (
     Conclusion,
     EvidenceLink,
@@ -31,7 +30,6 @@ from ga_dspy.programs.evidence import (
 from ga_dspy.programs.program import (
     LEAST_ROOM,
     OPTIONAL,
-    ROOM_FOR_REPLY,
     IterativeProgram,
     Signatures,
     State,
@@ -62,8 +60,12 @@ class GraphAnchor(IterativeProgram):
     Every entity and relation of the graph is grounded in a passage. The paper's ablations are
     settings: `answer_from="passages"` (QA w/ Docs), `answer_from="graph"` (QA w/ Graph),
     `index="text"` (w/ Text Index), `index=None` (w/o Graph), `max_steps=1` (w/o Iterative
-    Retrieval). What the graph saves and brings are settings too: `anchored`, `answer_passages`,
-    `final_call`.
+    Retrieval).
+
+    The graph saves calls and tokens where the judge finds the evidence sufficient. If a chain of
+    the graph leads from the question to its candidate, and a passage states it, that is the answer,
+    unless another model is to give it; else the answer step reads the passages that the graph
+    cites, and the titles of the others. `as_published=True` does neither.
 
     Rules where the judge leaves a gap:
 
@@ -79,10 +81,6 @@ class GraphAnchor(IterativeProgram):
     served first.
     """
 
-    fused: bool = setting(
-        "Index and judge in one LM call (n + 1 calls for n steps) or in two (2n + 1).",
-        default=True,
-    )
     index: IndexKind = setting(
         'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
     )
@@ -91,28 +89,13 @@ class GraphAnchor(IterativeProgram):
         "provider enforces where it can.",
         default="lines",
     )
-    anchored: bool = setting(
-        "Search from the graph's entities too, beside the query, and pass over what was read; "
-        "a linked index does, other retrievers see the query alone.",
-        default=False,
-    )
     answer_from: Literal["both", "passages", "graph"] = setting(
         'What the final answer sees: "both", "passages" or "graph" (the index).', default="both"
     )
-    answer_passages: Literal["all", "cited"] = setting(
-        'The passages that the final answer sees: "all", or "cited" for those that lead to the '
-        "judge's candidate, the others by title; all where the judge is not content.",
-        default="all",
-    )
-    final_call: Literal["always", "when unsure"] = setting(
-        '"always", or "when unsure": no call for the answer where the judge\'s candidate is '
-        "stated by a passage and the graph connects it with the question.",
-        default="always",
-    )
-    stop: Literal["judge", "judge+path"] = setting(
-        '"judge", or "judge+path": accept "sufficient" only where the graph connects an entity of '
-        "the question to the candidate.",
-        default="judge",
+    as_published: bool = setting(
+        "The paper's own loop: index and judge in two LM calls, and the answer always in a call of "
+        "its own that reads all passages (2n + 1 calls for n steps, not n or n + 1).",
+        default=False,
     )
     style: Style = setting(
         'The answer: a "span", a "sentence" or two, or a "report"; the latter two cite passages '
@@ -125,34 +108,31 @@ class GraphAnchor(IterativeProgram):
         default=None,
         saved=False,
     )
-    feedback_rounds: int = setting(
-        "How often a step's ungrounded items are sent back before they are dropped.",
-        default=1,
-        least=0,
-        most=20,
-    )
     graph_tokens: int = setting(
         "Budget for the graph in a prompt; farthest entities are left out first.",
         default=1500,
         least=50,
     )
 
+    _spares_answer = True
+
+    def as_teacher(self) -> Self:
+        """A copy that asks for the answer even where the judge's candidate would be taken."""
+        teacher: Self = self.deepcopy()
+        teacher._spares_answer = False
+        return teacher
+
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings.
 
         Raises:
-            InputError: An answer, or a stop, needs an index that is not kept; a signature of one's
-                own answers nothing.
+            InputError: The answer, or the form of the graph, needs an index that is not kept; a
+                signature of one's own answers nothing.
         """
         if self.index is None and self.answer_from == "graph":
             remedy = 'pass answer_from="passages", or index="graph"'
             raise InputError(
                 "answer_from='graph' and no index", expected="one to answer from", remedy=remedy
-            )
-        if self.index != "graph" and self.stop == "judge+path":
-            remedy = 'pass stop="judge", or index="graph"'
-            raise InputError(
-                "stop='judge+path' and no graph", expected="one to find paths in", remedy=remedy
             )
         if self.index != "graph" and self.graph_form == "json":
             remedy = 'pass graph_form="lines", or index="graph"'
@@ -166,7 +146,7 @@ class GraphAnchor(IterativeProgram):
             shown, passages=self.answer_from != "graph", style=self.style
         )
         steps: Signatures = {}
-        if self.index is not None and self.fused:
+        if self.index is not None and not self.as_published:
             steps = {"read": read_signature(self.index)}
         else:
             if self.index is not None:
@@ -179,13 +159,6 @@ class GraphAnchor(IterativeProgram):
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
         return examples(signature, self.style)
 
-    def _anchors(self, state: State, query: str) -> tuple[str, ...]:
-        """All names of the entities that the last step added, where the search is anchored."""
-        if not self.anchored or not state.steps:
-            return ()
-        added = state.steps[-1].entities
-        return tuple(dict.fromkeys(name for e in added for name in (e.name, *e.aliases)))
-
     def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
         """Search; where that brings nothing new, once more with a query made from the graph."""
         step, fresh = yield from super()._retrieve(state, step)
@@ -195,13 +168,13 @@ class GraphAnchor(IterativeProgram):
         return (yield from super()._retrieve(state, step.replace(reformulated=made)))
 
     def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
-        """Index what was not read yet, then judge: one LM call where fused, two where not."""
+        """Index what was not read yet, and judge."""
         waiting = {**state.unread, **fresh}
         if not waiting:
             return step.add_rule("nothing new was found: the search ends")
         state.unread = waiting
         inputs, left_out = self._inputs(state, step, waiting)
-        if self.index is None or not self.fused:
+        if self.index is None or self.as_published:
             if self.index is not None:
                 step, _ = yield from self._index(state, step, "update", inputs)
                 inputs, left_out = self._inputs(state, step, waiting)
@@ -237,43 +210,22 @@ class GraphAnchor(IterativeProgram):
             inputs,
             state.meter,
             state.reading.passages,
-            rounds=self._rounds(state, name, inputs),
             known={entity.name for entity in before.entities},
             required=judged,
             optional=OPTIONAL if judged else (),
         )
         found = yield from name_outage(name, asked)
-        for update in found.updates:
-            state.graph = state.graph.merge(update)
+        state.graph = state.graph.merge(found.update)
         gain = state.graph.difference(before)
         state.reading.note_gain(
             f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
         )
-        attempts = len(found.updates)
-        return step.replace(**gain._asdict(), dropped=found.dropped, attempts=attempts), found.reply
-
-    def _rounds(self, state: State, name: str, inputs: dict[str, Any]) -> int:
-        """How often faults may be sent back: not where the budget has no room for it."""
-        if self.token_budget is None:
-            return self.feedback_rounds
-        prompt = self._fixed(name) + sum(self.count(str(text)) for text in inputs.values())
-        once = prompt + ROOM_FOR_REPLY["read"]
-        left = self.token_budget - state.meter.tokens - self._answer_share(state)
-        return max(0, min(self.feedback_rounds, left // once - 1))
+        return step.replace(**gain._asdict(), dropped=found.dropped), found.reply
 
     def _decide(self, state: State, step: Step) -> Step:
-        """Apply the rules for a verdict that contradicts itself, the graph or the past."""
-        if step.judgement == "exhausted":
-            return step
-        if step.judgement == "sufficient":
-            if self.stop == "judge" or connects(state.graph, state.question, step.candidate):
-                return step
-            rule = "the graph does not connect the question to the candidate: not accepted"
-            step = step.add_rule(rule)
-            if step.number < self.max_steps:
-                step = step.replace(judgement="insufficient")
+        """Apply the rules for a judgement that lacks a query, or has one that was tried."""
         is_new = bool(step.next_query) and not state.reading.was_tried(step.next_query)
-        if step.number == self.max_steps or is_new:
+        if self._ends(step) or is_new:
             return step
         fault = "the next query was tried before" if step.next_query else "no next query"
         return self._go_on(state, step, fault)
@@ -298,7 +250,7 @@ class GraphAnchor(IterativeProgram):
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """What a step is given, and the labels of the passages that it has no room for."""
         kept = self._answer_inputs(state)
-        name = "read" if self.fused and self.index is not None else "judge"
+        name = "judge" if self.index is None or self.as_published else "read"
         room = max(self._room(state, name, *kept.values()), LEAST_ROOM)
         shown = fit_passages(waiting, room, self.count)
         last = ", the last: a candidate, no query" if step.number == self.max_steps else ""
@@ -329,7 +281,7 @@ class GraphAnchor(IterativeProgram):
 
     def _answer_passages(self, state: State) -> tuple[Labelled, Labelled]:
         passages = state.reading.passages
-        cited = set(self._cited_labels(state)) if self.answer_passages == "cited" else set()
+        cited = set() if self.as_published else set(self._cited_labels(state))
         if not cited:
             return passages, {}
         return (
@@ -352,14 +304,14 @@ class GraphAnchor(IterativeProgram):
         return tuple(cited) if is_judgement(candidate) or holders(candidate, passages) else ()
 
     def _answer(self, state: State) -> Conversation[Conclusion]:
-        """The judge's candidate where it is certain and that is asked for; else an answer."""
-        if self.final_call == "when unsure" and (certain := self._certain(state)):
+        """The judge's candidate where it is certain; else an answer."""
+        if self._spares_answer and not self.as_published and (certain := self._certain(state)):
             return certain
         return (yield from super()._answer(state))
 
     def _certain(self, state: State) -> Conclusion | None:
         """The judge's candidate, where a passage states it and the graph connects it."""
-        if not self._answers_with_a_span():
+        if not self._answers_as_the_judge_does():
             return None
         chain = self._chain_to_candidate(state)
         cited = _labels(state, chain)
@@ -368,21 +320,16 @@ class GraphAnchor(IterativeProgram):
             return None
         return Conclusion(state.candidate, "answered", cited, bool(holding))
 
-    def _from_candidate(self, state: State, end: Conclusion) -> Conclusion:
-        certain = self._certain(state)
-        if certain is None:
-            return super()._from_candidate(state, end)
-        return certain._replace(left_out=end.left_out)
-
-    def _answers_with_a_span(self) -> bool:
-        """Whether the answer is what the judge's candidate is: a span, and nothing besides."""
+    def _answers_as_the_judge_does(self) -> bool:
+        """Whether the answer is a span, and nothing besides, of the model that judges."""
+        asked, judge = self.signatures(), "read" if "read" in vars(self) else "judge"
         return (
             self.style == "span"
             and self.answer_with is None
             and self.answer_from == "both"
             and isinstance(self.answer, dspy.Predict)
-            and self.answer.signature.output_fields.keys()
-            == self.signatures()["answer"].output_fields.keys()
+            and self.answer.signature.output_fields.keys() == asked["answer"].output_fields.keys()
+            and model_of("answer", self.answer) == model_of(judge, getattr(self, judge))
         )
 
     def _chain_to_candidate(self, state: State) -> tuple[Relation, ...]:

@@ -72,7 +72,6 @@ class Step(_Record):
         relations: What the graph gained.
         attributes: What it learned about entities it knew, as (entity, attribute).
         dropped: What the model proposed and the passages did not support, and why.
-        attempts: How often the index step was asked (1, and once more per round of feedback).
         reasoning: The judge's reasoning.
         judgement: "sufficient", "insufficient", "exhausted" (further searches are in vain), or
             empty where the step failed before it.
@@ -95,7 +94,6 @@ class Step(_Record):
     relations: tuple[Relation, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    attempts: int = 0
     reasoning: str = ""
     judgement: str = ""
     candidate: str = ""
@@ -364,7 +362,7 @@ class Configured(dspy.Module):
         if about["least"] is not None:
             if value is not None or None not in listed:
                 check_whole(name, value, about["least"], about["most"])
-        elif set(listed) - {None} and value not in listed:
+        elif set(listed) - {None} and (type(value), value) not in [(type(v), v) for v in listed]:
             raise InputError(
                 f"{name} is {value!r}",
                 expected=f"one of {', '.join(map(repr, listed))}",
@@ -379,6 +377,8 @@ class Configured(dspy.Module):
 
 def _listed_values(kind: Any) -> tuple[Any, ...]:
     """The values that a type lists, None among them where it is optional."""
+    if kind is bool:
+        return (False, True)
     if typing.get_origin(kind) is Literal:
         return typing.get_args(kind)
     parts = typing.get_args(kind)
@@ -667,6 +667,10 @@ class MultiHopProgram(Configured):
             )
         super().load_state(state, **options)
 
+    def as_teacher(self) -> Self:
+        """The program that optimizers take demos from: one that asks in every step, saving none."""
+        return self
+
     def signatures(self) -> Signatures:
         """What the LM is asked under these settings: signatures by the predictor's name."""
         return {}
@@ -834,18 +838,15 @@ class MultiHopProgram(Configured):
         return (yield from name_outage(name, asked))
 
     def _search(
-        self, state: State, query: str, *, made: bool = False, anchors: tuple[str, ...] = ()
+        self, state: State, query: str, *, made: bool = False
     ) -> Conversation[dict[int, Passage]]:
         """Search; the passages that are new.
-
-        With anchors, whose own passages were read, as many more are asked for and passed over.
 
         Raises:
             StepFailed: The retriever failed, and something was read before.
         """
         try:
-            read = len(state.reading.passages) if anchors else 0
-            found = yield Search(self.retriever, query, self.k + read, anchors=anchors)
+            found = yield Search(self.retriever, query, self.k)
         except RunAborted:
             raise
         except Exception as error:
@@ -853,8 +854,6 @@ class MultiHopProgram(Configured):
                 raise
             state.meter.may_pass |= may_pass(error)
             raise StepFailed.from_error("search", error) from error
-        if anchors:
-            found = [passage for passage in found if not state.reading.holds(passage)][: self.k]
         return state.reading.add(query, found, made=made)
 
     def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
@@ -862,8 +861,7 @@ class MultiHopProgram(Configured):
         query, reading = step.reformulated or step.query, state.reading
         yield from tell_search(step.number, query)
         made = step.made or bool(step.reformulated)
-        anchors = self._anchors(state, query)
-        fresh = yield from self._search(state, query, made=made, anchors=anchors)
+        fresh = yield from self._search(state, query, made=made)
         returned = [reading.passages[label].id for label in reading.tried[-1].labels]
         ids = {
             "retrieved": tuple(dict.fromkeys((*step.retrieved, *returned))),
@@ -871,10 +869,6 @@ class MultiHopProgram(Configured):
         }
         yield from tell_passages(step.number, fresh, ids["retrieved"])
         return step.replace(**ids), fresh
-
-    def _anchors(self, state: State, query: str) -> tuple[str, ...]:
-        """Names beside the query from which the retriever may start."""
-        return ()
 
     def _conclude(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer from everything that was read, unless a round gave the answer."""
@@ -911,10 +905,8 @@ class MultiHopProgram(Configured):
         reply = yield from self._ask(state, "answer", inputs, "answer")
         end = self._concluded(reply, passages, fitted.left_out)
         is_lost = state.candidate and not end.answer and end.verdict != "premise refuted"
-        return self._from_candidate(state, end) if is_lost else end
-
-    def _from_candidate(self, state: State, end: Conclusion) -> Conclusion:
-        """Guess what the judge saw, where the answer step left the answer empty."""
+        if not is_lost:
+            return end
         return end._replace(answer=state.candidate, verdict="not in passages")
 
     def _concluded(

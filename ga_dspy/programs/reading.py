@@ -73,10 +73,6 @@ class Reading:
         self.tried.append(Tried(query, tuple(dict.fromkeys(labels)), tuple(fresh), made))
         return fresh
 
-    def holds(self, passage: Passage) -> bool:
-        """Whether a passage was read."""
-        return _folded(passage.content) in self._by_content
-
     def note_gain(self, gained: str) -> None:
         """Note what the index gained by the last query."""
         self.tried[-1] = self.tried[-1]._replace(gained=gained)

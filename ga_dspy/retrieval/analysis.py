@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.postings import Arrays, Columns, changes, key_of, write_table
-from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, fold_words, name_words, proper_names
+from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, name_words, proper_names
 
 # --- Words, as BM25 counts them
 
@@ -66,11 +66,6 @@ def name_key(name: str) -> int:
 def alias_keys(title: str, text: str = "") -> list[int]:
     """The keys of the names under which other texts may mention a passage."""
     return sorted(map(name_key, aliases(title, text)))
-
-
-def spellings(name: str) -> tuple[list[int], list[int]]:
-    """The key of a name as it is, and those of it without qualifier or article."""
-    return [name_key(fold_words(name))], alias_keys(name)
 
 
 def _places(there: Sequence[Word]) -> tuple[list[int], list[bool]]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import mentioned_in, spellings, word_keys
+from ga_dspy.retrieval.analysis import mentioned_in, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
 from ga_dspy.retrieval.where import Where, comparisons, readings, unknown_field
 
@@ -85,9 +85,6 @@ class Engine(Protocol):
     def weigh(self, query: str, rows: Rows) -> Weights:
         """The BM25 weight of each of the query's words in given rows."""
 
-    def holding(self, name: str, most: int) -> Rows:
-        """The rows that hold every word of a name; none where they are more than `most`."""
-
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
         """The rows nearest to a unit vector, best first; approximate in a large store."""
 
@@ -96,9 +93,6 @@ class Engine(Protocol):
 
     def named(self, text: str) -> Rows:
         """The rows whose name stands in a text, ascending."""
-
-    def called(self, name: str) -> Rows:
-        """The rows that go by a name, or else by it without qualifier or article."""
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """The links of given rows.
@@ -497,8 +491,8 @@ class LocalEngine:
         times = np.array([times for _, times in asked], dtype=np.float32)
         return Weights(cells, times, np.array([word.highest for word, _ in asked], np.float32))
 
-    def holding(self, name: str, most: int | None = None) -> Rows:
-        """The rows that hold every word of a name; none where they are more than `most`."""
+    def holding(self, name: str) -> Rows:
+        """The rows that hold every word of a name."""
         asked = sorted(map(self._word, set(word_keys(name))), key=lambda word: word.often)
         rows = np.zeros(0, dtype=np.int64)
         for number, word in enumerate(asked):
@@ -507,7 +501,7 @@ class LocalEngine:
             rows = rows[are_among(rows, holders)] if number else holders
             if not len(rows):
                 break
-        return rows if most is None or len(rows) <= most else rows[:0]
+        return rows
 
     # --- Names and links
 
@@ -519,15 +513,6 @@ class LocalEngine:
     def named(self, text: str) -> Rows:
         """The rows whose name stands in a text, ascending."""
         return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
-
-    def called(self, name: str) -> Rows:
-        """The rows that go by a name, or else by it without qualifier or article."""
-        for spelled in spellings(name):
-            keys = np.array(spelled, dtype=np.uint64)
-            rows = distinct(self.find("aliases", keys[self.known(keys)])[1])
-            if len(rows):
-                break
-        return rows
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """The links of given rows, without those of less than a share of a row's total."""

@@ -319,34 +319,26 @@ class Index(PassageRetriever):
         is_ours = stored is None or stored.fingerprint == encoders.STATIC_SHA256
         return is_ours and not self.reranker and isinstance(engine, LocalEngine)
 
-    def __call__(
-        self, query: str, k: int = 5, anchors: Sequence[str] = (), where: Where | None = None
-    ) -> list[Passage]:
+    def __call__(self, query: str, k: int = 5, where: Where | None = None) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
-        return [hit.passage for hit in self.search(query, k, anchors, where)]
+        return [hit.passage for hit in self.search(query, k, where)]
 
-    def search(
-        self, query: str, k: int = 5, anchors: Sequence[str] = (), where: Where | None = None
-    ) -> list[Hit]:
+    def search(self, query: str, k: int = 5, where: Where | None = None) -> list[Hit]:
         """Return at most `k` passages with their scores, best first, equal ones in corpus order.
 
         Args:
             query: What is sought.
             k: The most passages to return.
-            anchors: Names of things already known to matter, such as the entities of a graph:
-                "linked" starts from their passages too, "hybrid" favours them; the other kinds
-                do without. They bring back their own passages, so who has read these asks for
-                as many more and passes over them: only then do anchors find more than the query.
             where: Conditions on the metadata of passages, as of `only`.
 
         Raises:
-            InputError: The query is blank, `k` is below 1, the anchors are one text, a condition
-                that the index requires is missing, or `only` refuses these.
+            InputError: The query is blank, `k` is below 1, a condition that the index
+                requires is missing, or `only` refuses these.
             DamagedFile: The tables point to what is not there.
         """
         if where is not None:
-            return self.only(where).search(query, k, anchors)
-        check_query(query, k, anchors)
+            return self.only(where).search(query, k)
+        check_query(query, k)
         self.check_scope()
         manifest, _, engine, ranking = self._state
         if not len(engine):
@@ -354,7 +346,7 @@ class Index(PassageRetriever):
         most = max(k, AMONG) if self.reranker else k
         # An encoder and Milvus may wait for a server: other searches do not wait for that.
         vector = _NO_VECTOR if manifest.kind == "sparse" else self._encode(query)
-        rank = partial(ranking.rank, query, vector, most, anchors)
+        rank = partial(ranking.rank, query, vector, most)
         try:
             found = in_turn(rank) if isinstance(engine, LocalEngine) else rank()
             passages = engine.passages([row for row, _ in found])

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError, RunAborted, require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import TITLE_WEIGHT, alias_keys, mentioned_in, spellings, word_keys
+from ga_dspy.retrieval.analysis import TITLE_WEIGHT, alias_keys, mentioned_in, word_keys
 from ga_dspy.retrieval.engine import K1, MOST_TARGETS, B, Links, LocalEngine, Weights
 from ga_dspy.retrieval.postings import Rows
 from ga_dspy.retrieval.store import COLUMNS, Published, metadata_json, passage_of
@@ -162,12 +162,6 @@ class MilvusEngine:
         times = np.array(list(asked.values()), dtype=np.float32)
         return Weights(cells, times, np.array([self._word(key)[2] for key in asked], np.float32))
 
-    def holding(self, name: str, most: int) -> Rows:
-        """The rows that hold every word of a name; none where they are more than `most`."""
-        condition = " and ".join(map(_holds, dict.fromkeys(word_keys(name))))
-        found = self._rows(condition, most=most + 1) if condition else []
-        return _sorted(record["row"] for record in found if len(found) <= most)
-
     # --- Vectors
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
@@ -212,13 +206,6 @@ class MilvusEngine:
         known = np.array(sorted(rows_of), dtype=np.uint64)
         _, keys = mentioned_in([text], lambda keys: np.isin(keys, known))
         return _sorted(row for key in keys.tolist() for row in rows_of[key])
-
-    def called(self, name: str) -> Rows:
-        """The rows that go by a name, or else by it without qualifier or article."""
-        for keys in spellings(name):
-            if found := self._named(keys):
-                return _sorted(row for rows in found.values() for row in rows)
-        return _sorted(())
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """The links of given rows, without those of less than a share of a row's total."""

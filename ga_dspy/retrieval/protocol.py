@@ -17,7 +17,7 @@ from numbers import Real
 from os import getpid
 from typing import Any, NamedTuple, Protocol, Self
 
-from ga_dspy.errors import InputError, check_names
+from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.where import Where, closed_keys
 from ga_dspy.storage import in_thread
@@ -285,18 +285,17 @@ class PassageRetriever(ABC):
         return False
 
     @abstractmethod
-    def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+    def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` passages, best first.
 
         Args:
             query: What is sought.
             k: The most passages to return.
-            anchors: Names of things already known to matter; a retriever may ignore them.
         """
 
-    async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+    async def acall(self, query: str, k: int) -> list[Passage]:
         """Search from a coroutine: in a worker thread, unless a subclass can do better."""
-        return await in_thread(self, query, k, anchors)
+        return await in_thread(self, query, k)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return itself: copies of a program share the retriever, for corpora are large."""
@@ -304,7 +303,7 @@ class PassageRetriever(ABC):
 
 
 class AdaptedRetriever(PassageRetriever):
-    """A foreign retriever behind the `Retriever` protocol; anchors do not reach it.
+    """A foreign retriever behind the `Retriever` protocol.
 
     It keeps nothing between calls, so it is as safe to share among threads as its source is.
     """
@@ -313,7 +312,7 @@ class AdaptedRetriever(PassageRetriever):
         self.source = source
         self._search, self._asearch = _searches(source)
 
-    def __call__(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+    def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` distinct passages for the query, in the order of the source.
 
         Raises:
@@ -325,7 +324,7 @@ class AdaptedRetriever(PassageRetriever):
         found = _run_to_end(result) if inspect.isawaitable(result) else result
         return _with_distinct_ids(read_results(found))[:k]
 
-    async def acall(self, query: str, k: int, anchors: Sequence[str] = ()) -> list[Passage]:
+    async def acall(self, query: str, k: int) -> list[Passage]:
         """As a call: an asynchronous source is awaited, any other works in a thread."""
         check_query(query, k)
         search = self._asearch or partial(in_thread, self._search)
@@ -342,8 +341,8 @@ class AdaptedRetriever(PassageRetriever):
         return type(self), (self.source,)
 
 
-def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:
-    """Raise `InputError` unless the query has text, `k` is a number from 1, anchors are a list."""
+def check_query(query: str, k: int) -> None:
+    """Raise `InputError` unless the query has text and `k` is a number from 1."""
     if not isinstance(query, str) or not query.strip():
         raise InputError(
             f"the query is {query!r}",
@@ -352,7 +351,6 @@ def check_query(query: str, k: int, anchors: Sequence[str] = ()) -> None:
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}", expected="a whole number from 1", remedy="pass k=5")
-    check_names("anchors", anchors)
 
 
 # --- How a source is called

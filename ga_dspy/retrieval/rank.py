@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.engine import MOST, Engine, Links, top_places
+from ga_dspy.retrieval.engine import Engine, Links, top_places
 from ga_dspy.retrieval.postings import Rows, are_among, distinct
 
 # Each adds to the one before: hybrid mixes BM25 and cosine and favours passages whose title stands
@@ -32,7 +32,6 @@ SPARE = 100
 """Rows that an approximate index proposes beyond those asked for: the exact cosine chooses."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
-ANCHOR_START, ANCHOR_BONUS = 0.2, 0.05
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 COMPLETING, LINK_POWER = 10, 0.25
 
@@ -87,14 +86,13 @@ class Relevance(NamedTuple):
 class Ranking(Protocol):
     """Finds the best rows for a query."""
 
-    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows, best first.
 
         Args:
             query: The query.
             vector: Its vector; empty where the ranking goes by words alone.
             k: The most rows to return.
-            anchors: Names already known to matter.
         """
 
 
@@ -104,7 +102,7 @@ class SparseRanking:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows that share a word with the query, best first."""
         return ordered(*self.engine.best(query, k), k)
 
@@ -115,30 +113,25 @@ class DenseRanking:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows, best first."""
         rows = self.engine.nearest(vector, 2 * k + SPARE)
         return ordered(rows, self.engine.cosines(vector, rows), k)
 
 
 class HybridRanking:
-    """0.6 BM25/max + 0.4 cosine/max, + 0.2 where a title alias stands in the query.
-
-    And 0.05 where it is that of an anchor.
-    """
+    """0.6 BM25/max + 0.4 cosine/max, + 0.2 where a title alias stands in the query."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
-        rows = _union(*(self.engine.called(name) for name in anchors))
-        relevance = self.relevance(query, vector, k, rows)
-        relevance.scores[relevance.at(rows)] += ANCHOR_BONUS
+        relevance = self.relevance(query, vector, k)
         return best(relevance.rows, relevance.scores, k)
 
-    def relevance(self, query: str, vector: Vector, k: int, more: Rows | None = None) -> Relevance:
-        """Score the rows that words or vectors put forward, those named in the query, and more."""
+    def relevance(self, query: str, vector: Vector, k: int) -> Relevance:
+        """Score the rows that words or vectors put forward, and those named in the query."""
         pool = max(POOL, 2 * k)
         found, lexical = self.engine.best(query, pool)
         near = self.engine.nearest(vector, pool)
@@ -147,7 +140,7 @@ class HybridRanking:
         top = float(lexical.max(initial=0.0))
         empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), none)
         named = self.engine.named(query)
-        relevance = self.widen(empty, _union(found, near, named, none if more is None else more))
+        relevance = self.widen(empty, _union(found, near, named))
         relevance.scores[relevance.at(named)] += TITLE_BONUS
         return self.complete(relevance._replace(named=named), relevance.rows)
 
@@ -183,18 +176,17 @@ class LinkedRanking:
     """Hybrid scores, and what they lead to over the link graph.
 
     Half the hybrid score, half the square root of a personalised PageRank that starts from the
-    best rows, and a bonus for linked rows that hold the words the best ones lack. Walks start from
-    the passages of each anchor too, and from those that hold its name. The numbers were chosen on
-    HotpotQA's and MuSiQue's training questions.
+    best rows, and a bonus for linked rows that hold the words the best ones lack. The numbers were
+    chosen on HotpotQA's and MuSiQue's training questions.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.hybrid = engine, HybridRanking(engine)
 
-    def rank(self, query: str, vector: Vector, k: int, anchors: Sequence[str] = ()) -> list[Scored]:
+    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
         """Return at most `k` rows with a positive score, best first."""
         relevance = self.hybrid.relevance(query, vector, k)
-        starts, mass = _start(relevance, self._anchored(anchors))
+        starts, mass = _start(relevance)
         surroundings = Surroundings(self.engine, starts, mass, relevance.rows, self._whole)
         walked = surroundings.walk(damping=DAMPING, steps=STEPS)
         led = WALK_SHARE * np.sqrt(_scaled(walked))
@@ -211,19 +203,6 @@ class LinkedRanking:
     @cached_property
     def _whole(self) -> Part | None:
         return Part.whole(self.engine)
-
-    def _anchored(self, anchors: Sequence[str]) -> tuple[Rows, Scores]:
-        """Where walks start for the anchors, and how much: their passages, and their mentions.
-
-        A name that stands in more than `MOST` passages is too common to lead anywhere.
-        """
-        found = [np.zeros(0, dtype=np.int64)]
-        for name in dict.fromkeys(anchors):
-            for rows in (self.engine.called(name), self.engine.holding(name, MOST)):
-                if 0 < len(rows) <= MOST:
-                    found.append(rows)
-        shares = [np.full(len(rows), ANCHOR_START / max(len(rows), 1)) for rows in found]
-        return np.concatenate(found), np.concatenate(shares)
 
     def _completing(self, relevance: Relevance, around: Surroundings) -> Scores:
         """How well each row completes one of the best: linked to it, with the words it lacks.
@@ -378,15 +357,15 @@ def _union(*rows: Rows) -> Rows:
     return distinct(np.concatenate([*rows, np.zeros(0, dtype=np.int64)]))
 
 
-def _start(relevance: Relevance, anchored: tuple[Rows, Scores]) -> tuple[Rows, Scores]:
-    """Where walks start: a softmax over the best rows, the rows named in the query, the anchors."""
+def _start(relevance: Relevance) -> tuple[Rows, Scores]:
+    """Where walks start: a softmax over the best rows, and the rows named in the query."""
     seeds = best(relevance.rows, relevance.scores, SEEDS)
     scores = np.array([seed.score for seed in seeds])
     weights = np.exp((scores - scores.max(initial=0.0)) / TEMPERATURE)
     shares = [weights / (weights.sum() or 1), np.full(len(relevance.named), TITLE_START)]
     rows = np.array([seed.row for seed in seeds], dtype=np.int64)
-    mass = np.concatenate([*shares, anchored[1]])
-    return np.concatenate([rows, relevance.named, anchored[0]]), mass / (mass.sum() or 1)
+    mass = np.concatenate(shares)
+    return np.concatenate([rows, relevance.named]), mass / (mass.sum() or 1)
 
 
 def _scaled(scores: NDArray[np.floating]) -> NDArray[np.floating]:

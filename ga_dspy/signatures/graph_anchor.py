@@ -162,7 +162,6 @@ def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Si
     """A step that extends the graph, or that has notes in its place and rewrites them."""
     indexing: Any = signature
     if index == "graph":
-        indexing = indexing.append("feedback", dspy.InputField(desc="", default=""), str)
         additions = "additions", dspy.OutputField(desc=""), GraphProposal
         return indexing.prepend(*additions)  # type: ignore[no-any-return]
     place = list(indexing.input_fields).index("graph")

@@ -22,7 +22,6 @@ class ExtractFacts(dspy.Signature):
     """
 
     passages: str = dspy.InputField(desc="the passage to read, numbered")
-    feedback: str = dspy.InputField(desc="faults of your last reply", default="")
     additions: GraphProposal = dspy.OutputField(desc='all it states; "none" if nothing')
 
 
