@@ -17,7 +17,7 @@ from ga_dspy import GraphAnchor, Index, demo
 from ga_dspy.arena import Ground, compete, entrants, rounds
 from ga_dspy.arena.runs import collect
 from ga_dspy.artifact import load, save, show
-from ga_dspy.cli.choices import choose_lms
+from ga_dspy.cli.choices import choose_lms, choose_program
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import ProtocolMismatch, Report, load_report, protocol_of, run
 from ga_dspy.eval import load as load_questions
@@ -162,6 +162,67 @@ def test_an_artifact_keeps_the_names_alone_and_the_command_line_gives_the_lms_ag
     assert wrong.returncode == 2 and "expected one of read, answer" in wrong.stderr
     with pytest.raises(InputError, match="the step 'think'; expected one of read, answer"):
         load(folder, retriever=lambda query, k: [], lms={"think": None})
+
+
+def compiled(folder: Path, **steps: str) -> Path:
+    """An artifact with a demo of its own, compiled for an LM, or steps for others."""
+    program = GraphAnchor(lambda query, k: [])
+    program.answer.demos = [dspy.Example(question="Q", answer="A").with_inputs("question")]
+    for step, name in steps.items():
+        getattr(program, step).lm = dspy.LM(name)
+    return save(program, folder, recipe="bootstrap", lms={"task": "openai/qwen2.5-coder-1.5b"})
+
+
+def warned(artifact: Path, caplog: pytest.LogCaptureFixture, *names: str) -> list[str]:
+    caplog.clear()
+    choose_program("", str(artifact), lambda query, k: [], choose_lms(names, None, None))
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_program_that_was_compiled_for_another_lm_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    artifact = compiled(tmp_path / "a")
+    for same in ("openai/qwen2.5-coder-1.5b", "ollama_chat/Qwen2.5-coder:1.5b"):
+        assert not warned(artifact, caplog, same)
+    (said,) = warned(artifact, caplog, "openai/gpt-4.1-mini")
+    assert said.startswith(f"{artifact} asks openai/gpt-4.1-mini (read, answer); expected")
+    assert "expected openai/qwen2.5-coder-1.5b, " in said
+    assert said.endswith("compile again: ga-dspy compile … --lm openai/gpt-4.1-mini --out DIR")
+    assert "(answer)" in warned(artifact, caplog, "openai/qwen2.5-coder-1.5b", "answer=openai/b")[0]
+
+
+def test_a_step_s_own_lm_is_compared_with_the_one_it_had(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    artifact, task = compiled(tmp_path / "a", answer="openai/big"), "openai/qwen2.5-coder-1.5b"
+    assert not warned(artifact, caplog, task, "answer=openai/big")
+    (said,) = warned(artifact, caplog, task, "answer=openai/other")
+    assert "(answer); expected openai/big" in said
+    (said,) = warned(artifact, caplog, task)
+    assert "was saved with an LM of its own" in said
+
+
+def test_a_program_as_it_ships_was_compiled_for_no_lm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shipped = GraphAnchor(lambda query, k: [])
+    unchanged = save(shipped, tmp_path / "a", recipe="bootstrap", lms={"task": "openai/small"})
+    assert not warned(unchanged, caplog, "openai/other")
+    assert not warned(save(shipped, tmp_path / "b"), caplog, "openai/other")
+
+
+def test_ask_with_an_artifact_warns_on_stderr(
+    command: Command, index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    artifact = compiled(tmp_path / "a")
+    done = command("ask", QUESTION, "--artifact", artifact, "--index", index, "--json",
+                   cwd=tmp_path)  # fmt: skip
+    assert json.loads(done.stdout)["answer"]
+    heard = done.stderr + capfd.readouterr().err
+    assert heard.count("expected openai/qwen2.5-coder-1.5b") == 1
+    shown = command("artifact", "show", artifact, cwd=tmp_path).stdout
+    assert "task: openai/qwen2.5-coder-1.5b" in shown.partition("predictors:")[0]
 
 
 def evaluated(command: Command, world: World, out: Path, *options: str) -> Any:

@@ -12,6 +12,7 @@ holds an LM, an address or a key, and nothing in them is executed.
 from __future__ import annotations
 
 from ga_dspy.artifact.artifact import ArtifactInfo as ArtifactInfo
+from ga_dspy.artifact.artifact import compiled_for as compiled_for
 from ga_dspy.artifact.artifact import diff as diff
 from ga_dspy.artifact.artifact import load as load
 from ga_dspy.artifact.artifact import outline as outline

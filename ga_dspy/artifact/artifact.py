@@ -276,6 +276,21 @@ def show(source: Path | str) -> ArtifactInfo:
     return ArtifactInfo(path, manifest, read_states(data, where))
 
 
+def compiled_for(info: ArtifactInfo) -> dict[str, str]:
+    """The LM that each predictor's instruction and demos were compiled for, by predictor.
+
+    Empty where nothing is known, and where they are those of the program as it ships.
+
+    Raises:
+        ArtifactError: The manifest does not fit the program.
+    """
+    manifest, task = info.manifest, info.manifest.lms.get("task")
+    if task is None or dump(build(manifest.program, manifest.settings, nothing)) == info.predictors:
+        return {}
+    own = {name: lm.model for name, lm in manifest.predictor_lms.items()}
+    return {**dict.fromkeys(info.predictors, task), **own}
+
+
 def verify(source: Path | str) -> tuple[str, ...]:
     """All that is wrong with an artifact, one sentence each; empty where it loads and is clean.
 
@@ -510,6 +525,7 @@ _COMPARED = {"program", "settings", "recipe", "lms", "predictor_lms", "scores"}
 def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:
     """An artifact in lines to read: its manifest, or these keys of it, and its predictors."""
     about = info.manifest.model_dump(mode="json", include=of_manifest)
+    about.pop("predictors", None)  # told with their prompts, at the end
     states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
     return _outline({**about, "predictors": states})
 

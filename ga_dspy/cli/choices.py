@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import ga_dspy
 from ga_dspy.arena.methods import method
-from ga_dspy.artifact import PROGRAMS, load, show
+from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
@@ -130,6 +130,7 @@ ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "xml": dspy.XMLAdapter,
     "baml": BAMLAdapter,
 }
+_log = logging.getLogger(__name__)
 _LM_SETTINGS: ContextVar[dict[str, Any]] = ContextVar("ga_dspy_lm_settings")
 
 
@@ -511,5 +512,38 @@ def choose_program(
         made.set_step_lms(steps)
     if lms:
         lms.check(made)
+        if artifact:
+            _warn_of_other_lms(artifact, made, lms)
     made.check_ready()
     return made
+
+
+def _warn_of_other_lms(artifact: str, program: MultiHopProgram, lms: LMs) -> None:
+    """Warn where steps of a compiled program ask another LM than they were compiled for.
+
+    Names are compared by their letters and digits after the last "/": behind different servers
+    `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b` are one LM. One whose name says
+    more, such as its quantisation, counts as another.
+    """
+    info = show(artifact)
+    steps, own = dict[tuple[str, str], list[str]](), program.step_lms()
+    for step, wanted in compiled_for(info).items():
+        asked = str(own.get(step, lms.lm).model)
+        warned = step in info.manifest.predictor_lms and step not in lms.steps  # by `load`
+        if not warned and _folded(asked) != _folded(wanted):
+            steps.setdefault((asked, wanted), []).append(step)
+    for (asked, wanted), named in steps.items():
+        _log.warning(
+            "%s asks %s (%s); expected %s, the LM that its instructions and demos were compiled "
+            "for; pass --lm %s, or compile again: ga-dspy compile … --lm %s --out DIR",
+            *(artifact, asked, ", ".join(named), wanted, wanted, asked),
+        )
+
+
+def _folded(lm: str) -> str:
+    """An LM's name for comparing.
+
+    >>> _folded("openai/qwen2.5-coder-1.5b") == _folded("ollama_chat/qwen2.5-coder:1.5b")
+    True
+    """
+    return "".join(filter(str.isalnum, lm.rpartition("/")[2].casefold()))
