@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,10 +136,14 @@ def scripted_lm(script: Script) -> dspy.LM:
 def recorded_lm(path: Path | str) -> dspy.LM:
     """An LM that repeats what another one replied to the same question about the same passages.
 
-    As the teacher of a compilation it turns runs that were paid once into demos. Passages may have
-    other numbers than they had: those in the reply are changed. A question that is not on record,
-    or a reply that cites a passage which is not shown, gives "(not recorded)", of which a program
-    makes nothing.
+    As the teacher of a compilation it turns runs that were paid once into demos. A record may name
+    its passages by number and title alone. Of several on the same passages the one counts whose
+    other inputs are most alike. Where none is, passages may have other numbers than they had:
+    those in the reply are changed. A question that is not on record, or a reply that cites a
+    passage which is not shown, gives "(not recorded)", of which a program makes nothing.
+
+    `lm.engine.script.unused` holds the records that were not repeated yet, `…unmatched` the prompts
+    with other passages than are on record.
 
     Args:
         path: JSON lines with `inputs` and `outputs`, each a mapping of field names to texts.
@@ -148,7 +152,16 @@ def recorded_lm(path: Path | str) -> dspy.LM:
         InputError: A line is no such record.
     """
     text = Path(path).read_text("utf-8")
-    records: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    lm = scripted_lm(_Recording(_records(text, path)))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    lm.model = f"ga-dspy/recorded-{Path(path).stem}-{digest}"
+    return lm
+
+
+Record = Mapping[str, Mapping[str, str]]
+
+
+def _records(text: str, path: Path | str) -> Iterator[Record]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             row = json.loads(line)
@@ -160,22 +173,34 @@ def recorded_lm(path: Path | str) -> dspy.LM:
                 expected="an object with the inputs and the outputs of a call",
                 remedy="write one call a line",
             )
-        key = row["inputs"].get("question", "").strip(), "answer" in row["outputs"]
-        records.setdefault(key, []).append(row)
+        yield row
 
-    def reply(prompt: str) -> Reply:
-        asked = asked_fields(prompt)
-        marker = "[[ ## question ## ]]"
-        given = dict(_SHOWN.findall(f"{marker}{prompt.rpartition(marker)[2]}\n\n"))
-        known = records.get((given.get("question", "").strip(), "answer" in asked), [])
-        found = filter(None, (_relabelled(row, given.get("passages", "")) for row in known))
-        outputs = next(found, None)
+
+class _Recording:
+    """A script of replies on record, by the question and whether an answer is asked for."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records: dict[tuple[str, bool], list[Record]] = {}
+        self.unused: list[Record] = []
+        self.unmatched: list[str] = []
+        for record in records:
+            key = record["inputs"].get("question", "").strip(), "answer" in record["outputs"]
+            self._records.setdefault(key, []).append(record)
+            self.unused.append(record)
+
+    def __call__(self, prompt: str) -> Reply:
+        asked, given = asked_fields(prompt), given_fields(prompt)
+        known = self._records.get((given.get("question", "").strip(), "answer" in asked), [])
+        now = given.get("passages", "")
+        same = [record for record in known if _shows(record, now)]
+        if same:
+            record = max(same, key=lambda one: _alike(one["inputs"], given))
+            outputs: Mapping[str, str] | None = record["outputs"]
+            self.unused = [one for one in self.unused if one is not record]
+        else:
+            self.unmatched.append(prompt)
+            outputs = next(filter(None, (_relabelled(record, now) for record in known)), None)
         return {n: outputs.get(n, "") for n in asked} if outputs else "(not recorded)"
-
-    lm = scripted_lm(reply)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    lm.model = f"ga-dspy/recorded-{Path(path).stem}-{digest}"
-    return lm
 
 
 _SHOWN = re.compile(r"^\[\[ ## (\w+) ## \]\]\n(.*?)(?=\n\n(?:\[\[ ## |\Z))", re.M | re.S)
@@ -183,15 +208,35 @@ _BLOCK = re.compile(r"^\[(\d+)\] (.*?)(?=\n\n\[\d+\] |\Z)", re.M | re.S)
 _CITED = re.compile(r"\d+(?=[\d, ]*\])")
 
 
-def _relabelled(row: Mapping[str, Any], passages: str) -> dict[str, str] | None:
+def _shows(record: Record, passages: str) -> bool:
+    """Whether passages are those of a record, under the same numbers."""
+    then = dict(_BLOCK.findall(record["inputs"].get("passages", "")))
+    now = dict(_BLOCK.findall(passages))
+    return then.keys() == now.keys() and all(
+        f"{now[label]}\n".startswith(f"{text}\n") for label, text in then.items()
+    )
+
+
+def _alike(then: Mapping[str, str], now: Mapping[str, str]) -> int:
+    """How many inputs are the same."""
+    return sum(now.get(name) == text for name, text in then.items())
+
+
+def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
     """The outputs of a record with the numbers that its passages have now; None without them."""
     then = dict(_BLOCK.findall(row["inputs"].get("passages", "")))
     now = {text: label for label, text in _BLOCK.findall(passages)}
     new = {label: now[text] for label, text in then.items() if text in now}
-    outputs: dict[str, str] = row["outputs"]
+    outputs = row["outputs"]
     if any(label not in new for text in outputs.values() for label in _CITED.findall(text)):
         return None
     return {n: _CITED.sub(lambda found: new[found[0]], text) for n, text in outputs.items()}
+
+
+def given_fields(prompt: str) -> dict[str, str]:
+    """The input fields of the last question in a prompt of one of our adapters, or of DSPy's."""
+    marker = "[[ ## question ## ]]"
+    return dict(_SHOWN.findall(f"{marker}{prompt.rpartition(marker)[2]}\n\n"))
 
 
 def asked_fields(prompt: str) -> list[str]:

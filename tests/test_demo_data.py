@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import TypedDict, get_args
 
 import pytest
+from record_demo import record
 
-from ga_dspy import GraphAnchor, Index
-from ga_dspy.demo import DEMO_QUESTION, Split, corpus, questions
+from ga_dspy import GraphAnchor, Index, VanillaRAG, extractive_lm
+from ga_dspy.artifact import verify
+from ga_dspy.cli.ask import replay
+from ga_dspy.cli.console import Console
+from ga_dspy.demo import DEMO_QUESTION, RECORDED, Split, corpus, questions
 from ga_dspy.errors import InputError
+from ga_dspy.eval import load
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLIC_DATA = ROOT.parent / "shared" / "data"
@@ -202,3 +207,44 @@ def test_no_file_of_the_project_quotes_a_question_of_a_public_data_set() -> None
             text = (ROOT / name).read_bytes().decode("utf-8", "replace")
             plain = re.sub(r'\\(?=["_*])|"(?=")', "", text)
             assert not [question for question in asked if question in plain], name
+
+
+@pytest.mark.parametrize(
+    ("name", "program"), [("vanilla-rag", VanillaRAG), ("graph-anchor", GraphAnchor)]
+)
+def test_replies_that_are_recorded_are_replayed_with_the_same_answers_and_calls(
+    name: str, program: type[GraphAnchor] | type[VanillaRAG], tmp_path: Path
+) -> None:
+    index, asked = Index.build(corpus(), tmp_path / "index"), load("hotpotqa", questions("dev"))[:3]
+    file = tmp_path / f"{name}.jsonl"
+    answers = record(file, program(index), extractive_lm(), asked)
+    calls = file.read_text("utf-8").splitlines()
+
+    report = replay(Console(), tmp_path, name, answers, index, tmp_path / "runs")
+    assert any(answers.values()) and sum(one.calls or 0 for one in report.results) == len(calls)
+    assert name == "vanilla-rag" or len(calls) > len(asked)
+
+    other = {"inputs": {"question": "Who?", "passages": ""}, "outputs": {"answer": "A"}}
+    file.write_text("\n".join([*calls, json.dumps(other)]))
+    with pytest.raises(InputError, match="0 prompts not on record, 1 record not asked for"):
+        replay(Console(), tmp_path, name, answers, index, tmp_path / "more")
+    file.write_text("\n".join(calls[:-1]))
+    with pytest.raises(InputError, match=r"[1-9] prompts? not on record, 0 records"):
+        replay(Console(), tmp_path, name, answers, index, tmp_path / "fewer")
+    file.write_text("\n".join(calls))
+    with pytest.raises(InputError, match="1 answer of 3 changed, 0 prompts"):
+        replay(Console(), tmp_path, name, {**answers, asked[0].id: "?"}, index, tmp_path / "last")
+
+
+ABOUT = RECORDED / "about.json"
+
+
+@pytest.mark.skipif(not ABOUT.is_file(), reason="no LM's replies are recorded yet")
+def test_the_recordings_of_the_demo_are_those_of_the_programs_of_today(tmp_path: Path) -> None:
+    index = Index.build(corpus(), tmp_path / "index")
+    for name, answers in json.loads(ABOUT.read_text("utf-8"))["answers"].items():
+        replay(Console(), RECORDED, name, answers, index, tmp_path / name)
+        assert name.endswith("-compiled") == (RECORDED / name).is_dir()
+    for manifest in RECORDED.glob("*/manifest.json"):
+        assert verify(manifest.parent) == ()
+    assert sum(path.stat().st_size for path in RECORDED.rglob("*.*")) < 400_000

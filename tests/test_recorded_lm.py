@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ga_dspy import GraphAnchor, Passage, VanillaRAG
+from ga_dspy import GraphAnchor, Passage, PlainAdapter, VanillaRAG
 from ga_dspy.errors import InputError
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.optimize.demos import faults
@@ -70,6 +70,32 @@ def test_its_name_tells_one_recording_from_another(tmp_path: Path) -> None:
     first = recorded_lm(written(tmp_path, RECORD)).model
     assert first.startswith("ga-dspy/recorded-runs-")
     assert first != recorded_lm(written(tmp_path, RECORD, RECORD)).model
+
+
+def step(passages: str, answer: str, **inputs: str) -> dict[str, Any]:
+    given = {"question": QUESTION, **inputs, "passages": passages}
+    return {"inputs": given, "outputs": {"links": "", "answer": answer, "verdict": "answered"}}
+
+
+def test_of_several_replies_to_a_question_the_one_to_these_passages_is_repeated(
+    tmp_path: Path,
+) -> None:
+    rows = step("[1] Titan", "Saturn"), step("[1] Titan\n\n[2] Red Lodge", "Montana")
+    lm = recorded_lm(written(tmp_path, *rows))
+    assert asked(lm, TITAN, LODGE).answer == "Montana"
+    assert lm.engine.script.unused == [rows[0]]
+    assert asked(lm, TITAN).answer == "Saturn" and not lm.engine.script.unused
+
+
+def test_of_several_replies_to_the_same_passages_the_most_alike_is_repeated(tmp_path: Path) -> None:
+    rows = [step("[1] Titan", name, search=f"{name} of 4") for name in ("1", "2")]
+    lm = recorded_lm(written(tmp_path, *rows))
+    ask = dspy.Predict("question, search, passages -> links, answer, verdict")
+    shown = f"[1] Titan\n{TITAN.text}"
+    for name in ("2", "1", "2"):
+        with dspy.context(lm=lm, adapter=PlainAdapter()):
+            found = ask(question=QUESTION, search=f"{name} of 4", passages=shown)
+        assert found.answer == name
 
 
 def example(question: str) -> dspy.Example:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -28,13 +29,15 @@ from ga_dspy.cli.console import (
     steps_shown,
     warn,
 )
-from ga_dspy.demo import DEMO_QUESTION, corpus, questions
-from ga_dspy.errors import InputError
+from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.eval import Report
 from ga_dspy.graphrag import estimate_build
 from ga_dspy.passage import sound
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.program import as_json
 from ga_dspy.retrieval import Index
+from ga_dspy.testing import recorded_lm
 from ga_dspy.text import json_text
 
 
@@ -43,7 +46,7 @@ def demo(
         Path, typer.Option(help="Folder for what the demo makes, each time anew.")
     ] = Path(".demo"),
 ) -> None:
-    """Index a shipped corpus, ask it a question, run a smoke test of eval and compile.
+    """Index a shipped corpus, ask it a question, compare programs, compile one.
 
     Examples:
         ga-dspy demo
@@ -64,18 +67,28 @@ def demo(
         _answer(console, asking, DEMO_QUESTION, _static_cost(asking))
     console.print(HOPS, style="dim")
     console.print()
-    console.print(Rule("3. Smoke test: two programs on the shipped dev questions", align="left"))
-    console.print(_SMOKE, style="dim")
-    reports = {
-        name: runs.run_program(
-            console, choose_program(name, None, index), name, "hotpotqa", questions("dev"),
-            keep / "runs" / name, lm,
-        )
-        for name in ("vanilla-rag", "graph-anchor")
-    }  # fmt: skip
-    console.print(runs.summary_table(reports))
+    if (RECORDED / "about.json").is_file():
+        console.print(Rule("3. Programs on the dev questions: recorded replies", align="left"))
+        if options := show_recorded(console, RECORDED, index, keep / "runs"):
+            data, live = _short(questions("dev")), keep / "runs" / "live"
+            asked = f"--dataset hotpotqa --data {data} --index {keep / 'index'} --out {live}"
+            console.print("Ask the LM itself, with the program of the last row:")
+            line = f"  {_own_command()} eval {asked} {options} --api-base http://localhost:8080/v1"
+            console.print(line, style="bold", markup=False, soft_wrap=True)
+    else:
+        console.print(Rule("3. Smoke test: two programs on the dev questions", align="left"))
+        console.print(_SMOKE, style="dim")
+        reports = {
+            name: runs.run_program(
+                console, choose_program(name, None, index), name, "hotpotqa", questions("dev"),
+                keep / "runs" / name, lm,
+            )
+            for name in ("vanilla-rag", "graph-anchor")
+        }  # fmt: skip
+        console.print(runs.summary_table(reports))
     console.print()
-    console.print(Rule("4. Compile: tune demos on the shipped train questions", align="left"))
+    console.print(Rule("4. Smoke test: compile on the train questions", align="left"))
+    console.print(_SMOKE, style="dim")
     compile_program(
         "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
         test=questions("dev"), settings=["candidates=3"], yes=True,
@@ -92,16 +105,96 @@ HOPS = (
 )
 _SMOKE = (
     "Here a small extractive LM answers, which copies spans and hardly plans: it shows that all of "
-    "this runs, not what either program is worth with an LLM. Look at the steps, the graph and the "
+    "this runs, not what a program is worth with an LLM. Look at the steps, the graph and the "
     "evidence above, and at the calls, which are those that an LLM would be asked."
 )
 
 
+def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> str:
+    """Print the table of the programs that an LM's recorded replies are read by.
+
+    One that asks or answers otherwise than when it was recorded is named and left out.
+
+    Args:
+        console: Where to.
+        folder: The recordings; see `ga_dspy.demo.RECORDED`.
+        index: The index of the shipped corpus.
+        out: The folder for the runs.
+
+    Returns:
+        How to ask the LM itself with the program of the last row: options of `ga-dspy eval`.
+    """
+    about = json.loads((folder / "about.json").read_text("utf-8"))
+    reports, options = dict[str, Report](), ""
+    for name, answers in about["answers"].items():
+        try:
+            reports[name] = replay(console, folder, name, answers, index, out / name)
+        except (InputError, RunAborted) as fault:
+            warn(console, str(fault))
+            continue
+        is_compiled = (folder / name).is_dir()
+        options = f"--artifact {_short(folder / name)}" if is_compiled else f"--program {name}"
+    if not reports:
+        return ""
+    table = runs.summary_table(reports)
+    n = next(iter(reports.values())).protocol.n
+    table.title = f"recorded replies of {about['lm']}, {about['date']}, {n} questions"
+    table.caption = f"{table.caption}; tokens are estimates"
+    console.print(table)
+    console.print(_RECORDED, style="dim")
+    return f"{options} --lm {about['lm']} --lm-set temperature=0"
+
+
+_RECORDED = (
+    "The LM's replies are on record, one for each prompt; searching, reading them, grounding and "
+    "the graph happen now."
+)
+
+
+def replay(
+    console: Console, folder: Path, name: str, answers: Mapping[str, str], index: Index, out: Path
+) -> Report:
+    """Ask a program the shipped dev questions, with an LM's replies that are on record.
+
+    Args:
+        console: Where to show progress.
+        folder: The recordings.
+        name: Which one: of a method, or of a compiled program that lies in a folder of that name.
+        answers: The answers when it was recorded, by id; of all questions, or the first.
+        index: The index of the shipped corpus.
+        out: The folder of the run.
+
+    Raises:
+        InputError: An answer is another than then, a prompt is not on record, or a reply on record
+            was not asked for.
+    """
+    lm, compiled = recorded_lm(folder / f"{name}.jsonl"), folder / name
+    program = choose_program(name, str(compiled) if compiled.is_dir() else None, index)
+    report = runs.run_program(
+        console, program, name, "hotpotqa", questions("dev"), out, lm, limit=len(answers)
+    )
+    changed = sum(answers.get(result.id) != result.answer for result in report.results)
+    unused, unmatched = len(lm.engine.script.unused), len(lm.engine.script.unmatched)
+    if changed or unused or unmatched:
+        raise InputError(
+            f"{name}: {number(changed, 'answer')} of {len(answers)} changed, "
+            f"{number(unmatched, 'prompt')} not on record, "
+            f"{number(unused, 'record')} not asked for",
+            expected="the prompts and answers that were recorded",
+            remedy="record them again: tests/record_demo.py",
+        )
+    return report
+
+
 def _own_command() -> str:
-    """How this program was called, short where it lies below the working directory."""
+    """How this program was called."""
     path = Path(sys.argv[0]).absolute()
-    below = path.is_relative_to(Path.cwd())
-    return str(path.relative_to(Path.cwd())) if below else path.name
+    return str(_short(path)) if path.is_relative_to(Path.cwd()) else path.name
+
+
+def _short(path: Path) -> Path:
+    """A path from the working directory on, where it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def ask(

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 
-__all__ = ["DEMO_QUESTION", "Split", "corpus", "questions"]
+__all__ = ["DEMO_QUESTION", "RECORDED", "Split", "corpus", "questions"]
 
 Split = Literal["train", "dev", "hops"]
 
@@ -30,6 +30,13 @@ DEMO_QUESTION = (
     "was born?"
 )
 """A chain over four passages, the first of "hops": shown, not scored."""
+
+RECORDED = Path(str(files(__name__))) / "recorded"
+"""What an LM replied to programs that asked the dev questions, by `tests/record_demo.py`.
+
+A file of replies and, of a compiled program, a folder with its artifact; `about.json` names the LM,
+the date and the answers by row of the table and question.
+"""
 
 
 def corpus() -> list[Passage]:
