@@ -34,7 +34,7 @@ from ga_dspy.retrieval import Index
 from ga_dspy.testing import asked_fields, given_fields
 
 PROGRAMS = ("closed-book", "vanilla-rag", "graph-anchor")
-SHORT = ("question", "search", "feedback")
+SHORT = ("question", "search")
 """Inputs that tell the calls of a question apart, beside its passages."""
 
 Record = dict[str, dict[str, Any]]
