@@ -50,7 +50,6 @@ MONTHS: Final = frozenset(_MONTHS)
 _MONTH: Final = {name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))} | {
     "sept": 9
 }
-DATE_WORDS: Final = frozenset(_MONTH) | frozenset("bc ad ce bce".split())
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
 """Words that a passage need not repeat to support a phrase."""
 

@@ -23,7 +23,6 @@ from ga_dspy.mentions import mentions as mentions
 from ga_dspy.mentions import supports_phrase as supports_phrase
 from ga_dspy.terms import ARTICLES as ARTICLES
 from ga_dspy.terms import CONNECTORS as CONNECTORS
-from ga_dspy.terms import DATE_WORDS as DATE_WORDS
 from ga_dspy.terms import FUNCTION_WORDS as FUNCTION_WORDS
 from ga_dspy.terms import MONTHS as MONTHS
 from ga_dspy.terms import STOPWORDS as STOPWORDS
