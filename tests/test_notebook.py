@@ -43,7 +43,7 @@ def test_a_prediction_and_a_graph_are_one_line_at_a_prompt(prediction: Any) -> N
     assert repr(prediction.graph) == "KnowledgeGraph(entities=2, relations=1)"
     assert repr(prediction) == (
         "Prediction(answer='Bern', verdict='answered', supported='chained', evidence=1, passages=1,"
-        f" steps=1, graph=KnowledgeGraph(entities=2, relations=1), calls=2, "
+        f" steps=1, graph=KnowledgeGraph(entities=2, relations=1), calls=1, "
         f"tokens={prediction.tokens})"
     )
     assert "Lea" in str(prediction.graph)

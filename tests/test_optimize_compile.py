@@ -73,7 +73,8 @@ def task(prompt: str) -> Reply:
     return {
         "additions": additions,
         "reasoning": "one more link",
-        "judgement": "insufficient" if first else "sufficient",
+        # Not "sufficient": the candidate would be taken, and no answer asked for.
+        "judgement": "insufficient" if first else "exhausted",
         "candidate": "" if first else f"State{i}",
         "next_query": f"County{i}" if first else "",
     }

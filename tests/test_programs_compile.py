@@ -73,7 +73,8 @@ def task(prompt: str) -> Reply:
     said = {
         "additions": _additions(i, found),
         "reasoning": "one more link",
-        "judgement": "sufficient" if found else "insufficient",
+        # Not "sufficient": the candidate would be taken, and no answer asked for.
+        "judgement": "exhausted" if found else "insufficient",
         "candidate": f"State{i}" if found else "",
         "next_query": "" if found else f"County{i}",
         "query": "" if found else f"County{i}",

@@ -93,7 +93,7 @@ def test_one_lm_is_shown_as_before(command: Command, world: World, tmp_path: Pat
     ("named", "said"),
     [
         (["openai/m", "think=openai/n"], "the step 'think'; expected one of read, answer;"),
-        (["answer=openai/m"], "names no LM for the step read; expected one for each of"),
+        (["answer=openai/m"], "names no LM for the step read; expected an LM for each of"),
         (["answer=openai/m", "answer=openai/n"], "two --lm for answer: openai/m and openai/n"),
         (["openai/m", "openai/n"], "two --lm for all steps: openai/m and openai/n"),
     ],
@@ -127,7 +127,7 @@ def test_the_timeout_of_each_lm_is_that_of_its_own_address() -> None:
 
 
 def test_the_cap_on_replies_is_that_of_the_lm_which_a_step_asks(index: Path) -> None:
-    program = GraphAnchor(Index.open(index))
+    program = GraphAnchor(Index.open(index), style="sentence")  # a style that is always asked for
     with Endpoint() as small, Endpoint() as big:
         program.read.lm = small.lm(max_tokens=200)
         lm = StepLMs(front(small.lm()), {"answer": front(big.lm(max_tokens=300))})
