@@ -606,7 +606,7 @@ class PatientLM(FrontLM):
     def _attempts(self, request: dict[str, Any]) -> Generator[float | dict[str, Any], None, None]:
         """What a call does: pause for so many seconds, or send a probe or the request.
 
-        It is thrown the error that comes of it, and ends with the answer.
+        A call that fails throws its error into the generator; the answer ends it.
         """
         patience, breaker, caller = Patience.current(), _breaker(self.lm), random.getrandbits(64)
         retries = patience.retries if dspy.settings.send_stream is None else 0

@@ -135,8 +135,8 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
 
 _RECORDED = (
     "The LM's replies are on record, one for each prompt; searching, reading them, grounding and "
-    "the graph happen now. So small an LM answers as well from one search; what larger ones gain "
-    "is in docs/results/frontier.md."
+    "the graph happen now. With so small an LM no difference is shown; a frontier LM's scores are "
+    "in docs/results/frontier.md."
 )
 
 

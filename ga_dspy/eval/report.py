@@ -335,7 +335,7 @@ def judgements(results: Sequence[Result]) -> Sufficiency:
 
 FailureKind = Literal[
     "failed", "not retrieved", "not in the graph", "judged too early", "judged too late",
-    "beside the point",
+    "wrong answer",
 ]  # fmt: skip
 """Why an answer is wrong: the first stage that lost what the answer needs."""
 
@@ -353,7 +353,7 @@ def failure_kind(result: Result) -> FailureKind | None:
     - "not retrieved": a needed passage was not retrieved.
     - "not in the graph": the passages were read, but the graph contains no accepted answer.
     - "judged too late": the evidence was complete, but the judge said "insufficient".
-    - "beside the point": the evidence was complete, but the answer is another one.
+    - "wrong answer": the evidence was complete, but the answer is another one.
 
     The needed passages are those with the gold titles, or, without gold titles, one with an
     accepted answer. The graph check does not apply to yes/no answers and programs without a graph.
@@ -374,7 +374,7 @@ def failure_kind(result: Result) -> FailureKind | None:
         is_there = _is_found(result, titles, step.hit) and _is_in_graph(step, result)
         if is_there and step.judgement == "insufficient":
             return "judged too late"
-    return "beside the point"
+    return "wrong answer"
 
 
 def _is_found(result: Result, titles: Iterable[str], hit: bool | None) -> bool:

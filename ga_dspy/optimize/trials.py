@@ -245,7 +245,7 @@ class Trials(BaseCallback):
     ) -> None:
         """Keep the score, unless the evaluation broke off or was not on validation questions.
 
-        A question that failed although no LM call did failed for its own sake.
+        A question that failed without a failed LM call is the program's own fault.
         """
         program, questions, failures = self._running.pop(call_id)
         if exception is not None:

@@ -115,6 +115,7 @@ class GraphAnchor(IterativeProgram):
     )
 
     _spares_answer = True
+    """Whether a certain candidate is taken; a teacher asks, for its trace becomes demos."""
 
     def as_teacher(self) -> Self:
         """A copy that asks for the answer even where the judge's candidate would be taken."""

@@ -789,7 +789,7 @@ class MultiHopProgram(Configured):
         return prediction
 
     def _end_step(self, state: State, step: Step) -> Conversation[None]:
-        """Put a step to the others."""
+        """Add a finished step, and tell whoever watches."""
         state.steps.append(step)
         yield from tell("step", step_message(step), lambda: step_as_json(step))
 
@@ -1158,7 +1158,7 @@ class IterativeProgram(MultiHopProgram):
         return step
 
     def _within_budget(self, state: State, step: Step, cost: int) -> Step:
-        """End the search where another round as dear as this one leaves too few tokens."""
+        """End the search if another round at the cost of this one leaves too few tokens."""
         if self.token_budget is None or self._ends(step) or not step.next_query:
             return step
         if state.meter.tokens + cost + self._answer_share(state) <= self.token_budget:

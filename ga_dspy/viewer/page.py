@@ -98,7 +98,7 @@ _KINDS: dict[FailureKind, str] = {
     "not in the graph": "it was read, and the answer did not enter the graph",
     "judged too early": "the search ended before all that is needed was read",
     "judged too late": "the answer was there, and the judge wanted more",
-    "beside the point": "the answer was there, and something else was answered",
+    "wrong answer": "the answer was there, and something else was answered",
 }
 
 
