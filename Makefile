@@ -15,7 +15,7 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 # One more than there are cores: some tests wait for servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
-.PHONY: demo test setup lint types contracts wheel unit docs constraints clean
+.PHONY: demo test setup lint types contracts wheel unit browser bench docs constraints clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
@@ -58,6 +58,10 @@ browser: $(VENV)/.ready
 	@mkdir -p build/browser
 	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py tests/test_browser_serve.py
 	@ls build/browser
+
+# Benchmarks; `make bench` lists them: make bench ARGS="scale --passages 20000"
+bench: $(VENV)/.ready
+	@$(BIN)/python tests/benches.py $(ARGS)
 
 # The wheel, built and imported in an environment that has the core dependencies only.
 wheel: $(VENV)/.ready

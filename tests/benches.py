@@ -1,6 +1,6 @@
-"""What the library does to itself, as tables: faults, size, load, kills, tampering.
+"""Benchmarks that need a clone: recall, faults, index size, load, kills, tampered input.
 
-`ga-dspy bench faults`, `scale`, `load`, `kills` and `fuzz` run these in a clone.
+`make bench` lists them; `make bench ARGS="scale --passages 20000"` runs one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from faults import bad_nights
@@ -17,17 +17,22 @@ from fuzz_readers import fuzz as read_tampered
 from fuzz_readers import targets
 from kill_commands import COMMANDS, endure
 from measure_load import Load, held, measure
+from measure_recall import DEPTHS, measure_recall
 from measure_scale import scale as measure_scale
 
-from ga_dspy.cli.choices import Program, Threads, choose_program
+from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, choose_program
 from ga_dspy.cli.console import Console, columns, some
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import detect
 from ga_dspy.eval import load as load_questions
 from ga_dspy.retrieval import Index, read_passages
+from ga_dspy.retrieval.rank import Kind
 
-app = typer.Typer(name="ga-dspy bench", add_completion=False, rich_markup_mode="rich")
+app = typer.Typer(
+    name="make bench ARGS=", add_completion=False, rich_markup_mode="rich", no_args_is_help=True,
+    help="Benchmarks that need a clone.",
+)  # fmt: skip
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Seed = Annotated[int, typer.Option(help="Another gives other faults.")]
@@ -46,6 +51,29 @@ def _show(found: Sequence[Any], json_output: bool, left_out: Iterable[str] = ())
         values = (getattr(row, name) for name in names)
         table.add_row(*(f"{v:,.4g}" if isinstance(v, float) else f"{v}" for v in values))
     Console().print(table)
+
+
+@app.command()
+def retrieval(
+    dataset: Annotated[str, typer.Option(help="hotpotqa, musique or 2wikimultihopqa.")],
+    data: Annotated[Path, typer.Option(help="Questions, in the dataset's official format.")],
+    index: IndexDir,
+    limit: Limit = None,
+) -> None:
+    """How many gold passages are in the top 2, 5, 10, 20, by kind of retrieval."""
+    opened = Index.open(index)
+    examples = [e for e in load_questions(dataset, data, limit=limit) if e.gold_titles]
+    asked = [(e.question, frozenset(e.gold_titles)) for e in examples]
+    depths = [f"@{k}" for k in DEPTHS]
+    table, console = columns("kind", *depths, right=depths), Console()
+    console.print(
+        f"{data.name}: {len(asked)} questions, {len(opened):,} passages "
+        "(mean gold recall / all gold in the top k, %)"
+    )
+    for kind in get_args(Kind):
+        rows = measure_recall(opened.as_kind(kind), asked)
+        table.add_row(kind, *(f"{row.recall:.1f} / {row.all_gold:.1f}" for row in rows))
+    console.print(table)
 
 
 @app.command()

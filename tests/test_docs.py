@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 DOCS, SHARED = ROOT / "docs", ROOT.parent / "shared"
 PAGES = {str(p.relative_to(ROOT)): p for p in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
 BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-SERVING = ("serve", "mcp", "chat", "bench")  # these wait for clients, or need a clone and hours
+SERVING = ("serve", "mcp", "chat")  # these wait for clients
 SERVERS = {"--engine", "--tracking-uri", "--ray"}
 CORPUS = [*corpus()[:12], *(passage for passage in corpus()[12:] if "Brunel" in passage.content)]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -145,14 +145,15 @@ def test_the_commands_and_links_on_a_page_lead_somewhere(page: str) -> None:
                 if words[:1] == ["ga-dspy"]:
                     check(words[1:])
                 elif words[:1] == ["make"]:
-                    assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+                    check_target(words[1:])
                 elif words[:1] == ["python"]:
                     assert (ROOT / words[1]).exists(), line
                     if file := next(SHARED.rglob(words[-1]), None):
                         run = [sys.executable, str(ROOT / words[1]), str(file)]
                         assert subprocess.check_output(run, text=True) in text
-    for command in re.findall(r"`ga-dspy ([^`]+)`", BLOCK.sub("", text)):
-        check(shlex.split(command))
+    for program, command in re.findall(r"`(ga-dspy|make) ([^`]+)`", BLOCK.sub("", text)):
+        words = shlex.split(command)
+        check(words) if program == "ga-dspy" else check_target(words)
     for target in re.findall(r"\]\(<?(?!https?:)([^)>\s]+)>?\)", BLOCK.sub("", text)):
         file, _, anchor = target.partition("#")
         there = PAGES[page].parent / file if file else PAGES[page]
@@ -165,12 +166,18 @@ def check(words: list[str], command: Any = None) -> None:
     """A command line names a command that there is, and options that it has."""
     command = command or typer.main.get_command(app)
     while hasattr(command, "commands"):
-        name, command = words[0], command.commands[words[0]]
-        words = words[1:]
-        if command.context_settings.get("ignore_unknown_options"):  # handed on
-            command = typer.main.get_group(benches.app).commands[name]
+        command, words = command.commands[words[0]], words[1:]
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def check_target(words: list[str]) -> None:
+    """A target of make that there is, and the arguments of a benchmark."""
+    target, *arguments = words
+    assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+    if target == "bench":
+        for argument in arguments:
+            check(shlex.split(argument.removeprefix("ARGS=")), typer.main.get_group(benches.app))
 
 
 def test_the_containers_run_commands_that_exist_on_files_that_exist() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import dspy
 import pytest
+from measure_recall import measure_recall
 
 from ga_dspy import GraphAnchor, Index, VanillaRAG, extractive_lm, read_passages
 from ga_dspy.eval import load
 from ga_dspy.eval.scores import f1
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.retrieval.bench import bench
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ def index(data: Path) -> Index:
 
 def all_gold(index: Index, questions: list[dspy.Example]) -> tuple[float, float]:
     asked = [(e.question, frozenset(e.gold_titles)) for e in questions]
-    top5, top10 = bench(index, asked, ks=(5, 10))
+    top5, top10 = measure_recall(index, asked, depths=(5, 10))
     return top5.all_gold, top10.all_gold
 
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from measure_recall import measure_recall
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, read_passages
-from ga_dspy.retrieval.bench import bench
 from ga_dspy.retrieval.rank import KINDS
 
 
@@ -21,7 +21,7 @@ def ranked(*titles: str) -> list[Passage]:
 def test_recall_is_a_mean_and_all_gold_counts_whole_questions() -> None:
     answers = {"one": ranked("A", "B", "C"), "two": ranked("X", "A", "Y")}
     questions = [("one", frozenset({"A", "B"})), ("two", frozenset({"A", "Z"}))]
-    one, two = bench(lambda query, k: answers[query][:k], questions, ks=(1, 2))
+    one, two = measure_recall(lambda query, k: answers[query][:k], questions, depths=(1, 2))
     assert (one.k, one.recall, one.all_gold) == (1, 25.0, 0.0)
     assert (two.k, two.recall, two.all_gold) == (2, 75.0, 50.0)
 
@@ -29,7 +29,7 @@ def test_recall_is_a_mean_and_all_gold_counts_whole_questions() -> None:
 def test_questions_without_gold_titles_are_refused() -> None:
     for questions in ([], [("one", frozenset[str]())]):
         with pytest.raises(InputError, match="gold"):
-            bench(lambda query, k: [], questions)
+            measure_recall(lambda query, k: [], questions)
 
 
 def test_dataset_files_are_pooled_and_each_kind_is_scored(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_dataset_files_are_pooled_and_each_kind_is_scored(tmp_path: Path) -> Non
     questions = [("Which quarry does the Nile flow past?", frozenset({"Nile", "Aswan"}))]
     index = Index.from_passages(read_passages([tmp_path / "dev.json"]), encoder="hash-64")
     for kind in KINDS:
-        (depth,) = bench(index.as_kind(kind), questions, ks=(2,))
+        (depth,) = measure_recall(index.as_kind(kind), questions, depths=(2,))
         assert (depth.k, depth.recall, depth.all_gold) == (2, 100.0, 100.0)
 
 
@@ -50,7 +50,7 @@ def test_links_beat_words_on_hotpotqa_without_any_model(data: Path) -> None:
     ]
     passages = read_passages(data / "hotpotqa" / "dev_distractor.json")
     index = Index.from_passages(passages, encoder="hash-256")
-    (sparse,) = bench(index.as_kind("sparse"), questions, ks=(10,))
-    (linked,) = bench(index, questions, ks=(10,))
+    (sparse,) = measure_recall(index.as_kind("sparse"), questions, depths=(10,))
+    (linked,) = measure_recall(index, questions, depths=(10,))
     assert sparse.all_gold >= 80
     assert linked.all_gold >= 92

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import extractive_lm
 import ga_dspy
-from ga_dspy.cli import artifact, ask, bench, look, runs
+from ga_dspy.cli import artifact, ask, look, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
@@ -27,9 +27,7 @@ from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
 from ga_dspy.text import visible
 
-START, DOCUMENTS, MEASURE, TUNE, DEVELOP = _PANELS = (
-    "Start", "Documents", "Measure", "Tune", "Develop",
-)  # fmt: skip
+START, DOCUMENTS, MEASURE, TUNE = _PANELS = ("Start", "Documents", "Measure", "Tune")
 
 
 class _Tree(TyperGroup):
@@ -69,24 +67,13 @@ _EXAMPLES: Final = "\n\nExamples:\n"
 _NAMES: Final = {"evaluate": "eval", "compile_program": "compile"}
 
 
-_PASSED_ON: Final = {  # arguments and --help of a command that hands them to another program
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}
-
-
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
     """Put a command into the tree; the examples of its docstring stand below its options."""
     told, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
     lines = "\n\n".join(" ".join(part.split()) for part in told.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
     name = _NAMES.get(command.__name__, command.__name__)
-    hands_on = "context" in inspect.signature(command).parameters
-    to.command(
-        name, rich_help_panel=panel, help=escape(lines), epilog=epilog,
-        context_settings=_PASSED_ON if hands_on else None,
-    )(command)  # fmt: skip
+    to.command(name, rich_help_panel=panel, help=escape(lines), epilog=epilog)(command)
 
 
 def _answering(command: Callable[..., None]) -> Callable[..., None]:
@@ -110,8 +97,6 @@ for called, panel, about, commands in (
       look.communities, look.export, look.merges)),
     ("artifact", TUNE, "Look at compiled programs.",
      (artifact.show, artifact.diff, artifact.verify)),
-    ("bench", DEVELOP, "Measure parts of the library.",
-     (bench.retrieval, *bench.of_a_clone())),
 ):  # fmt: skip
     group = typer.Typer(help=about, **_TYPER)
     for each in commands:
