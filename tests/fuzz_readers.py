@@ -36,7 +36,7 @@ from ga_dspy.optimize.spending import Kept, Ledger
 from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import Meter, ask, drive
-from ga_dspy.programs.program import name_outage
+from ga_dspy.programs.loop import name_outage
 from ga_dspy.replies import read_reply
 from ga_dspy.retrieval import Index, read_passages, segments
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge

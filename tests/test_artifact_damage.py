@@ -25,7 +25,7 @@ from ga_dspy.artifact import (
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
 from ga_dspy.programs.calls import Conversation
-from ga_dspy.programs.program import State
+from ga_dspy.programs.loop import State
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -25,7 +25,7 @@ from ga_dspy.graphrag.communities import (
 )
 from ga_dspy.graphrag.program import GraphRAG, best_points, is_global, read_points
 from ga_dspy.graphrag.search import GraphIndex
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm
 from ga_dspy.text import estimate_tokens, mentions
 

@@ -23,7 +23,7 @@ from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.graphrag.search import GraphIndex
 from ga_dspy.optimize import compile, recipe
 from ga_dspy.programs import VanillaRAG
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import Reply, scripted_lm
 from ga_dspy.text import mentions
 

@@ -9,7 +9,7 @@ import pytest
 
 from ga_dspy import GraphAnchor, Index, Passage
 from ga_dspy.notebook import table
-from ga_dspy.programs.program import Prediction
+from ga_dspy.programs.prediction import Prediction
 from ga_dspy.testing import scripted_lm
 
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -37,7 +37,7 @@ from ga_dspy.programs import (
     VanillaRAG,
     setting,
 )
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import asked_fields, scripted_lm
 
 SEARCHING = (VanillaRAG, GraphAnchor, IRCoT, IterRetGen, DeepNote, SearchR1)
@@ -352,7 +352,7 @@ class Louder(VanillaRAG):
     Written for one test.
     """
 
-    volume: int = setting("How loud.", default=3, least=1)
+    volume: int = setting("How loud.", default=3, minimum=1)
     tone: Literal["high", "low"] = setting("How high.", default="low")
     label: str = setting("What it is called; not saved.", default="", saved=False)
 

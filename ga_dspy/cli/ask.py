@@ -35,7 +35,7 @@ from ga_dspy.eval import Report
 from ga_dspy.graphrag import estimate_build
 from ga_dspy.passage import sound
 from ga_dspy.programs.conversation import Rewrite, Turn
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import recorded_lm
 from ga_dspy.text import json_text

@@ -45,7 +45,7 @@ from ga_dspy.graphrag.store import (
 from ga_dspy.passage import Passage
 from ga_dspy.patience import KeptCalls
 from ga_dspy.plain_adapter import PlainAdapter
-from ga_dspy.programs.program import check_whole
+from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.store import not_empty, writing
 from ga_dspy.signatures.prompt import render_passage

@@ -32,8 +32,9 @@ from ga_dspy.graphrag.extraction import (
 )
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Meter, StepFailed, ask, drive
-from ga_dspy.programs.program import check_whole, name_outage
+from ga_dspy.programs.loop import name_outage
 from ga_dspy.programs.reading import fit_passages
+from ga_dspy.programs.settings import check_whole
 from ga_dspy.signatures.graphrag import SummariseCommunity
 from ga_dspy.signatures.prompt import EMPTY, free_text
 from ga_dspy.storage import parallel

@@ -26,6 +26,7 @@ from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Search, StepFailed
+from ga_dspy.programs.events import tell_passages, tell_search
 from ga_dspy.programs.evidence import (
     Conclusion,
     EvidenceLink,
@@ -33,17 +34,19 @@ from ga_dspy.programs.evidence import (
     is_judgement,
     nearest_sentence,
 )
-from ga_dspy.programs.program import (
-    LEAST_ROOM,
-    MultiHopProgram,
-    Signatures,
+from ga_dspy.programs.loop import (
+    MINIMUM_ROOM,
     State,
-    Step,
-    setting,
-    tell_passages,
-    tell_search,
+    answer,
+    ask_answer,
+    ask_step,
+    end_round,
+    predict,
 )
+from ga_dspy.programs.prediction import Step
+from ga_dspy.programs.program import MultiHopProgram, Signatures
 from ga_dspy.programs.reading import fit_passages
+from ga_dspy.programs.settings import setting
 from ga_dspy.signatures import (
     AnswerFromPoints,
     AnswerQuestion,
@@ -114,36 +117,36 @@ class GraphRAG(MultiHopProgram):
 
     mode: Mode = setting('"local", "global" or "hybrid".', default="local")
     hops: int = setting(
-        "How far from the linked entities the graph is searched.", default=2, least=1
+        "How far from the linked entities the graph is searched.", default=2, minimum=1
     )
     paths: int = setting(
-        "How many paths between linked entities are shown; 0 for none.", default=3, least=0
+        "How many paths between linked entities are shown; 0 for none.", default=3, minimum=0
     )
     facts: int = setting(
         "How many facts are shown; 0 for none. With neither facts nor paths the graph only "
         "ranks the passages.",
         default=12,
-        least=0,
+        minimum=0,
     )
     summaries: int = setting(
-        "How many summaries the hybrid mode shows beside the facts.", default=3, least=0
+        "How many summaries the hybrid mode shows beside the facts.", default=3, minimum=0
     )
     level: int = setting(
         "Which division of the graph is read for an answer about everything, 0 for the coarsest.",
         default=0,
-        least=0,
+        minimum=0,
     )
     batches: int = setting(
         "The most LM calls that read summaries for one question; the topics that share words "
         "with the question come first.",
         default=4,
-        least=1,
+        minimum=1,
     )
     graph_tokens: int = setting(
-        "Budget for facts and paths in a prompt, and for points.", default=1500, least=50
+        "Budget for facts and paths in a prompt, and for points.", default=1500, minimum=50
     )
     summary_tokens: int = setting(
-        "Budget for the summaries in an answer prompt.", default=1000, least=50
+        "Budget for the summaries in an answer prompt.", default=1000, minimum=50
     )
 
     def signatures(self) -> Signatures:
@@ -151,13 +154,13 @@ class GraphRAG(MultiHopProgram):
         if self.mode == "global":
             return {"collect": CollectPoints, "answer": AnswerFromPoints}
         steps: Signatures = {}
-        answer = AnswerQuestion
+        answering = AnswerQuestion
         if not (self.facts or self.paths):
-            answer = answer_signature(None)
+            answering = answer_signature(None)
         if self.mode == "hybrid":
             steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
-            answer = with_summaries(answer) if self.summaries else answer
-        return {**steps, "answer": answer}
+            answering = with_summaries(answering) if self.summaries else answering
+        return {**steps, "answer": answering}
 
     @property
     def graph_index(self) -> GraphIndex:
@@ -182,14 +185,14 @@ class GraphRAG(MultiHopProgram):
             lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
         )
 
-    def _rights(self) -> AbstractContextManager[Any]:
+    def _access_scope(self) -> AbstractContextManager[Any]:
         """Keep what only some may see out of the trace that demonstrations are made of."""
         return dspy.context(trace=None) if self.scope else nullcontext()
 
     def start(self, question: str) -> Inquiry:
         """What is known of a question before anything was read: who asks."""
         question = super().start(question).question
-        return Inquiry(question, access=self.graph_index.access)
+        return Inquiry(question, self, access=self.graph_index.access)
 
     def check_ready(self) -> None:
         """Also that there is a graph, with summaries where the mode needs some."""
@@ -222,12 +225,14 @@ class GraphRAG(MultiHopProgram):
         yield from tell_passages(1, fresh, [passage.id for passage in found.passages])
         inquiry.graph = self._used(found)
         unknown = "the graph knows nothing of what is named: what is like it was read"
-        yield from self._end_step(inquiry, self._step(inquiry, unknown if found.gap else ""))
+        inquiry.step = self._step(inquiry, unknown if found.gap else "")
+        yield from end_round(inquiry)
         if self.mode == "hybrid" and self.summaries:
             topics = self._topics(f"summaries={self.summaries}")
             linked = [link.name for link in found.linked]
             inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
-        return (yield from self._conclude(inquiry))
+        end = yield from answer(inquiry)
+        return self._predict(inquiry, end, self._chain(inquiry, end))
 
     def _used(self, found: Found) -> KnowledgeGraph:
         """The facts and paths that are shown, as a graph; relations of a subject stand together."""
@@ -252,7 +257,7 @@ class GraphRAG(MultiHopProgram):
             passage_ids=read,
             entities=inquiry.graph.entities,
             relations=inquiry.graph.relations,
-            rule="; ".join(filter(None, (inquiry.opening, rule))),
+            rule=rule,
             failure="; ".join(failures),
             graph=inquiry.graph,
             **stated,
@@ -269,7 +274,8 @@ class GraphRAG(MultiHopProgram):
             )
         return self.graph_index.topics
 
-    def _answer_inputs(self, state: State) -> dict[str, str]:
+    def answer_inputs(self, state: State) -> dict[str, str]:
+        """The facts and paths that were found, and the summaries around them."""
         inquiry, inputs = _inquiry(state), dict[str, str]()
         if inquiry.found is not None and (self.facts or self.paths):
             inputs["graph"] = self._graph_text(inquiry, inquiry.found)
@@ -287,9 +293,9 @@ class GraphRAG(MultiHopProgram):
         pruned = prune(listed, inquiry.question, left, self.count, labels=labels)
         return "\n".join(part for part in (pruned.text, chains) if part and part != EMPTY) or EMPTY
 
-    def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        inquiry = _inquiry(state)
-        if inquiry.found is None or inquiry.links:
+    def _chain(self, inquiry: Inquiry, end: Conclusion) -> tuple[EvidenceLink, ...]:
+        """The links that lead from what the question names to the answer."""
+        if inquiry.found is None or not end.is_answer:
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
@@ -320,31 +326,26 @@ class GraphRAG(MultiHopProgram):
         points, read, failures = yield from self._survey(inquiry, topics)
         notes = best_points(points, self.graph_tokens, self.count)
         inputs = {"question": inquiry.question, "notes": notes or EMPTY}
-        try:
-            reply = yield from self._ask(inquiry, combine, inputs, "answer")
-        except StepFailed as failure:
-            if not inquiry.meter.answered:
-                raise failure.__cause__ or failure from None
-            inquiry.failures.append(str(failure))
+        reply = yield from ask_answer(inquiry, inputs, combine)
+        if reply is None:
             reply = dspy.Prediction(answer="")
-        answer = (reply.answer or "").strip()
+        answered = (reply.answer or "").strip()
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
         # The answer cites summaries; what it is credited to are the passages behind them.
         index, access = self.graph_index, inquiry.access
-        passages = passages_behind(answer, inquiry.topics, index, access, self.k)
+        passages = passages_behind(answered, inquiry.topics, index, access, self.k)
         inquiry.reading.add(inquiry.question, passages)
         inquiry.graph = stated_in(passages, inquiry.topics, index, access)
-        inquiry.links = tuple(EvidenceLink.to(p, nearest_sentence(answer, p)) for p in passages)
+        inquiry.links = tuple(EvidenceLink.to(p, nearest_sentence(answered, p)) for p in passages)
         cited = inquiry.reading.tried[-1].labels
-        quoted = bool(answer and cited) and not is_judgement(answer)
+        quoted = bool(answered and cited) and not is_judgement(answered)
         verdict = str(reply.get("verdict") or "")
         if verdict not in get_args(Verdict):
             verdict = "answered" if quoted else "not in passages"
         rule = f"about the whole corpus: {read} of {len(topics)} summaries were read"
-        inquiry.steps = [self._step(inquiry, rule, failures, candidate=answer, notes=notes)]
-        end = Conclusion(answer, verdict, cited, quoted)
-        return self._prediction(inquiry, end)
+        inquiry.steps = [self._step(inquiry, rule, failures, candidate=answered, notes=notes)]
+        return self._predict(inquiry, Conclusion(answered, verdict, cited, quoted))
 
     def _survey(
         self, inquiry: Inquiry, topics: Sequence[Topic]
@@ -359,25 +360,27 @@ class GraphRAG(MultiHopProgram):
         """
         points: list[Point] = []
         failures: list[str] = []
-        read, room = 0, max(self._room(inquiry, "collect"), LEAST_ROOM)
+        read, room = 0, max(inquiry.budget.room("collect"), MINIMUM_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
-            dear = self._room(inquiry, "collect") < min(room, self.count(text))
+            dear = inquiry.budget.room("collect") < min(room, self.count(text))
             if calls and (calls >= self.batches or dear):
                 break
             inputs = {"question": inquiry.question, "documents": text}
             read = max(batch)
             try:
-                reply = yield from self._ask(inquiry, "collect", inputs, "points")
+                reply = yield from ask_step(inquiry, "collect", inputs, "points")
             except StepFailed as failure:
                 failures.append(str(failure))
             else:
                 points += read_points(reply.points, batch)
         return points, read, failures
 
-    def _prediction(self, state: State, end: Conclusion) -> dspy.Prediction:
-        inquiry = _inquiry(state)
-        prediction = super()._prediction(state, end)
+    def _predict(
+        self, inquiry: Inquiry, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()
+    ) -> dspy.Prediction:
+        """The prediction, with what only this program states."""
+        prediction = predict(inquiry, end, chain)
         if inquiry.links and prediction.evidence:
             prediction.evidence = inquiry.links
         searched = inquiry.found.seconds if inquiry.found else {}

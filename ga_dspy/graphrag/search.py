@@ -30,7 +30,7 @@ from ga_dspy.graphrag.walk import (
     shortest_paths,
 )
 from ga_dspy.passage import Passage
-from ga_dspy.programs.program import check_whole
+from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Encoder, Where
 from ga_dspy.retrieval.index import Hit, Index
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query

@@ -26,7 +26,7 @@ from ga_dspy.optimize.mlflow_store import (
 from ga_dspy.programs import MultiHopProgram, Usage
 from ga_dspy.programs.calls import Ask, Request, Search, drive
 from ga_dspy.programs.events import Tell
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.viewer import page
 
 if TYPE_CHECKING:

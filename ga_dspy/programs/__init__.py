@@ -14,8 +14,8 @@ from ga_dspy.programs.events import Event as Event
 from ga_dspy.programs.events import watching as watching
 from ga_dspy.programs.evidence import EvidenceLink as EvidenceLink
 from ga_dspy.programs.graph_anchor import GraphAnchor as GraphAnchor
+from ga_dspy.programs.prediction import Prediction as Prediction
+from ga_dspy.programs.prediction import Step as Step
 from ga_dspy.programs.program import IterativeProgram as IterativeProgram
 from ga_dspy.programs.program import MultiHopProgram as MultiHopProgram
-from ga_dspy.programs.program import Prediction as Prediction
-from ga_dspy.programs.program import Step as Step
-from ga_dspy.programs.program import setting as setting
+from ga_dspy.programs.settings import setting as setting

@@ -1,8 +1,8 @@
-"""Events: what a program tells of its work as it goes, to terminals, pages and DSPy's streams."""
+"""Events: what a program reports while it works, to terminals, pages and DSPy's streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,6 +11,10 @@ from typing import Any, Literal
 import dspy
 from dspy.streaming import StatusMessage
 from dspy.streaming.messages import sync_send_to_stream
+from pydantic_core import to_jsonable_python
+
+from ga_dspy.programs.reading import Labelled
+from ga_dspy.text import inert
 
 Kind = Literal["search", "passages", "step", "answering", "answer"]
 
@@ -82,3 +86,32 @@ class Tell:
     def _tell_listener(self) -> None:
         if listener := _LISTENER.get():
             listener(self.event)
+
+
+def tell(
+    kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]
+) -> Generator[Tell, Any, None]:
+    """Report an event; costs nothing while nobody listens."""
+    if is_watched():
+        yield Tell(Event(kind, inert(message), data()))
+
+
+def tell_search(number: int, query: str) -> Generator[Tell, Any, None]:
+    """Report that a step searches."""
+    data = {"number": number, "query": query}
+    yield from tell("search", f"step {number}: searching {query!r}", lambda: data)
+
+
+def tell_passages(
+    number: int, fresh: Labelled, retrieved: Sequence[str]
+) -> Generator[Tell, Any, None]:
+    """Report what a step found: the new passages by their labels, and the ids of all."""
+    yield from tell(
+        "passages",
+        f"step {number}: {len(retrieved)} passages, {len(fresh)} new",
+        lambda: {
+            "number": number,
+            "new": [{"label": n, **to_jsonable_python(p)} for n, p in fresh.items()],
+            "retrieved": list(retrieved),
+        },
+    )

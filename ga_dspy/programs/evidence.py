@@ -205,6 +205,11 @@ class Conclusion(NamedTuple):
         is_held = quoted and verdict != "not in passages"
         return cls(answer, verdict, cited, is_held, left_out, citations, more)
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether there is an answer, and it is said to rest on passages."""
+        return bool(self.answer) and self.verdict != "not in passages"
+
     def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:
         """The sentences of the cited passages that hold the answer, or its statements."""
         stated = (c for c in self.citations if c.holds)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 import dspy
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import (
-    KnowledgeGraph,
-    Relation,
-    distances,
-    evidence_chain,
-    named_in,
-    prune,
-    sound_chain,
-)
+from ga_dspy.graph import Relation, distances, evidence_chain, named_in, prune, sound_chain
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, ask_grounded, model_of
 from ga_dspy.programs.evidence import (
@@ -27,18 +19,21 @@ from ga_dspy.programs.evidence import (
     holders,
     is_judgement,
 )
-from ga_dspy.programs.program import (
-    LEAST_ROOM,
+from ga_dspy.programs.loop import (
     OPTIONAL,
-    IterativeProgram,
-    Signatures,
     State,
-    Step,
-    check_outputs,
+    answer,
+    ask_step,
+    end_round,
+    fit,
     name_outage,
-    setting,
+    predict,
+    search,
 )
-from ga_dspy.programs.reading import Labelled, Reading, fit_passages
+from ga_dspy.programs.prediction import check_outputs
+from ga_dspy.programs.program import IterativeProgram, Signatures
+from ga_dspy.programs.reading import Labelled, Reading
+from ga_dspy.programs.settings import setting
 from ga_dspy.signatures import (
     IndexKind,
     Style,
@@ -62,27 +57,27 @@ class GraphAnchor(IterativeProgram):
     `index="text"` (w/ Text Index), `index=None` (w/o Graph), `max_steps=1` (w/o Iterative
     Retrieval).
 
-    The graph saves calls and tokens where the judge finds the evidence sufficient. If a chain of
-    the graph leads from the question to its candidate, and a passage states it, that is the answer,
-    unless another model is to give it; else the answer step reads the passages that the graph
-    cites, and the titles of the others. `as_published=True` does neither.
+    The graph saves calls and tokens when the judge finds the evidence sufficient. If a chain of
+    the graph leads from the question to the judge's candidate, and a passage states it, the
+    candidate is the answer, unless the answer step has another model; otherwise the answer step
+    reads the passages that the graph cites, and the titles of the others. `as_published=True`
+    turns both off.
 
-    Rules where the judge leaves a gap:
+    Rules for gaps that the judge leaves:
 
     - "sufficient" or "exhausted" with a next query: the query is ignored.
     - "insufficient" without a next query, or with one already tried: a query is made from the
       graph (`query_from_graph`); if that was tried too, the search ends.
-    - a query that brings nothing new: a query is made from the graph, once; if that brings
-      nothing new either, the search ends.
+    - a query that finds nothing new: a query is made from the graph, once; if that finds nothing
+      new either, the search ends.
     - a round that fails: a query is made from the graph, and what was found is read again.
-    - passages that the prompt had no room for are shown in the next round.
+    - passages that the prompt has no room for are shown in the next round.
 
-    Where not all passages fit in the answer's prompt, those that carry the graph's facts are
-    served first.
+    If not all passages fit in the answer's prompt, those that carry the graph's facts come first.
     """
 
     index: IndexKind = setting(
-        'What is kept while reading: "graph", "text" (running notes) or None.', default="graph"
+        'The index kept while reading: "graph", "text" (running notes) or None.', default="graph"
     )
     graph_form: Literal["lines", "json"] = setting(
         'How a step writes what it adds to the graph: "lines", or "json", whose schema the '
@@ -93,8 +88,8 @@ class GraphAnchor(IterativeProgram):
         'What the final answer sees: "both", "passages" or "graph" (the index).', default="both"
     )
     as_published: bool = setting(
-        "The paper's own loop: index and judge in two LM calls, and the answer always in a call of "
-        "its own that reads all passages (2n + 1 calls for n steps, not n or n + 1).",
+        "The paper's own loop: index and judge in two LM calls, and always a separate call for the "
+        "answer, which reads all passages (2n + 1 calls for n steps, not n or n + 1).",
         default=False,
     )
     style: Style = setting(
@@ -103,32 +98,32 @@ class GraphAnchor(IterativeProgram):
         default="span",
     )
     answer_with: type[dspy.Signature] | None = setting(
-        "A signature of one's own for the answer step, with an output `answer`; what else it gives "
-        "stands in the prediction. Pass it again to load a saved program.",
+        "A custom signature for the answer step, with an output `answer`; its other outputs become "
+        "fields of the prediction. Pass it again to load a saved program.",
         default=None,
         saved=False,
     )
     graph_tokens: int = setting(
         "Budget for the graph in a prompt; farthest entities are left out first.",
         default=1500,
-        least=50,
+        minimum=50,
     )
 
     _spares_answer = True
-    """Whether a certain candidate is taken; a teacher asks, for its trace becomes demos."""
+    """Whether a certain candidate becomes the answer; a teacher asks, since traces become demos."""
 
     def as_teacher(self) -> Self:
-        """A copy that asks for the answer even where the judge's candidate would be taken."""
+        """Return a copy that asks for the answer even if the judge's candidate is certain."""
         teacher: Self = self.deepcopy()
         teacher._spares_answer = False
         return teacher
 
     def signatures(self) -> Signatures:
-        """What the LM is asked under these settings.
+        """Return the signatures under these settings.
 
         Raises:
-            InputError: The answer, or the form of the graph, needs an index that is not kept; a
-                signature of one's own answers nothing.
+            InputError: The answer, or the form of the graph, needs an index that is not kept; or a
+                custom signature has no output `answer`.
         """
         if self.index is None and self.answer_from == "graph":
             remedy = 'pass answer_from="passages", or index="graph"'
@@ -143,7 +138,7 @@ class GraphAnchor(IterativeProgram):
         if self.answer_with is not None:
             check_outputs(self.answer_with.output_fields.keys())
         shown = None if self.answer_from == "passages" else self.index
-        answer = self.answer_with or answer_signature(
+        answering = self.answer_with or answer_signature(
             shown, passages=self.answer_from != "graph", style=self.style
         )
         steps: Signatures = {}
@@ -155,174 +150,161 @@ class GraphAnchor(IterativeProgram):
             steps["judge"] = judge_signature(self.index)
         if self.graph_form == "json":
             steps |= {n: with_facts(steps[n]) for n in ("read", "update") if n in steps}
-        return {**steps, "answer": answer}
+        return {**steps, "answer": answering}
 
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
         return examples(signature, self.style)
 
-    def _retrieve(self, state: State, step: Step) -> Conversation[tuple[Step, dict[int, Passage]]]:
-        """Search; where that brings nothing new, once more with a query made from the graph."""
-        step, fresh = yield from super()._retrieve(state, step)
-        made = "" if fresh else query_from_graph(state.question, state.graph, state.reading)
-        if not made:
-            return step, fresh
-        return (yield from super()._retrieve(state, step.replace(reformulated=made)))
+    def converse(self, state: State) -> Conversation[dspy.Prediction]:
+        """Search, read into the graph, judge; again while evidence is missing; then answer."""
+        query = state.question
+        while query:
+            with state.round(query):
+                fresh = yield from search(state)
+                if not fresh and (made := query_from_graph(state)):
+                    state.record(reformulated=made)
+                    fresh = yield from search(state)
+                state.unread.update(fresh)
+                if state.unread:
+                    judged = yield from self._read_and_judge(state)
+                    state.record(**judged)
+                    self._check_query(state)
+                else:
+                    state.add_rule("nothing new was found: the search ends")
+            if state.step.failure and not state.is_last:
+                self._make_query(state, "the round failed")
+            query = yield from end_round(state)
+        end = self._certain_candidate(state)
+        if end is None:
+            shown, titled = self._passages_to_answer_from(state)
+            first = _labels(state, state.graph.relations)
+            outputs = self.answer_with.output_fields if self.answer_with else ()
+            end = yield from answer(state, shown, titled, first, style=self.style, outputs=outputs)
+        return predict(state, end, self._chain(state, end))
 
-    def _read(self, state: State, step: Step, fresh: Labelled) -> Conversation[Step]:
-        """Index what was not read yet, and judge."""
-        waiting = {**state.unread, **fresh}
-        if not waiting:
-            return step.add_rule("nothing new was found: the search ends")
-        state.unread = waiting
-        inputs, left_out = self._inputs(state, step, waiting)
-        if self.index is None or self.as_published:
-            if self.index is not None:
-                step, _ = yield from self._index(state, step, "update", inputs)
-                inputs, left_out = self._inputs(state, step, waiting)
-            reply = yield from self._ask(state, "judge", inputs, "judgement")
+    def _read_and_judge(self, state: State) -> Conversation[dict[str, str]]:
+        """Add the unread passages to the index and judge it: in one LM call, or as published."""
+        if self.index is not None and not self.as_published:
+            shown = self._step_inputs(state, "read")
+            reply = yield from self._index(state, "read", shown.inputs, "judgement")
         else:
-            step, reply = yield from self._index(state, step, "read", inputs)
-        state.unread = {label: waiting[label] for label in left_out}
-        step = step.replace(
-            reasoning=free_text(reply.reasoning),
-            judgement=reply.judgement,
-            candidate=short_text(reply.candidate),
-            next_query=" ".join(short_text(reply.next_query).split()),
-            graph=state.graph,
-            notes=state.notes,
-            unread=state.unread_ids,
-        )
-        return self._decide(state, step)
+            if self.index is not None:
+                yield from self._index(state, "update", self._step_inputs(state, "judge").inputs)
+            shown = self._step_inputs(state, "judge")
+            reply = yield from ask_step(state, "judge", shown.inputs, "judgement")
+        state.unread = {label: state.unread[label] for label in shown.left_out}
+        return {
+            "reasoning": free_text(reply.reasoning),
+            "judgement": reply.judgement,
+            "candidate": short_text(reply.candidate),
+            "next_query": " ".join(short_text(reply.next_query).split()),
+        }
 
     def _index(
-        self, state: State, step: Step, name: str, inputs: dict[str, Any]
-    ) -> Conversation[tuple[Step, dspy.Prediction]]:
-        """Add what the new passages state to the graph, or to the notes."""
-        judged = ("judgement",) if name == "read" else ()
+        self, state: State, step: str, inputs: dict[str, Any], *required: str
+    ) -> Conversation[dspy.Prediction]:
+        """Add what the passages state to the graph, or to the notes."""
         if self.index == "text":
-            reply = yield from self._ask(state, name, inputs, *judged)
+            reply = yield from ask_step(state, step, inputs, *required)
             state.notes = free_text(reply.notes) or state.notes
             state.reading.note_gain("notes rewritten")
-            return step, reply
+            return reply
         before = state.graph
         asked = ask_grounded(
-            name,
-            getattr(self, name),
+            step,
+            getattr(self, step),
             inputs,
             state.meter,
             state.reading.passages,
             known={entity.name for entity in before.entities},
-            required=judged,
-            optional=OPTIONAL if judged else (),
+            required=required,
+            optional=OPTIONAL if required else (),
         )
-        found = yield from name_outage(name, asked)
-        state.graph = state.graph.merge(found.update)
+        found = yield from name_outage(step, asked)
+        state.graph = before.merge(found.update)
         gain = state.graph.difference(before)
         state.reading.note_gain(
             f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
         )
-        return step.replace(**gain._asdict(), dropped=found.dropped), found.reply
+        state.record(**gain._asdict(), dropped=found.dropped)
+        return found.reply
 
-    def _decide(self, state: State, step: Step) -> Step:
-        """Apply the rules for a judgement that lacks a query, or has one that was tried."""
-        is_new = bool(step.next_query) and not state.reading.was_tried(step.next_query)
-        if self._ends(step) or is_new:
-            return step
-        fault = "the next query was tried before" if step.next_query else "no next query"
-        return self._go_on(state, step, fault)
-
-    def _after_failure(self, state: State, step: Step) -> Step:
-        """After a round that failed, another query is searched while steps are left."""
-        if step.number == self.max_steps:
-            return step
-        return self._go_on(state, step, "the round failed")
-
-    def _go_on(self, state: State, step: Step, fault: str) -> Step:
-        """A step with a query of ours; without one where none is left to be made."""
-        query = query_from_graph(state.question, state.graph, state.reading)
-        if not query and step.failure:
-            query = query_of_names(state.question, state.reading)
-        state.query_is_made = bool(query)
-        made = "one was made from the graph" if query else "the search ends"
-        return step.add_rule(f"{fault}: {made}", next_query=query)
-
-    def _inputs(
-        self, state: State, step: Step, waiting: Labelled
-    ) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """What a step is given, and the labels of the passages that it has no room for."""
-        kept = self._answer_inputs(state)
-        name = "judge" if self.index is None or self.as_published else "read"
-        room = max(self._room(state, name, *kept.values()), LEAST_ROOM)
-        shown = fit_passages(waiting, room, self.count)
-        last = ", the last: a candidate, no query" if step.number == self.max_steps else ""
+    def _step_inputs(self, state: State, step: str) -> _StepInputs:
+        """The inputs of a step that reads, with as many unread passages as it has room for."""
+        kept = self.answer_inputs(state)
+        shown = fit(state, step, state.unread, *kept.values())
+        number = state.step.number
+        last = ", the last: a candidate, no query" if number == self.max_steps else ""
         inputs = {
             "question": state.question,
-            "query": step.reformulated or step.query,
-            "search": f"{step.number} of {self.max_steps}{last}",
-            "tried": state.reading.render_tried(below=waiting.keys()),
+            "query": state.step.reformulated or state.step.query,
+            "search": f"{number} of {self.max_steps}{last}",
+            "tried": state.reading.render_tried(below=state.unread.keys()),
             **kept,
             "notes_so_far": kept["notes"],
             "previous_reasoning": state.reasoning,
             "passages": shown.text,
         }
-        return inputs, shown.left_out
+        return _StepInputs(inputs, shown.left_out)
 
-    def _answer_inputs(self, state: State) -> dict[str, str]:
-        labels = state.reading.labels
+    def _check_query(self, state: State) -> None:
+        """Apply the rules for a judgement without a query, or with one that was tried."""
+        query = state.step.next_query
+        if state.is_last or (query and not state.reading.was_tried(query)):
+            return
+        fault = "the next query was tried before" if query else "no next query"
+        self._make_query(state, fault)
+
+    def _make_query(self, state: State, fault: str) -> None:
+        """Make the next query from the graph; without one the search ends."""
+        query = query_from_graph(state)
+        if not query and state.step.failure:
+            query = query_of_names(state.question, state.reading)
+        state.made_query = bool(query)
+        made = "one was made from the graph" if query else "the search ends"
+        state.add_rule(f"{fault}: {made}", next_query=query)
+
+    def answer_inputs(self, state: State) -> dict[str, str]:
+        """The graph within its budget, and the notes."""
         latest = state.steps[-1].next_query if state.steps else ""
         keep = [*named_in(state.graph, f"{state.candidate} ; {latest}")]
+        labels = state.reading.labels
         pruned = prune(
             state.graph, state.question, self.graph_tokens, self.count, labels=labels, keep=keep
         )
         return {"graph": pruned.text, "notes": state.notes or EMPTY}
 
-    def _served_first(self, state: State) -> Sequence[int]:
-        """The passages that carry the graph's facts."""
-        return _labels(state, state.graph.relations)
+    def _passages_to_answer_from(self, state: State) -> tuple[Labelled, Labelled]:
+        """The passages to show, and those of which the title is enough.
 
-    def _answer_passages(self, state: State) -> tuple[Labelled, Labelled]:
+        If the judge was content, these are the passages of the chain to its candidate, or else all
+        that the graph cites, if one of them states the candidate.
+        """
         passages = state.reading.passages
-        cited = set() if self.as_published else set(self._cited_labels(state))
+        cited = set[int]()
+        if not self.as_published and state.step.judgement == "sufficient":
+            cited.update(_labels(state, self._chain_to_candidate(state)))
+            if not cited:
+                candidate, by_graph = state.step.candidate, _labels(state, state.graph.relations)
+                if is_judgement(candidate) or holders(candidate, _only(passages, by_graph)):
+                    cited.update(by_graph)
         if not cited:
             return passages, {}
-        return (
-            {n: p for n, p in passages.items() if n in cited},
-            {n: p for n, p in passages.items() if n not in cited},
-        )
+        return _only(passages, cited), _only(passages, passages.keys() - cited)
 
-    def _cited_labels(self, state: State) -> tuple[int, ...]:
-        """The passages that suffice for an answer; none where the judge was not content.
-
-        Those of the chain to the candidate; else all that the graph cites, if one of them states
-        the candidate.
-        """
-        if not state.steps or state.steps[-1].judgement != "sufficient":
-            return ()
-        if chain := self._chain_to_candidate(state):
-            return _labels(state, chain)
-        candidate, cited = state.steps[-1].candidate, self._served_first(state)
-        passages = {n: state.reading.passages[n] for n in cited}
-        return tuple(cited) if is_judgement(candidate) or holders(candidate, passages) else ()
-
-    def _answer(self, state: State) -> Conversation[Conclusion]:
-        """The judge's candidate where it is certain; else an answer."""
-        if self._spares_answer and not self.as_published and (certain := self._certain(state)):
-            return certain
-        return (yield from super()._answer(state))
-
-    def _certain(self, state: State) -> Conclusion | None:
-        """The judge's candidate, where a passage states it and the graph connects it."""
-        if not self._answers_as_the_judge_does():
+    def _certain_candidate(self, state: State) -> Conclusion | None:
+        """The judge's candidate, if a passage states it and a chain of the graph leads to it."""
+        if self.as_published or not self._spares_answer or not self._judge_may_answer():
             return None
         chain = self._chain_to_candidate(state)
         cited = _labels(state, chain)
-        holding = holders(state.candidate, {n: state.reading.passages[n] for n in cited})
+        holding = holders(state.candidate, _only(state.reading.passages, cited))
         if not chain or not (holding or is_judgement(state.candidate)):
             return None
         return Conclusion(state.candidate, "answered", cited, bool(holding))
 
-    def _answers_as_the_judge_does(self) -> bool:
-        """Whether the answer is a span, and nothing besides, of the model that judges."""
+    def _judge_may_answer(self) -> bool:
+        """Whether the answer is a span, and nothing besides, from the model that judges."""
         asked, judge = self.signatures(), "read" if "read" in vars(self) else "judge"
         return (
             self.style == "span"
@@ -334,23 +316,30 @@ class GraphAnchor(IterativeProgram):
         )
 
     def _chain_to_candidate(self, state: State) -> tuple[Relation, ...]:
-        """The chain to a candidate with which the latest judge was content."""
-        if not state.steps or state.steps[-1].judgement != "sufficient":
+        """The chain to a candidate that the latest judge called sufficient."""
+        if state.step.judgement != "sufficient":
             return ()
-        return evidence_chain(state.graph, state.question, state.steps[-1].candidate)
-
-    def _concluded(
-        self, reply: dspy.Prediction, passages: Labelled, left_out: tuple[int, ...]
-    ) -> Conclusion:
-        own = self.answer_with.output_fields if self.answer_with else ()
-        return Conclusion.from_reply(reply, passages, left_out, self.style, own)
+        return evidence_chain(state.graph, state.question, state.step.candidate)
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        if self.style != "span":
+        """The links that lead from what the question names to the answer."""
+        if self.style != "span" or not end.is_answer:
             return ()
         by_id = {passage.id: passage for passage in state.reading.passages.values()}
         chain = sound_chain(state.graph, state.question, end.answer, by_id)
         return chain_links(chain, by_id)
+
+
+class _StepInputs(NamedTuple):
+    """The inputs of a step, and the labels of the passages that it has no room for."""
+
+    inputs: dict[str, Any]
+    left_out: tuple[int, ...]
+
+
+def _only(passages: Labelled, labels: Collection[int]) -> dict[int, Passage]:
+    """The passages with these labels, in the order they were read."""
+    return {label: passage for label, passage in passages.items() if label in labels}
 
 
 def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:
@@ -363,16 +352,17 @@ def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:
 _MOST_WORDS = 6
 
 
-def query_from_graph(question: str, graph: KnowledgeGraph, reading: Reading) -> str:
+def query_from_graph(state: State) -> str:
     """Name an entity at the edge of what was read, and what the question still asks about.
 
     The edge: entities near the question's entities in the graph that no passage read so far is
-    about (none has them as its title). Nearest first, then those with most relations. Of the
-    question's words those are taken that no name and no relation of the graph holds.
+    about (none has them as its title); nearest first, then those with most relations. The query
+    holds the words of the question that no name and no relation of the graph holds.
 
     Returns:
-        A query that was not tried yet; empty where the graph has no such entity left.
+        A query that was not tried yet; empty if the graph has no such entity left.
     """
+    question, graph, reading = state.question, state.graph, state.reading
     titles = {fold(passage.title) for passage in reading.passages.values()}
     hops = distances(graph, named_in(graph, question))
     degree = Counter(end for r in graph.relations for end in (r.head, r.tail))

@@ -15,7 +15,7 @@ from pydantic import Field
 import ga_dspy
 from ga_dspy.errors import GaDspyError
 from ga_dspy.passage import Passage
-from ga_dspy.programs.program import observation
+from ga_dspy.programs.prediction import observation
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.api import Guard, Text
 from ga_dspy.serve.service import Limits, Service

@@ -33,7 +33,8 @@ from ga_dspy.passage import Passage, sound
 from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink
 from ga_dspy.programs.conversation import Turn
-from ga_dspy.programs.program import LONGEST_QUESTION, as_json, observation
+from ga_dspy.programs.prediction import as_json, observation
+from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.service import Asking, Busy, Limits, Service
 from ga_dspy.text import inert

@@ -19,7 +19,7 @@ from ga_dspy.passage import Passage, sound
 from ga_dspy.programs import Event, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
-from ga_dspy.programs.program import as_json
+from ga_dspy.programs.prediction import as_json
 from ga_dspy.retrieval import Where
 
 

@@ -1,0 +1,390 @@
+"""What every loop is made of: the state of a question, search, ask, fit, answer, the budget.
+
+A program's `converse` is a generator that calls these functions with `yield from`; they yield
+searches and LM calls and return their results (`ga_dspy.programs.calls` carries them out). What
+they learn stands in the `State`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import dspy
+
+from ga_dspy.errors import RunAborted
+from ga_dspy.graph import KnowledgeGraph
+from ga_dspy.passage import Passage
+from ga_dspy.patience import may_pass
+from ga_dspy.programs.calls import (
+    Conversation,
+    Meter,
+    Result,
+    Search,
+    StepFailed,
+    ask,
+    is_ours,
+    prompt_tokens,
+    usual_adapter,
+)
+from ga_dspy.programs.events import tell, tell_passages, tell_search
+from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support, bears_on
+from ga_dspy.programs.prediction import Prediction, Step, check_outputs, step_as_json
+from ga_dspy.programs.reading import Labelled, PromptPassages, Reading, fit_passages
+from ga_dspy.signatures import Style
+from ga_dspy.text import TokenCounter
+
+REPLY_TOKENS = {"read": 500, "answer": 150}
+"""About how many tokens a reply has: of a step that reads, and of an answer."""
+
+MINIMUM_ROOM = 50
+"""No prompt shows fewer tokens of passages."""
+
+OPTIONAL = ("reasoning", "candidate", "next_query")
+"""Outputs of a judge that a custom signature may leave out."""
+
+
+class Program(Protocol):
+    """What a loop needs of its program."""
+
+    retriever: Any
+    k: int
+    passage_tokens: int
+    token_budget: int | None
+    abstain: Any
+    count: TokenCounter
+
+    def answer_inputs(self, state: State) -> dict[str, str]:
+        """Return the answer step's inputs besides question, passages and candidate."""
+        ...
+
+
+@dataclass
+class State:
+    """Everything known about one question while a program works on it.
+
+    Attributes:
+        question: The question.
+        program: The program that answers it.
+        meter: What it has cost so far.
+        reading: The passages read and the queries tried.
+        unread: Passages that were found and that no prompt of a round has shown yet.
+        graph: The graph so far; empty in programs without one.
+        notes: Notes, thoughts, or a transcript.
+        steps: The finished rounds.
+        step: The round under way, or the last one.
+        failures: What failed outside of the rounds.
+        made_query: Whether the program made the next query, not the LM.
+    """
+
+    question: str
+    program: Program
+    meter: Meter = field(default_factory=Meter)
+    reading: Reading = field(default_factory=Reading)
+    unread: dict[int, Passage] = field(default_factory=dict)
+    graph: KnowledgeGraph = field(default_factory=KnowledgeGraph)
+    notes: str = ""
+    steps: list[Step] = field(default_factory=list)
+    step: Step = field(default_factory=lambda: Step(number=0, query=""))
+    failures: list[str] = field(default_factory=list)
+    made_query: bool = False
+    _spent: int = 0
+
+    @property
+    def budget(self) -> Budget:
+        """The tokens that are left."""
+        return Budget(self)
+
+    @property
+    def max_steps(self) -> int:
+        """The most rounds that the program takes."""
+        return getattr(self.program, "max_steps", 1)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the search ends with the round under way, whatever its next query."""
+        return self.step.is_done or self.step.number >= self.max_steps
+
+    @property
+    def reasoning(self) -> str:
+        """What the latest judge concluded."""
+        return next((step.reasoning for step in reversed(self.steps) if step.reasoning), "")
+
+    @property
+    def candidate(self) -> str:
+        """The latest answer that a judge saw."""
+        return next((step.candidate for step in reversed(self.steps) if step.candidate), "")
+
+    @contextmanager
+    def round(self, query: str, rule: str = "") -> Iterator[None]:
+        """Begin a round; a step that fails inside of it ends the round, not the question."""
+        number, made = len(self.steps) + 1, self.made_query
+        self.step = Step(number=number, query=query, made=made, rule=rule)
+        self.made_query, self._spent = False, self.meter.tokens
+        try:
+            yield
+        except StepFailed as failure:
+            self.record(failure=str(failure))
+        unread = tuple(passage.id for passage in self.unread.values())
+        self.record(graph=self.graph, notes=self.notes, unread=unread)
+
+    def record(self, **values: Any) -> None:
+        """Record values in the round under way."""
+        self.step = self.step.model_copy(update=values)
+
+    def add_rule(self, rule: str, **values: Any) -> None:
+        """Record where the program overrules the judge, and what it does instead."""
+        self.record(rule="; ".join(filter(None, (self.step.rule, rule))), **values)
+
+
+# --- A round: search, fit the passages into a prompt, ask; then the next query.
+
+
+def search(state: State) -> Conversation[dict[int, Passage]]:
+    """Search the round's query; return the passages that are new, by label.
+
+    Raises:
+        StepFailed: The retriever failed, and an earlier search found something.
+    """
+    step, reading, program = state.step, state.reading, state.program
+    query = step.reformulated or step.query
+    yield from tell_search(step.number, query)
+    try:
+        found = yield Search(program.retriever, query, program.k)
+    except RunAborted:
+        raise
+    except Exception as error:
+        if not reading.passages:
+            raise
+        state.meter.may_pass |= may_pass(error)
+        raise StepFailed.from_error("search", error) from error
+    fresh = reading.add(query, found, made=step.made or bool(step.reformulated))
+    returned = (reading.passages[label].id for label in reading.tried[-1].labels)
+    retrieved = tuple(dict.fromkeys((*step.retrieved, *returned)))
+    new = (*step.passage_ids, *(passage.id for passage in fresh.values()))
+    yield from tell_passages(step.number, fresh, retrieved)
+    state.record(retrieved=retrieved, passage_ids=new)
+    return fresh
+
+
+def fit(state: State, step: str, passages: Labelled, *texts: str) -> PromptPassages:
+    """Render as many passages as the prompt of a step has room for, beside other texts."""
+    room = max(state.budget.room(step, *texts), MINIMUM_ROOM)
+    return fit_passages(passages, room, state.program.count)
+
+
+def ask_step(
+    state: State, step: str, inputs: Mapping[str, Any], *required: str
+) -> Conversation[dspy.Prediction]:
+    """Ask the predictor of a step; only the `required` outputs are mandatory.
+
+    Raises:
+        StepFailed: No attempt gave a usable reply, or the LM could not be reached.
+    """
+    # Optional outputs enter the trace: a demo must not have another step's fields.
+    optional = OPTIONAL if "judgement" in required else ()
+    module = getattr(state.program, step)
+    asked = ask(step, module, inputs, state.meter, required=required, optional=optional)
+    return (yield from name_outage(step, asked))
+
+
+def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[Result]:
+    """Carry on a conversation; raise foreign errors as a failure of the step.
+
+    Raises:
+        StepFailed: The LM or the retriever raised an error; it is the cause.
+    """
+    try:
+        return (yield from conversation)
+    except Exception as error:
+        if is_ours(error):
+            raise
+        raise StepFailed.from_error(step, error) from error
+
+
+def end_round(state: State, extra: int = 0) -> Conversation[str]:
+    """Finish the round; return the next query, or "" if the search ends.
+
+    The search also ends if another round at the cost of this one, and `extra` tokens, would leave
+    too few tokens for the answer.
+    """
+    if not state.is_last and state.step.next_query:
+        cost = state.meter.tokens - state._spent + extra
+        if not state.budget.allows(cost):
+            rule = "the token budget allows no further round: the search ends"
+            state.add_rule(rule, next_query="")
+    state.steps.append(state.step)
+    yield from tell("step", state.step.message, lambda: step_as_json(state.step))
+    return "" if state.is_last else state.step.next_query
+
+
+# --- The answer.
+
+
+def answer(
+    state: State,
+    passages: Labelled | None = None,
+    titled: Labelled | None = None,
+    first: Sequence[int] = (),
+    *,
+    style: Style = "span",
+    outputs: Collection[str] = (),
+) -> Conversation[Conclusion]:
+    """Ask for the answer.
+
+    If the step fails, or the budget allows no further call, the judge's candidate is the answer.
+
+    Args:
+        state: The question.
+        passages: The passages to show; all that were read if left out.
+        titled: Passages of which the title is shown.
+        first: Labels of the passages that matter most, should not all fit.
+        style: The form of the answer.
+        outputs: The output fields of a custom answer signature.
+    """
+    yield from tell("answering", "answering from what was read", dict)
+    read = state.reading.passages
+    beside = state.program.answer_inputs(state)
+    room = state.budget.room("answer", *beside.values())
+    if room < MINIMUM_ROOM and state.steps and state.meter.calls:
+        state.failures.append("the token budget left nothing for an answer of its own")
+        return Conclusion.without_citing(state.candidate, read)
+    shown = read if passages is None else passages
+    fitted = fit_passages(shown, max(room, MINIMUM_ROOM), state.program.count, first, titled)
+    inputs = {
+        "question": state.question,
+        "passages": fitted.text,
+        "candidate": state.candidate,
+        "previous_reasoning": state.reasoning,
+        **beside,
+    }
+    reply = yield from ask_answer(state, inputs)
+    if reply is None:
+        return Conclusion.without_citing(state.candidate, read)
+    end = Conclusion.from_reply(reply, read, fitted.left_out, style, outputs)
+    if end.answer or not state.candidate or end.verdict == "premise refuted":
+        return end
+    return end._replace(answer=state.candidate, verdict="not in passages")
+
+
+def ask_answer(
+    state: State, inputs: Mapping[str, Any], step: str = "answer"
+) -> Conversation[dspy.Prediction | None]:
+    """Ask the answer step; return None if it failed and an earlier call was answered.
+
+    Raises:
+        Exception: No call of the question reached the LM: the cause.
+    """
+    try:
+        return (yield from ask_step(state, step, inputs, "answer"))
+    except StepFailed as failure:
+        if not state.meter.answered:
+            cause = failure.__cause__ or failure
+            raise cause from cause.__cause__
+        state.failures.append(str(failure))
+        return None
+
+
+def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()) -> dspy.Prediction:
+    """Return the prediction for an answer and the chain of the graph that leads to it, if any."""
+    passages = state.reading.passages
+    cited = tuple(passages[label] for label in end.cited)
+    evidence, supported = tuple[EvidenceLink, ...](), _support(state, end, cited, chain)
+    if supported == "chained":
+        evidence = chain
+    elif supported == "quoted":
+        evidence = end.quotes(cited, state.question)
+    is_enough = state.program.abstain in (None, supported) or supported == "chained"
+    failed_rounds = (step.failure for step in state.steps if step.failure)
+    if end.more:
+        check_outputs({"answer", *end.more})
+    return Prediction(
+        dict(end.more),
+        verdict=end.verdict,
+        supported=supported,
+        guess=end.answer,
+        evidence=evidence,
+        cited=tuple(passage.id for passage in cited),
+        citations=end.citations,
+        passages=tuple(passages.values()),
+        left_out=tuple(passages[label].id for label in end.left_out),
+        graph=state.graph,
+        notes=state.notes,
+        steps=tuple(state.steps),
+        failures=(*failed_rounds, *state.failures),
+        may_pass=state.meter.may_pass,
+        usage=dict(state.meter.usage),
+        calls=state.meter.calls,
+        tokens=state.meter.tokens,
+        # The last field is what `dspy.majority` counts.
+        answer=end.answer if is_enough else "",
+    )
+
+
+def _support(
+    state: State, end: Conclusion, cited: Sequence[Passage], chain: Sequence[EvidenceLink]
+) -> Support | None:
+    """How the passages support an answer."""
+    if not end.is_answer:
+        return None
+    if chain:
+        return "chained"
+    is_quoted = end.quoted and bears_on(state.question, end.answer, cited)
+    return "quoted" if is_quoted else None
+
+
+# --- The tokens that a question may cost.
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many tokens a question may still cost, and what of them passages may take.
+
+    Without a `token_budget` only `passage_tokens` limits a prompt.
+    """
+
+    state: State
+
+    def room(self, step: str, *texts: str) -> int:
+        """Return the tokens that passages may take in the prompt of a step, beside other texts.
+
+        A step that is not the last leaves the answer its share.
+        """
+        state, program = self.state, self.state.program
+        if program.token_budget is None:
+            return program.passage_tokens
+        kind = "answer" if step == "answer" else "read"
+        beside = [*texts, state.question, state.reasoning, state.candidate]
+        if step != "answer":
+            beside.append(state.reading.render_tried())
+        needed = self.prompt(step) + REPLY_TOKENS[kind] + sum(map(program.count, beside))
+        if step != "answer":
+            needed += self.answer_share()
+        return min(program.passage_tokens, program.token_budget - state.meter.tokens - needed)
+
+    def prompt(self, step: str) -> int:
+        """Return the tokens of a step's prompt when all its inputs are empty."""
+        module, count = getattr(self.state.program, step), self.state.program.count
+        adapter = dspy.settings.adapter or usual_adapter(module)
+        return sum(
+            prompt_tokens(predictor.signature, adapter, count, predictor.demos)
+            for predictor in module.predictors()
+        )
+
+    def answer_share(self) -> int:
+        """Return the tokens that the answer step will need."""
+        state, program = self.state, self.state.program
+        if not hasattr(program, "answer"):
+            return 0
+        passages = sum(program.count(p.content) for p in state.reading.passages.values())
+        texts = [*program.answer_inputs(state).values(), state.question, state.reasoning]
+        most = min(program.passage_tokens, (program.token_budget or 0) // 4)
+        fixed = self.prompt("answer") + REPLY_TOKENS["answer"]
+        return fixed + sum(map(program.count, texts)) + min(passages, most)
+
+    def allows(self, cost: int) -> bool:
+        """Return whether the question may cost so much more, and the answer."""
+        limit = self.state.program.token_budget
+        return limit is None or self.state.meter.tokens + cost + self.answer_share() <= limit

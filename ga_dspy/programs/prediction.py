@@ -1,0 +1,222 @@
+"""The prediction: an answer, what it rests on, how it was found and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import dspy
+from dspy.primitives.prediction import Completions
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_jsonable_python
+
+from ga_dspy import notebook
+from ga_dspy.errors import InputError
+from ga_dspy.graph import Entity, KnowledgeGraph, Relation
+from ga_dspy.grounding import Dropped
+from ga_dspy.passage import Passage
+from ga_dspy.programs.calls import Usage
+from ga_dspy.programs.evidence import Citation, EvidenceLink, Support
+
+
+class Step(BaseModel):
+    """One round of retrieving, indexing and judging.
+
+    Attributes:
+        number: From 1.
+        query: The search query.
+        made: Whether the program made the query, not the LM.
+        reformulated: The query made from the graph because `query` found nothing new.
+        retrieved: Ids of all passages that the query returned, in retrieval order.
+        passage_ids: Ids of those that were new.
+        unread: Ids of passages that the prompt had no room for; the next step shows them.
+        entities: Entities added to the graph.
+        relations: Relations added to the graph.
+        attributes: What it learned about known entities, as (entity, attribute).
+        dropped: What the model proposed and no passage supports, and why.
+        reasoning: The judge's reasoning.
+        judgement: "sufficient", "insufficient", "exhausted" (further searches are in vain), or
+            empty if the step failed before it.
+        candidate: The answer that the judge saw, or empty.
+        next_query: What the judge wants to search next, or empty.
+        rule: Where the program overruled the judge: what it did and why.
+        failure: Why the step failed, or empty.
+        graph: The graph after this step (snapshots share their parts).
+        notes: The notes after this step, in programs that keep notes.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    query: str
+    made: bool = False
+    reformulated: str = ""
+    retrieved: tuple[str, ...] = ()
+    passage_ids: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    reasoning: str = ""
+    judgement: str = ""
+    candidate: str = ""
+    next_query: str = ""
+    rule: str = ""
+    failure: str = ""
+    graph: KnowledgeGraph = KnowledgeGraph()
+    notes: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the judge wants no further search."""
+        return self.judgement in ("sufficient", "exhausted")
+
+    @property
+    def message(self) -> str:
+        """What the step added and how it was judged, in a few words."""
+        gains = (
+            (len(self.entities), "entity", "entities"),
+            (len(self.relations), "relation", "relations"),
+        )
+        added = [f"+{n} {one if n == 1 else more}" for n, one, more in gains if n]
+        if self.dropped:
+            added.append(f"{len(self.dropped)} dropped")
+        judged = ": ".join(filter(None, (self.judgement, self.reasoning)))
+        parts = (", ".join(added), judged, self.rule, self.failure)
+        return f"step {self.number}: {'; '.join(filter(None, parts)) or 'nothing new'}"
+
+
+class Prediction(dspy.Prediction):
+    """An answer with what it rests on, how it was found and what it cost.
+
+    Attributes:
+        answer: The answer; empty if the program abstains.
+        verdict: "answered", "not in passages" or "premise refuted".
+        supported: "chained" if stated links lead from the question to the answer and no check
+            finds a fault, "quoted" if only a sentence of a cited passage holds it, else None.
+        guess: The answer whether supported or not.
+        evidence: The chain of a chained answer, or the sentences that hold a quoted one.
+        cited: Ids of the passages the answer rests on.
+        citations: The statements of a written answer (`style`), each with a passage it cites.
+        passages: All passages read, in the order of their numbers.
+        left_out: Ids of those that the answer's prompt did not show.
+        graph: The graph; empty in programs without one.
+        notes: The notes, thoughts or transcript, in programs that keep them.
+        steps: The rounds.
+        failures: What failed on the way; the answer was made without it.
+        may_pass: Whether a failure was transient (a timeout, an outage): a retry may succeed.
+        usage: What each step cost, by its name.
+        calls: LM calls in all.
+        tokens: Tokens in all.
+    """
+
+    answer: str
+    verdict: str
+    supported: Support | None
+    guess: str
+    evidence: tuple[EvidenceLink, ...]
+    cited: tuple[str, ...]
+    citations: tuple[Citation, ...]
+    passages: tuple[Passage, ...]
+    left_out: tuple[str, ...]
+    graph: KnowledgeGraph
+    notes: str
+    steps: tuple[Step, ...]
+    failures: tuple[str, ...]
+    may_pass: bool
+    usage: dict[str, Usage]
+    calls: int
+    tokens: int
+
+    @property
+    def completions(self) -> Completions:
+        """The prediction as its only completion, which `dspy.majority` counts."""
+        return Completions([self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the prediction as JSON values, to store or send."""
+        return as_json(self)
+
+    def __repr__(self) -> str:
+        """The answer, its support, and the size of the rest."""
+        if "steps" not in self:
+            return str(super().__repr__())
+        stated = {name: self[name] for name in ("answer", "verdict", "supported")}
+        counted = {name: len(self[name]) for name in ("evidence", "passages", "steps")}
+        graph, spent = {"graph": self.graph}, {"calls": self.calls, "tokens": self.tokens}
+        shown = {**stated, **counted, **graph, **spent}
+        return f"Prediction({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _repr_html_(self) -> str:
+        """The answer, its evidence and the steps, for notebooks."""
+        if "steps" not in self:
+            return notebook.line(repr(self))
+        evidence = ((f"{e.head} {e.relation} {e.tail}", e.quote, e.title) for e in self.evidence)
+        steps = (
+            (s.number, s.reformulated or s.query, len(s.entities), len(s.relations), s.judgement)
+            for s in self.steps
+        )
+        support = self.supported or "not supported"
+        return "".join(
+            (
+                notebook.line(self.answer or "no answer", bold=True),
+                notebook.line(f"{support} · {self.calls} LM calls · {self.tokens:,} tokens"),
+                notebook.table(("evidence", "quote", "passage"), evidence),
+                notebook.table(("step", "query", "entities", "relations", "judgement"), steps),
+            )
+        )
+
+
+def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
+    """Return a prediction, or a copy of one in another class, as JSON values."""
+    ordered = {"answer": prediction.answer, **prediction}
+    record = {name: to_jsonable_python(v, fallback=str) for name, v in ordered.items()}
+    record["steps"] = [step_as_json(step) for step in prediction.steps]
+    shown = {part: getattr(prediction.graph, part) for part in ("entities", "relations")}
+    record["graph"] = to_jsonable_python(shown)
+    return record
+
+
+def step_as_json(step: Step) -> dict[str, Any]:
+    """Return a step as JSON values, without the graph, which the steps' gains add up to."""
+    return step.model_dump(mode="json", exclude={"graph"})
+
+
+def observation(prediction: dspy.Prediction) -> str:
+    """Return what an agent sees of an answer: the answer, its support, the numbered evidence."""
+    shown = prediction.answer or "(no answer)"
+    if not prediction.answer and prediction.guess:
+        shown = f"(no supported answer; a guess: {prediction.guess})"
+    support = {
+        "chained": "a chain of stated links",
+        "quoted": "quoted in a passage",
+        None: "not supported by a passage",
+    }
+    lines = [f"{n}. {link}" for n, link in enumerate(prediction.evidence, 1)]
+    return "\n".join([shown, f"[{support[prediction.supported]}]", *lines])
+
+
+ANSWER_FIELDS = ("answer", "verdict", "cited")
+"""The fields that the answer step fills; the program fills the rest."""
+
+
+def check_outputs(names: Collection[str]) -> None:
+    """Check the output fields of a custom answer step.
+
+    Raises:
+        InputError: `answer` is missing, or a name is that of a field the program fills.
+    """
+    if "answer" not in names:
+        raise InputError(
+            f"the answer step has the outputs {', '.join(names)}",
+            expected="an output field called answer",
+            remedy="name the field with the answer `answer`",
+        )
+    taken = [n for n in names if n in Prediction.__annotations__ and n not in ANSWER_FIELDS]
+    if taken:
+        raise InputError(
+            f"the answer step has the output {', '.join(taken)}",
+            expected="names that no field of the prediction has: the program fills these itself",
+            remedy=f"name it otherwise, for instance my_{taken[0]}",
+        )
