@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from ga_dspy.artifact import save as save
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
+    from ga_dspy.lm.adapters import PlainAdapter as PlainAdapter
+    from ga_dspy.lm.adapters import SchemaAdapter as SchemaAdapter
+    from ga_dspy.lm.patience import Patience as Patience
+    from ga_dspy.lm.patience import patient as patient
     from ga_dspy.passage import Passage as Passage
-    from ga_dspy.patience import Patience as Patience
-    from ga_dspy.patience import patient as patient
-    from ga_dspy.plain_adapter import PlainAdapter as PlainAdapter
     from ga_dspy.programs import GraphAnchor as GraphAnchor
     from ga_dspy.programs import VanillaRAG as VanillaRAG
     from ga_dspy.retrieval import Index as Index
     from ga_dspy.retrieval import as_retriever as as_retriever
     from ga_dspy.retrieval import read_passages as read_passages
-    from ga_dspy.schema_adapter import SchemaAdapter as SchemaAdapter
 
 __version__ = "0.1.0"
 
@@ -33,14 +33,14 @@ _HOME = {
     "Index": "ga_dspy.retrieval",
     "KnowledgeGraph": "ga_dspy.graph",
     "Passage": "ga_dspy.passage",
-    "Patience": "ga_dspy.patience",
-    "PlainAdapter": "ga_dspy.plain_adapter",
-    "SchemaAdapter": "ga_dspy.schema_adapter",
+    "Patience": "ga_dspy.lm.patience",
+    "PlainAdapter": "ga_dspy.lm.adapters",
+    "SchemaAdapter": "ga_dspy.lm.adapters",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
     "extractive_lm": "extractive_lm",
     "load": "ga_dspy.artifact",
-    "patient": "ga_dspy.patience",
+    "patient": "ga_dspy.lm.patience",
     "read_passages": "ga_dspy.retrieval",
     "save": "ga_dspy.artifact",
 }

@@ -27,7 +27,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from ga_dspy.errors import InputError, RunAborted, require
-from ga_dspy.patience import METER, PATIENCE, FrontLM, Replayed, record_of
+from ga_dspy.lm.patience import METER, PATIENCE, LMWrapper, Replayed, record_of
 from ga_dspy.storage import parallel
 
 Item = TypeVar("Item")
@@ -269,7 +269,7 @@ def _sendable(error: Exception) -> Exception:
 
 def _portable(lm: Any) -> Any:
     """Return a copy of an LM without its keys, history and callbacks."""
-    while isinstance(lm, FrontLM):
+    while isinstance(lm, LMWrapper):
         lm = lm.lm
     if not isinstance(lm, dspy.BaseLM):
         return lm
@@ -326,14 +326,14 @@ class _Worker:
             return self.work(item)
 
 
-class _RelayedLM(FrontLM):
+class _RelayedLM(LMWrapper):
     """An LM whose calls the driver makes."""
 
     def __init__(self, lm: dspy.BaseLM, calls: Any, token: int) -> None:
         super().__init__(lm)
         self.calls, self.token = calls, token
 
-    def before(self, lm: dspy.BaseLM) -> _RelayedLM:
+    def with_lm(self, lm: dspy.BaseLM) -> _RelayedLM:
         return type(self)(lm, self.calls, self.token)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:

@@ -28,8 +28,7 @@ from dspy.lm15 import (
 )
 
 from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.plain_adapter import ASKED
-from ga_dspy.schema_adapter import ASKED_IN_JSON
+from ga_dspy.lm.adapters import ASKED, ASKED_IN_JSON
 from ga_dspy.text import estimate_tokens
 
 

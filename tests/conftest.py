@@ -65,8 +65,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Pauses between the attempts of an LM call take no time."""
     clock = Clock()
-    monkeypatch.setattr("ga_dspy.patience.time", clock)
-    monkeypatch.setattr("ga_dspy.patience.asyncio", SimpleNamespace(sleep=clock.asleep))
+    monkeypatch.setattr("ga_dspy.lm.patience.time", clock)
+    monkeypatch.setattr("ga_dspy.lm.patience.asyncio", SimpleNamespace(sleep=clock.asleep))
     return clock
 
 

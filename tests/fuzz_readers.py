@@ -31,13 +31,13 @@ from ga_dspy.eval.result import RunJournal
 from ga_dspy.eval.run import protocol_of, run
 from ga_dspy.graph import from_json, linearise, to_json
 from ga_dspy.graphrag import build_graph, open_graph
+from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.replies import read_reply
 from ga_dspy.optimize.recipes import recipe
 from ga_dspy.optimize.spending import Kept, Ledger
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import Meter, ask, drive
 from ga_dspy.programs.loop import name_outage
-from ga_dspy.replies import read_reply
 from ga_dspy.retrieval import Index, read_passages, segments
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.testing import asked_fields, scripted_lm

@@ -25,7 +25,7 @@ from endpoint_process import EndpointProcess, endpoint_process
 import ga_dspy
 from ga_dspy.eval.protocol import Protocol
 from ga_dspy.eval.run import run
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import parallel

@@ -29,7 +29,7 @@ from ga_dspy.cli.choices import ApiBase, Limit, Model, Threads, Timeout, choose_
 from ga_dspy.cli.console import Console
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import load
-from ga_dspy.replies import read_reply
+from ga_dspy.lm.replies import read_reply
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import asked_fields, given_fields
 

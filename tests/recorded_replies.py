@@ -21,8 +21,8 @@ import dspy
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph import draft_from
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor, Usage
 from ga_dspy.testing import scripted_lm
 from ga_dspy.text import estimate_tokens

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga_dspy.artifact import ArtifactError, Recipe, Score, Scores, load, save, show, verify
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import GraphAnchor, MultiHopProgram, VanillaRAG
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.testing import scripted_lm

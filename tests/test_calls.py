@@ -15,8 +15,8 @@ import dspy
 import pytest
 
 from ga_dspy.errors import InputError
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import StepFailed
 from ga_dspy.programs.calls import (
     Ask,

@@ -21,7 +21,7 @@ from ga_dspy import Index, Passage
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import Report, load, protocol_of, run
 from ga_dspy.eval.result import RunJournal
-from ga_dspy.patience import EndpointDown
+from ga_dspy.lm.failures import EndpointDown
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUESTION = json.loads(questions("dev").read_text())[0]["question"]

@@ -11,7 +11,7 @@ import dspy
 import pytest
 from endpoint import Behaviour, Endpoint
 
-from ga_dspy.connection import connect
+from ga_dspy.lm.connection import connect
 from ga_dspy.storage import parallel
 
 

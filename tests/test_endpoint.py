@@ -14,7 +14,7 @@ from endpoint import PASSING, Behaviour, Endpoint, Outage
 from endpoint_process import endpoint_process
 
 from ga_dspy import Passage, VanillaRAG
-from ga_dspy.patience import EndpointRefused
+from ga_dspy.lm.failures import EndpointRefused
 
 PASSAGE = Passage(id="1", title="Carbon County", text="Carbon County lies in Montana.")
 ANSWER = (

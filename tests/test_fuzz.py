@@ -17,7 +17,7 @@ from ga_dspy.demo import corpus
 from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval.datasets import load
 from ga_dspy.graph import from_json
-from ga_dspy.replies import read_reply
+from ga_dspy.lm.replies import read_reply
 from ga_dspy.retrieval import Index, read_passages
 from ga_dspy.signatures import AnswerQuestion, GraphProposal
 

@@ -10,8 +10,8 @@ import dspy
 import pytest
 
 from ga_dspy.arena.methods import METHODS, Method
+from ga_dspy.lm.adapters import ASKED
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import ASKED
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.testing import asked_fields, scripted_lm
 

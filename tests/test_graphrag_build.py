@@ -39,7 +39,7 @@ from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.graphrag.resolution import Flags, Resolved
 from ga_dspy.graphrag.store import GraphManifest, GraphOutdated, store
-from ga_dspy.patience import EndpointDown
+from ga_dspy.lm.failures import EndpointDown
 from ga_dspy.testing import scripted_lm
 
 SOME = corpus()[:6]

@@ -22,8 +22,8 @@ from ga_dspy import GraphAnchor, Passage, PlainAdapter
 from ga_dspy.cli.console import Console, show_answer, steps_shown
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, GraphUpdate, KnowledgeGraph, Relation, to_graphml, to_mermaid
+from ga_dspy.lm.replies import read_reply
 from ga_dspy.programs.baselines import SearchR1
-from ga_dspy.replies import read_reply
 from ga_dspy.signatures import AnswerQuestion, ReadAndJudge
 from ga_dspy.signatures.prompt import render_passages, safe, title_of
 from ga_dspy.testing import asked_fields, scripted_lm

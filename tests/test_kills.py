@@ -17,7 +17,7 @@ from kill_commands import contents, endure
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Protocol, run
-from ga_dspy.patience import KeptCalls
+from ga_dspy.lm.patience import KeptCalls
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import parallel
 from ga_dspy.testing import scripted_lm

@@ -16,7 +16,7 @@ from dspy.lm15 import Config, Message, Request
 
 from extractive_lm.engine import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
 from extractive_lm.prompt import read_prompt
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerQuestion,
     ReadAndJudge,

@@ -20,7 +20,7 @@ from extractive_lm.fill import (
 )
 from extractive_lm.prompt import Answer, Doc, Transcript, read_graph, read_inputs, read_transcript
 from extractive_lm.question import analyse
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerFromMemory,
     AnswerQuestion,

@@ -12,11 +12,12 @@ import pytest
 from endpoint import Behaviour, Endpoint
 
 import ga_dspy
-from ga_dspy import Passage, VanillaRAG, patience
+from ga_dspy import Passage, VanillaRAG
 from ga_dspy.cli.choices import choose_lm
 from ga_dspy.cli.serve import choose_deadline
-from ga_dspy.connection import is_local
-from ga_dspy.patience import is_timeout, may_pass, room_left, too_long
+from ga_dspy.lm import endpoints
+from ga_dspy.lm.connection import is_local
+from ga_dspy.lm.failures import is_timeout, is_transient, room_left, too_long
 from ga_dspy.programs import Usage, calls
 
 REPLY = (
@@ -30,7 +31,7 @@ LONG = "Carbon County lies in Montana and its seat is the old mining town of Red
 def served(**behaviour: Any) -> Iterator[Endpoint]:
     with Endpoint(Behaviour(reply=REPLY, **behaviour)) as endpoint:
         yield endpoint
-    patience._THINKS.clear()
+    endpoints._THINKS.clear()
     calls._CUT.clear()
 
 
@@ -132,8 +133,8 @@ def test_a_prompt_that_fits_without_room_for_a_whole_reply_is_sent_whole(server:
 
 def test_a_server_error_about_the_window_is_no_outage() -> None:
     error = dspy.LMServerError(REFUSALS["llama.cpp, 2025"], status=500)
-    assert too_long(error) and not may_pass(error)
-    assert may_pass(dspy.LMServerError("the server is overloaded", status=500))
+    assert too_long(error) and not is_transient(error)
+    assert is_transient(dspy.LMServerError("the server is overloaded", status=500))
 
 
 def test_the_room_that_is_left_counts_neither_a_status_nor_the_reply() -> None:
@@ -172,7 +173,7 @@ def test_an_address_in_the_environment_counts_for_the_timeout_as_for_the_cap(
     assert choose_lm("openai/m", None, None).kwargs["timeout"] == 120
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")  # LiteLLM reads this one first
     lm = choose_lm("openai/m", None, None)
-    assert (lm.kwargs["timeout"], patience.reply_cap(lm)) == (600, 1_500)
+    assert (lm.kwargs["timeout"], endpoints.reply_cap(lm)) == (600, 1_500)
     assert choose_lm("other/m", None, None).kwargs["timeout"] == 120
 
 
@@ -198,7 +199,7 @@ def test_a_call_that_is_too_slow_says_what_to_do() -> None:
 def test_a_server_that_cannot_be_reached_is_down_and_not_slow() -> None:
     error = dspy.LMTransportError("timed out connecting to 10.0.0.5:8000")
     error.__cause__ = TimeoutError()
-    assert not is_timeout(error) and may_pass(error)
+    assert not is_timeout(error) and is_transient(error)
 
 
 # --- A cap on replies, and thoughts
@@ -219,10 +220,10 @@ def test_replies_of_a_local_lm_are_capped_unless_somebody_did() -> None:
 
 def test_replies_of_other_lms_have_no_cap() -> None:
     address = "http://localhost:1/v1"
-    assert patience.reply_cap(dspy.LM("openai/m", api_base=address)) == 1_500
-    assert patience.reply_cap(dspy.LM("openai/m", api_base="https://models.example.com")) is None
-    assert patience.reply_cap(dspy.LM("openai/gpt-5", api_base=address)) is None
-    assert patience.reply_cap(dspy.LM("openai/gpt-4.1-mini")) is None
+    assert endpoints.reply_cap(dspy.LM("openai/m", api_base=address)) == 1_500
+    assert endpoints.reply_cap(dspy.LM("openai/m", api_base="https://models.example.com")) is None
+    assert endpoints.reply_cap(dspy.LM("openai/gpt-5", api_base=address)) is None
+    assert endpoints.reply_cap(dspy.LM("openai/gpt-4.1-mini")) is None
 
 
 @pytest.mark.parametrize("retries", [1, 10])

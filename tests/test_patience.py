@@ -20,15 +20,9 @@ from endpoint import PASSING, Behaviour, Endpoint
 import ga_dspy
 from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import InputError
-from ga_dspy.patience import (
-    EndpointDown,
-    EndpointRefused,
-    PatientLM,
-    endpoint_digest,
-    front,
-    may_pass,
-    too_long,
-)
+from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.lm.failures import EndpointDown, EndpointRefused, is_transient, too_long
+from ga_dspy.lm.patience import PatientLM, wrap
 from ga_dspy.programs import DeepNote, IRCoT, IterRetGen, SearchR1, StepFailed
 from ga_dspy.testing import asked_fields, scripted_lm
 from ga_dspy.text import estimate_tokens
@@ -99,7 +93,7 @@ def test_a_call_whose_retries_are_used_up_raises_the_lm_s_own_error() -> None:
     with pytest.raises(dspy.LMError, match="reset by peer") as raised:
         ask(lm, retries=3)
     assert len(lm.engine.prompts) == 4
-    assert may_pass(raised.value)
+    assert is_transient(raised.value)
 
 
 def test_with_no_retries_an_error_is_raised_as_it_comes(clock: Any) -> None:
@@ -146,13 +140,13 @@ def test_what_will_not_pass_ends_the_run_at_once_and_says_what_to_do(
 def test_a_prompt_that_is_too_long_is_no_fault_of_the_endpoint() -> None:
     with served(*["context"] * 40) as (_, lm), pytest.raises(dspy.LMError) as raised:
         ask(lm)
-    assert too_long(raised.value) and not may_pass(raised.value)
+    assert too_long(raised.value) and not is_transient(raised.value)
 
 
 def test_the_cause_of_a_failed_step_tells_whether_it_may_pass() -> None:
-    assert may_pass(StepFailed.from_error("read", dspy.LMRateLimitError("slow down")))
-    assert not may_pass(StepFailed("read", "it does not parse", "%%%"))
-    assert not may_pass(dspy.LMAuthError("bad key", status=401))
+    assert is_transient(StepFailed.from_error("read", dspy.LMRateLimitError("slow down")))
+    assert not is_transient(StepFailed("read", "it does not parse", "%%%"))
+    assert not is_transient(dspy.LMAuthError("bad key", status=401))
 
 
 def test_a_predictor_s_own_lm_is_asked_again_as_well() -> None:
@@ -202,7 +196,7 @@ def ask_in_threads(lm: Any, **changes: Any) -> list[Any]:
 
     def call(n: int) -> Any:
         try:
-            return front(lm)(f"{n}?")
+            return wrap(lm)(f"{n}?")
         except Exception as error:  # noqa: BLE001 - looked at by the test
             return error
 
@@ -239,7 +233,7 @@ def test_an_endpoint_that_was_given_up_is_tried_by_the_next_call(clock: Any) -> 
     down = Down(clock, clock.now + 600)
     ask_in_threads(down.lm, outage=10)
     clock.now = down.until
-    assert front(down.lm)("And now?") == ["OK"]
+    assert wrap(down.lm)("And now?") == ["OK"]
 
 
 def test_a_question_s_time_stands_still_while_the_endpoint_is_down() -> None:
@@ -293,18 +287,18 @@ def test_random_faults_open_no_breaker_for_long(clock: Any) -> None:
     began = clock.now
     with served(rate=0.3, kinds=("500", "503", "429", "reset")) as (_, lm):
         for n in range(150):
-            assert front(lm)(f"{n}?") == [REPLY]
+            assert wrap(lm)(f"{n}?") == [REPLY]
     assert clock.now - began < 150
 
 
 def test_a_task_that_is_cancelled_leaves_the_trial_to_another(clock: Any) -> None:
     async def cancelled_then_another(lm: Any) -> Any:
         with ga_dspy.patient(outage=0), pytest.raises(EndpointDown):
-            await front(lm).acall("first")
-        trial = asyncio.create_task(front(lm).acall("second"))
+            await wrap(lm).acall("first")
+        trial = asyncio.create_task(wrap(lm).acall("second"))
         await asyncio.sleep(0.1)
         trial.cancel()
-        return await front(lm).acall("third")
+        return await wrap(lm).acall("third")
 
     with served(*["503"] * 7, latency=0.3) as (_, lm):
         assert asyncio.run(cancelled_then_another(lm)) == [REPLY]
@@ -332,22 +326,22 @@ def test_another_server_gets_no_cached_reply_of_the_first(tmp_path: Any) -> None
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
     with Endpoint(Behaviour(reply="one")) as first, Endpoint(Behaviour(reply="two")) as second:
         lms = [endpoint.lm(cache=True) for endpoint in (first, second, first, second)]
-        assert [front(lm)("Which?") for lm in lms] == [["one"], ["two"]] * 2
+        assert [wrap(lm)("Which?") for lm in lms] == [["one"], ["two"]] * 2
         assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
 def test_a_front_is_asked_for_all_that_is_no_call() -> None:
     lm = dspy.LM("openai/m", temperature=0.3)
-    patient = front(lm)
+    patient = wrap(lm)
     assert isinstance(patient.copy(temperature=0.5), PatientLM)
     assert patient.copy(temperature=0.5).kwargs["temperature"] == 0.5
-    assert (patient.engine, patient.kwargs, front(patient)) == ("auto", lm.kwargs, patient)
+    assert (patient.engine, patient.kwargs, wrap(patient)) == ("auto", lm.kwargs, patient)
 
 
 def test_a_history_stays_with_the_lm_that_was_given() -> None:
     lm = scripted_lm(["Hello."])
     with dspy.context(settings=SimpleNamespace()):
-        front(lm)("Hi")
+        wrap(lm)("Hi")
     assert len(lm.history) == 1
 
 

@@ -14,7 +14,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 import ga_dspy
 from ga_dspy import PlainAdapter, extractive_lm
-from ga_dspy.replies import read_reply
+from ga_dspy.lm.replies import read_reply
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.signatures.graph_anchor import LINE_FORMAT
 from ga_dspy.testing import scripted_lm

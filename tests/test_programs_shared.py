@@ -22,8 +22,8 @@ from ga_dspy import Index, extractive_lm
 from ga_dspy.demo import DEMO_QUESTION, corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import load
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs import (
     ClosedBook,
     DeepNote,

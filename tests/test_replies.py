@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga_dspy.replies import has_thoughts, holds_whole, read_choice, read_reply, tidy
+from ga_dspy.lm.replies import has_thoughts, holds_whole, read_choice, read_reply, tidy
 from ga_dspy.signatures import AnswerQuestion, GraphProposal
 from ga_dspy.testing import asked_fields
 

@@ -14,10 +14,11 @@ import pytest
 from endpoint import Behaviour, Endpoint
 
 import ga_dspy
-from ga_dspy import PlainAdapter, SchemaAdapter, schema_adapter
+from ga_dspy import PlainAdapter, SchemaAdapter
 from ga_dspy.errors import InputError
+from ga_dspy.lm import adapters
+from ga_dspy.lm.adapters import reply_schema
 from ga_dspy.passage import Passage
-from ga_dspy.schema_adapter import reply_schema
 from ga_dspy.signatures import AnswerQuestion, GraphFacts, GraphProposal, ReadAndJudge
 from ga_dspy.signatures.facts import with_facts
 from ga_dspy.testing import scripted_lm
@@ -55,7 +56,7 @@ class Typed(dspy.Signature):
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered() -> Iterator[None]:
     yield
-    schema_adapter._WITHOUT_SCHEMA.clear()
+    adapters._WITHOUT_SCHEMA.clear()
 
 
 def test_the_schema_of_a_step_has_its_outputs_in_order_and_no_references() -> None:
@@ -238,6 +239,6 @@ def test_a_real_server_holds_the_reply_to_the_schema() -> None:
     with dspy.context(lm=lm, adapter=SchemaAdapter()):
         dspy.Predict(ReadFacts)(question=QUESTION, passages=passages, query=QUESTION, graph="")
     reply = json.loads(lm.history[-1]["outputs"][0])
-    assert list(reply) == list(READ) and not schema_adapter._WITHOUT_SCHEMA
+    assert list(reply) == list(READ) and not adapters._WITHOUT_SCHEMA
     for fact in reply["additions"]:
         assert list(fact) == list(FACT) and {fact["head_type"], fact["tail_type"]} <= {*TYPES}

@@ -21,7 +21,7 @@ from ga_dspy.cli.choices import choose_lms, choose_program
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import ProtocolMismatch, Report, load_report, protocol_of, run
 from ga_dspy.eval import load as load_questions
-from ga_dspy.patience import StepLMs, front
+from ga_dspy.lm.patience import StepLMs, wrap
 from ga_dspy.testing import scripted_lm
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -130,7 +130,7 @@ def test_the_cap_on_replies_is_that_of_the_lm_which_a_step_asks(index: Path) -> 
     program = GraphAnchor(Index.open(index), style="sentence")  # a style that is always asked for
     with Endpoint() as small, Endpoint() as big:
         program.read.lm = small.lm(max_tokens=200)
-        lm = StepLMs(front(small.lm()), {"answer": front(big.lm(max_tokens=300))})
+        lm = StepLMs(wrap(small.lm()), {"answer": wrap(big.lm(max_tokens=300))})
         with dspy.context(lm=lm):
             program(question=QUESTION)
     assert {request["max_tokens"] for request in small.requests} == {200}

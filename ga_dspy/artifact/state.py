@@ -31,9 +31,8 @@ from pydantic_core import to_jsonable_python
 from ga_dspy import __version__, programs
 from ga_dspy.errors import ArtifactError, InputError, listed
 from ga_dspy.graphrag.program import GraphRAG
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
-from ga_dspy.schema_adapter import SchemaAdapter
 
 # --- Strict JSON
 

@@ -18,8 +18,8 @@ from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
 from ga_dspy.eval.scores import SupportScore, Triple, TripleScore
 from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped
+from ga_dspy.lm.failures import is_transient
 from ga_dspy.passage import Passage
-from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink, Step, Usage
 from ga_dspy.secrets import withheld
 from ga_dspy.storage import Journal
@@ -213,7 +213,7 @@ class Result(BaseModel):
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
         """The result of a question whose program raised `error`."""
         text = withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
-        return cls(**_question_fields(example), error=_storable(text), may_pass=may_pass(error))
+        return cls(**_question_fields(example), error=_storable(text), may_pass=is_transient(error))
 
     @property
     def titles(self) -> tuple[str, ...]:

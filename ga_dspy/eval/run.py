@@ -19,8 +19,10 @@ from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
-from ga_dspy.patience import KeptCalls, StepLMs, causes, endpoint_digest, front
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.lm.failures import causes
+from ga_dspy.lm.patience import KeptCalls, StepLMs, wrap
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Usage
 from ga_dspy.programs.program import split_lms
@@ -217,7 +219,7 @@ def run(
 
         def lm_for(asked: tuple[int, dspy.Example]) -> Any:
             lm = calls.front(dspy.settings.lm, asked[0])
-            return StepLMs(lm, {s: front(one, like=lm) for s, one in own.items()}) if own else lm
+            return StepLMs(lm, {s: wrap(one, like=lm) for s, one in own.items()}) if own else lm
 
         def report_progress(last: Result | None) -> None:
             if progress:

@@ -42,9 +42,9 @@ from ga_dspy.graphrag.store import (
     read_manifest,
     store,
 )
+from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.patience import KeptCalls
 from ga_dspy.passage import Passage
-from ga_dspy.patience import KeptCalls
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.store import not_empty, writing

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import GraphUpdate
 from ga_dspy.grounding import Dropped
+from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.plain_adapter import PlainAdapter
 from ga_dspy.programs.calls import Ask, Meter, adrive, ask_grounded, drive
 from ga_dspy.signatures.graphrag import ExtractFacts
 from ga_dspy.signatures.prompt import render_passage

@@ -28,13 +28,13 @@ from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, 
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
+from ga_dspy.lm.patience import StepLMs
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.estimate import MARGIN, Declined, Estimate, check_prices, estimate, needed
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Context, Examples, Recipe
 from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
 from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
-from ga_dspy.patience import StepLMs
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses

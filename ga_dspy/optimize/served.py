@@ -29,7 +29,7 @@ import ga_dspy
 from ga_dspy.artifact import load, show
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag import GraphIndex
-from ga_dspy.patience import default_timeout
+from ga_dspy.lm.endpoints import default_timeout
 from ga_dspy.retrieval import Index
 
 

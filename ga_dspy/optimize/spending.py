@@ -25,7 +25,8 @@ from dspy.utils.callback import with_callbacks
 from ga_dspy import __version__
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.protocol import EMBEDDED
-from ga_dspy.patience import FrontLM, PatientLM, metered, result_of, server_address
+from ga_dspy.lm.endpoints import server_address
+from ga_dspy.lm.patience import LMWrapper, PatientLM, metered, result_of
 from ga_dspy.programs.calls import reported_tokens
 from ga_dspy.storage import Journal
 from ga_dspy.text import estimate_tokens
@@ -247,7 +248,7 @@ class Gate:
             self.close(self.down)
 
 
-class LedgerLM(FrontLM):
+class LedgerLM(LMWrapper):
     """An LM before an LM: a request is answered from the ledger, or sent on and written there.
 
     Whatever is no call is asked of the LM behind it, which is left as it is. Copies keep to the
@@ -260,10 +261,10 @@ class LedgerLM(FrontLM):
     """
 
     def __init__(self, lm: dspy.BaseLM, role: str, gate: Gate) -> None:
-        super().__init__((lm.lm if isinstance(lm, FrontLM) else lm).copy())
+        super().__init__((lm.lm if isinstance(lm, LMWrapper) else lm).copy())
         self.role, self.gate = role, gate
 
-    def before(self, lm: dspy.BaseLM) -> LedgerLM:
+    def with_lm(self, lm: dspy.BaseLM) -> LedgerLM:
         """An LM that pays in the same way."""
         return LedgerLM(lm, self.role, self.gate)
 

@@ -25,30 +25,23 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped, ground
-from ga_dspy.passage import Passage
-from ga_dspy.patience import (
-    Patience,
-    StepLMs,
-    causes,
-    counts_reply,
-    endpoint_digest,
-    front,
-    is_timeout,
-    lm_name,
-    may_pass,
-    note_thoughts,
-    now,
-    reply_cap,
-    room_left,
-    spell,
-    too_long,
+from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
+from ga_dspy.lm.endpoints import endpoint_digest, lm_name, note_thoughts, reply_cap
+from ga_dspy.lm.failures import causes, counts_reply, is_timeout, is_transient, room_left, too_long
+from ga_dspy.lm.patience import Patience, StepLMs, format_duration, now, wrap
+from ga_dspy.lm.replies import (
+    clean,
+    field_names,
+    has_thoughts,
+    holds_whole,
+    is_echo,
+    read_reply,
+    tidy,
 )
-from ga_dspy.plain_adapter import PlainAdapter
+from ga_dspy.passage import Passage
 from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
-from ga_dspy.replies import clean, field_names, has_thoughts, holds_whole, is_echo, read_reply, tidy
 from ga_dspy.retrieval import Retriever
-from ga_dspy.schema_adapter import SchemaAdapter
 from ga_dspy.secrets import note_secrets, withheld
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.facts import writes_facts
@@ -186,7 +179,7 @@ class Ask:
         if own is not None:
             note_secrets(own)
         if own is not None and self._calls_one_lm:
-            given = {**given, "lm": front(own, like=dspy.settings.lm)}
+            given = {**given, "lm": wrap(own, like=dspy.settings.lm)}
         return given
 
     @property
@@ -762,7 +755,7 @@ class Meter(BaseCallback):
         if now() - self._since - self.waited <= limit:
             return None
         self.may_pass = True
-        return TimeoutError(f"the time for this question, {spell(limit)}, is over")
+        return TimeoutError(f"the time for this question, {format_duration(limit)}, is over")
 
     def reject(self) -> None:
         """Note that the last reply was of no use: it brought nothing, whatever it cost."""
@@ -795,7 +788,7 @@ class Meter(BaseCallback):
         sizes = ("max_history_size", "max_trace_size")
         with dspy.context(
             **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
-            lm=front(settings.lm),
+            lm=wrap(settings.lm),
             ga_dspy_meter=self,
             adapter=settings.adapter or adapter or PlainAdapter(),
             callbacks=heard,
@@ -805,7 +798,7 @@ class Meter(BaseCallback):
             try:
                 yield
             except Exception as error:
-                self.may_pass |= may_pass(error)
+                self.may_pass |= is_transient(error)
                 raise
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ import dspy
 
 from ga_dspy.errors import RunAborted
 from ga_dspy.graph import KnowledgeGraph
+from ga_dspy.lm.failures import is_transient
 from ga_dspy.passage import Passage
-from ga_dspy.patience import may_pass
 from ga_dspy.programs.calls import (
     Conversation,
     Meter,
@@ -158,7 +158,7 @@ def search(state: State) -> Conversation[dict[int, Passage]]:
     except Exception as error:
         if not reading.passages:
             raise
-        state.meter.may_pass |= may_pass(error)
+        state.meter.may_pass |= is_transient(error)
         raise StepFailed.from_error("search", error) from error
     fresh = reading.add(query, found, made=step.made or bool(step.reformulated))
     returned = (reading.passages[label].id for label in reading.tried[-1].labels)

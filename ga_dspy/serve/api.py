@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import ga_dspy
 from extractive_lm import ExtractiveError
 from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.lm.failures import is_transient
 from ga_dspy.passage import Passage, sound
-from ga_dspy.patience import may_pass
 from ga_dspy.programs import EvidenceLink
 from ga_dspy.programs.conversation import Turn
 from ga_dspy.programs.prediction import as_json, observation
@@ -128,7 +128,7 @@ def problem_of(error: Any) -> JSONResponse:
     kinds = ((Busy, 429), (TimeoutError, 504), (InputError, 400))
     known = GaDspyError, dspy.LMError, ExtractiveError
     status = next((status for kind, status in kinds if isinstance(error, kind)), 0)
-    status = status or (503 if may_pass(error) else 502 if isinstance(error, known) else 500)
+    status = status or (503 if is_transient(error) else 502 if isinstance(error, known) else 500)
     if status == 500:
         logging.getLogger("ga_dspy").error("an error that was not foreseen", exc_info=error)
         return problem(500, "an error that was not foreseen; the service's log has it")

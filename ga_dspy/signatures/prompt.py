@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from ga_dspy.graph import is_unstated, says_nothing
+from ga_dspy.lm.replies import THOUGHTS, patterns, spellings
 from ga_dspy.passage import Passage, sound
-from ga_dspy.replies import THOUGHTS, patterns, spellings
 from ga_dspy.text import remembered
 
 EMPTY = "(empty)"

@@ -13,9 +13,7 @@ import hashlib
 import json
 import logging
 import math
-import os
 import random
-import re
 import threading
 import time
 import uuid
@@ -24,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -35,8 +33,17 @@ from dspy.lm15 import Request, Response
 from dspy.utils import exceptions as lm_errors
 from dspy.utils.callback import with_callbacks
 
-from ga_dspy.connection import address_parts, connect, is_local
-from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.errors import InputError
+from ga_dspy.lm.connection import connect
+from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.lm.failures import (
+    EndpointDown,
+    EndpointRefused,
+    causes,
+    is_timeout,
+    is_transient,
+    refusal_remedy,
+)
 from ga_dspy.secrets import secrets_of, without
 from ga_dspy.storage import Journal
 
@@ -109,10 +116,10 @@ def now() -> float:
     return time.monotonic()
 
 
-def spell(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time in words.
 
-    >>> spell(45), spell(600), spell(5400), spell(360_000)
+    >>> format_duration(45), format_duration(600), format_duration(5400), format_duration(360_000)
     ('45 s', '10 min', '1.5 h', '100 h')
     """
     unit, size = next(((u, s) for u, s in (("h", 3600), ("min", 60)) if seconds >= s), ("s", 1))
@@ -120,194 +127,7 @@ def spell(seconds: float) -> str:
     return f"{count:.0f} {unit}" if count >= 10 else f"{count:.2g} {unit}"
 
 
-# --- Which errors pass
-
-
-class EndpointRefused(RunAborted):
-    """The endpoint refuses every call, for a cause that will not pass: mend it, start again."""
-
-
-class EndpointDown(RunAborted):
-    """The endpoint was down for longer than the patience: start again when it is up."""
-
-
-_PASSING = (
-    lm_errors.LMRateLimitError, lm_errors.LMTimeoutError, lm_errors.LMServerError,
-    lm_errors.LMTransportError, lm_errors.LMLockTimeoutError, lm_errors.LMStreamAssemblyError,
-    ConnectionError, TimeoutError, EndpointDown,
-)  # fmt: skip
-_REFUSALS = (
-    (lm_errors.LMBillingError, (402,), "see that the account has money and quota left"),
-    (lm_errors.LMAuthError, (401, 403), "see that the API key is set, valid and allowed the model"),
-    (lm_errors.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
-    (lm_errors.LMConfigurationError, (), "see that the LM's name and its settings are right"),
-)
-_NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
-_TOO_LONG = re.compile(
-    r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
-    r"|maximum.{0,20}tokens|too many (input )?tokens|maximum model length"
-    r"|max_tokens must be at least",
-    re.IGNORECASE,
-)
-_UNREACHED = re.compile(r"connecting to|CONNECT |TLS handshake")
-_MAY_SAY_TOO_LONG = lm_errors.LMInvalidRequestError | lm_errors.LMServerError
-_OF_REPLY = re.compile(r"(\d[\d,]*)(?: output tokens| in the completion)")
-"""What of a window a server keeps for the reply, as vLLM says it in both its wordings."""
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, the one that it came from, and so on: DSPy wraps what is raised inside an LM."""
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def may_pass(error: BaseException | None) -> bool:
-    """Whether asking again later may help: the error, or one that it came from, is of that kind."""
-    return any(
-        isinstance(cause, _PASSING)
-        # Status 200 and a body that is none: a gateway's, not the model's.
-        or (
-            type(cause) is lm_errors.LMProviderError
-            and not 300 <= (getattr(cause, "status", 0) or 0) < 500
-        )
-        for cause in causes(error)
-        if not _refusal(cause) and not too_long(cause)
-    )
-
-
-def is_timeout(error: BaseException | None) -> bool:
-    """Whether a call was given up because no answer came in time, though it reached a server."""
-    return not any(_UNREACHED.search(str(cause)) for cause in causes(error)) and any(
-        isinstance(cause, lm_errors.LMTimeoutError | TimeoutError)
-        or (isinstance(cause, lm_errors.LMTransportError) and "timed out" in str(cause).lower())
-        for cause in causes(error)
-    )
-
-
-def too_long(error: BaseException | None) -> bool:
-    """Whether an error says that the prompt exceeds the LM's context window."""
-    return any(
-        isinstance(cause, lm_errors.ContextWindowExceededError)
-        or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
-        for cause in causes(error)
-    )
-
-
-def counts_reply(error: BaseException) -> bool:
-    """Whether a prompt was too long because of the tokens that were asked for its reply."""
-    return any(_OF_REPLY.search(str(cause)) for cause in causes(error))
-
-
-def room_left(error: BaseException, sent: int) -> float:
-    """About which share of a prompt that was too long would fit, by what the error says of it.
-
-    Args:
-        error: What the LM said.
-        sent: About how many tokens the prompt has: some servers stop counting at the limit.
-    """
-    said = " ".join(str(cause) for cause in causes(error))
-    reply = sum(_number(text) for text in _OF_REPLY.findall(said)[:1])
-    numbers = map(_number, re.findall(r"\d[\d,]{2,8}", _OF_REPLY.sub("", said)))
-    tokens = [number for number in numbers if number >= _LEAST_WINDOW]
-    share = 0.85 * (min(tokens) - reply) / max(*tokens, sent) if tokens else 0.0
-    return share if 0.1 < share < 0.85 else 0.5
-
-
-_LEAST_WINDOW = 512
-"""Smaller numbers in an error are a status, such as 400."""
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def _refusal(error: BaseException) -> str:
-    """What to do about an error that every call will meet; empty for another one."""
-    if not isinstance(error, lm_errors.LMError) or too_long(error):
-        return ""
-    if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
-        return _REFUSALS[0][2]
-    found = (what for kind, _, what in _REFUSALS if isinstance(error, kind))
-    by_status = (what for _, codes, what in _REFUSALS if error.status in codes)
-    return next(found, "") or next(by_status, "")
-
-
-# --- Endpoints, and whether they are up
-
-
-def endpoint_digest(lm: Any) -> str | None:
-    """Twelve hex digits that tell servers apart; None for a provider's own address, or no server.
-
-    Made of scheme, host, port and path; credentials in the address do not count.
-    """
-    return _digest(address) if (address := _address(lm)) else None
-
-
-def _address(lm: Any) -> str:
-    """Return the address of an LM's server; empty for a provider's own one, or no server."""
-    if not isinstance(getattr(lm, "engine", None), str):
-        return ""
-    return server_address(lm.model, lm.kwargs.get("api_base") or lm.kwargs.get("base_url"))
-
-
-def server_address(model: str, given: str | None = None) -> str:
-    """Return the address of the server that a model is asked at; empty for a provider's own one.
-
-    As in LiteLLM, an address that is given comes first, then the provider's environment variables,
-    such as `OPENAI_BASE_URL` and `OPENAI_API_BASE`.
-    """
-    provider = model.partition("/")[0] if "/" in model else "openai"
-    names = (f"{provider}_{name}".upper() for name in ("base_url", "api_base"))
-    return given or next(filter(None, map(os.getenv, names)), "")
-
-
-def default_timeout(model: str, address: str | None = None) -> float:
-    """Return the timeout of one call in seconds: 600 at a local address, else 120.
-
-    A small machine reads long prompts, and writes, for minutes.
-    """
-    return 600.0 if is_local(server_address(model, address)) else 120.0
-
-
-def reply_cap(lm: Any) -> int | None:
-    """The most tokens of one reply that an LM is to write if nobody set `max_tokens`.
-
-    A small LM that loops else fills its context window, for minutes. None for an LM that thinks,
-    whose thoughts count as tokens, and for one whose server is not local: what runs there is not
-    known, and seldom loops.
-    """
-    if not is_local(_address(lm)) or any(map(lm.kwargs.get, _CAPS)):
-        return None
-    if (name := lm_name(lm)) not in _THINKS:
-        _THINKS[name] = lm.supports_reasoning
-    return None if _THINKS[name] else _MOST_REPLY
-
-
-_CAPS = ("max_tokens", "max_completion_tokens")
-_MOST_REPLY = 1_500
-"""More than twice the longest of 284 recorded replies, which has 695 tokens."""
-_THINKS: dict[tuple[str, str | None], bool] = {}
-"""Whether an LM thinks: as DSPy's list of models says, or as was seen in its replies."""
-
-
-def lm_name(lm: Any) -> tuple[str, str | None]:
-    """What tells one LM from another: its name, and its server."""
-    return getattr(lm, "model", ""), endpoint_digest(lm)
-
-
-def note_thoughts(lm: Any) -> None:
-    """Note that an LM thinks before it answers: its replies are capped no more."""
-    _THINKS[lm_name(lm)] = True
-
-
-@lru_cache(maxsize=64)
-def _digest(address: str) -> str:
-    url = address_parts(address)
-    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
-    text = f"{url.scheme}://{url.hostname}:{port}{url.path.rstrip('/')}"
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
+# --- Whether an endpoint is up
 
 _OPENS_AT, _POLL, _LONGEST_PAUSE = 6, 0.5, 30.0
 
@@ -335,7 +155,7 @@ class Breaker:
         """Note an answer: the endpoint is up."""
         with self._lock:
             if self._said:
-                down = spell(time.monotonic() - self._since)
+                down = format_duration(time.monotonic() - self._since)
                 _log.warning("%s answers again after %s: going on", self.name, down)
             self._failures, self._callers = 0, set[int]()
             self._since = self._next = 0.0
@@ -359,7 +179,10 @@ class Breaker:
                 self._next = now + max(_jittered(self._pause), hint)
                 if not self._said and now - self._since < patience.outage:
                     self._said = True
-                    down, most = spell(now - self._since), spell(patience.outage)
+                    down, most = (
+                        format_duration(now - self._since),
+                        format_duration(patience.outage),
+                    )
                     how = "answered no call in time" if is_timeout(error) else "has been down"
                     text = "%s %s for %s: all calls wait for it, %s at most (%s)"
                     _log.warning(text, self.name, how, down, most, _told(error))
@@ -386,7 +209,7 @@ class Breaker:
             if now - self._since < patience.outage:
                 return _jittered(_POLL)
             self._next = min(self._next, now)  # whoever asks next may try at once
-            silent = spell(now - self._since)
+            silent = format_duration(now - self._since)
             if is_timeout(self._error):
                 raise EndpointDown(
                     f"{self.name} answered no call in time for {silent} ({_told(self._error)})",
@@ -396,7 +219,7 @@ class Breaker:
                 ) from self._error
             raise EndpointDown(
                 f"{self.name} has been down for {silent} ({_told(self._error)})",
-                expected=f"an answer within {spell(patience.outage)}",
+                expected=f"an answer within {format_duration(patience.outage)}",
                 remedy="see that it is up, then start the same again: what was finished is kept "
                 "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",
             ) from self._error
@@ -436,7 +259,7 @@ def _of_the_lm(name: str) -> Any:
     return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
 
 
-class FrontLM(dspy.BaseLM):
+class LMWrapper(dspy.BaseLM):
     """An LM before an LM: whatever is no call is asked of the one behind it, and so are copies."""
 
     supports_function_calling = _of_the_lm("supports_function_calling")
@@ -457,13 +280,13 @@ class FrontLM(dspy.BaseLM):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def before(self, lm: dspy.BaseLM) -> Self:
+    def with_lm(self, lm: dspy.BaseLM) -> Self:
         """The same before another LM."""
         return type(self)(lm)
 
     def copy(self, **kwargs: Any) -> Self:
         """The same before a copy with other settings."""
-        return self.before(self.lm.copy(**kwargs))
+        return self.with_lm(self.lm.copy(**kwargs))
 
     def replay(self, kept: dict[str, Any], prompt: Any, messages: Any, kwargs: Any) -> Any:
         """Answer from a record of `result_of`; trackers and history hear of it as of a call."""
@@ -509,7 +332,7 @@ def result_of(answer: Any, entries: Sequence[dict[str, Any]]) -> CallResult:
 _PROBE: dict[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
 
 
-class PatientLM(FrontLM):
+class PatientLM(LMWrapper):
     """Asks the LM behind it for as long as the `Patience` in force allows.
 
     Its callbacks, trackers and history hear of each attempt, as the LM's own. Replies of another
@@ -623,13 +446,13 @@ class PatientLM(FrontLM):
                     yield _PROBE if is_probe else request
                 except Exception as found:
                     error = self._in_words(found)
-                    if remedy := next(filter(None, map(_refusal, causes(error))), ""):
+                    if remedy := next(filter(None, map(refusal_remedy, causes(error))), ""):
                         raise EndpointRefused(
                             f"{breaker.name} refuses: {_told(error)}",
                             expected="answers",
                             remedy=f"{remedy}; then start the same again: what was done is kept",
                         ) from error
-                    if may_pass(error):
+                    if is_transient(error):
                         hint = self._hint(error, patience, breaker)
                         if retries and breaker.failed(caller, error, patience, hint):
                             continue
@@ -667,9 +490,10 @@ class PatientLM(FrontLM):
         hint = next((n for n in asked if isinstance(n, int | float) and n > 0), 0.0)
         if hint > patience.retry_after and not breaker.has_asked_too_much:
             breaker.has_asked_too_much = True
-            limit = spell(patience.retry_after)
-            _log.warning("the server of %s asks for a pause of %s; it gets %s", self.model,
-                         spell(hint) if math.isfinite(hint) else "no end", limit)  # fmt: skip
+            asked_for = format_duration(hint) if math.isfinite(hint) else "no end"
+            limit = format_duration(patience.retry_after)
+            text = "the server of %s asks for a pause of %s; it gets %s"
+            _log.warning(text, self.model, asked_for, limit)
         return min(float(hint), patience.retry_after)
 
 
@@ -719,7 +543,7 @@ class KeptCalls(Journal):
         if str(work) in self._done:
             self._clear()
         self._begun[str(work)] += 1
-        foreign = isinstance(lm, FrontLM) and type(lm) is not PatientLM
+        foreign = isinstance(lm, LMWrapper) and type(lm) is not PatientLM
         return KeptLM(lm, self, str(work)) if isinstance(lm, dspy.BaseLM) and not foreign else lm
 
     def kept(self, work: str, key: str) -> dict[str, Any] | None:
@@ -776,7 +600,7 @@ class KeptLM(PatientLM):
         super().__init__(lm.lm if isinstance(lm, PatientLM) else lm)
         self.calls, self.work, self.counts = calls, work, Counter[str]()
 
-    def before(self, lm: dspy.BaseLM) -> Self:
+    def with_lm(self, lm: dspy.BaseLM) -> Self:
         """The same piece of work, before another LM."""
         other = type(self)(lm, self.calls, self.work)
         other.counts = self.counts
@@ -815,7 +639,7 @@ class _Entries:
         self.history: list[dict[str, Any]] = []
 
 
-class Replayed(FrontLM):
+class Replayed(LMWrapper):
     """Answers a call from its record."""
 
     def __init__(self, lm: dspy.BaseLM, kept: dict[str, Any]) -> None:
@@ -832,19 +656,19 @@ class Replayed(FrontLM):
         return self.replay(self.kept, prompt, messages, kwargs)
 
 
-def front(lm: Any, like: Any = None) -> Any:
+def wrap(lm: Any, like: Any = None) -> Any:
     """The patient front of an LM; itself where it has one, or is no LM.
 
     Args:
         lm: The LM.
         like: A front of another LM, whose journal, ledger or cluster the calls go through, too.
     """
-    if not isinstance(lm, dspy.BaseLM) or isinstance(lm, FrontLM):
+    if not isinstance(lm, dspy.BaseLM) or isinstance(lm, LMWrapper):
         return lm
-    return like.before(lm) if isinstance(like, FrontLM) else PatientLM(lm)
+    return like.with_lm(lm) if isinstance(like, LMWrapper) else PatientLM(lm)
 
 
-class StepLMs(FrontLM):
+class StepLMs(LMWrapper):
     """The LMs of a program's steps as one LM, for what knows one LM of a program alone.
 
     Args:
@@ -860,9 +684,9 @@ class StepLMs(FrontLM):
         """The LM that answers a step."""
         return self.steps.get(step, self.lm)
 
-    def before(self, lm: dspy.BaseLM) -> Any:
+    def with_lm(self, lm: dspy.BaseLM) -> Any:
         """An LM behind the journal, ledger or cluster that these go through."""
-        return front(lm, like=self.lm)
+        return wrap(lm, like=self.lm)
 
     def copy(self, **kwargs: Any) -> Self:
         """The same over copies with other settings."""

@@ -1,0 +1,1 @@
+"""The seam between programs and the LM: prompts, replies, retries, stored calls."""

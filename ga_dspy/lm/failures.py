@@ -1,0 +1,120 @@
+"""Failures of LM calls: which are transient, which end a run, which say the prompt is too long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dspy.utils import exceptions as lm_errors
+
+from ga_dspy.errors import RunAborted
+
+
+class EndpointRefused(RunAborted):
+    """The endpoint refuses every call, for a cause that will not pass: mend it, start again."""
+
+
+class EndpointDown(RunAborted):
+    """The endpoint was down for longer than the patience: start again when it is up."""
+
+
+_PASSING = (
+    lm_errors.LMRateLimitError, lm_errors.LMTimeoutError, lm_errors.LMServerError,
+    lm_errors.LMTransportError, lm_errors.LMLockTimeoutError, lm_errors.LMStreamAssemblyError,
+    ConnectionError, TimeoutError, EndpointDown,
+)  # fmt: skip
+_REFUSALS = (
+    (lm_errors.LMBillingError, (402,), "see that the account has money and quota left"),
+    (lm_errors.LMAuthError, (401, 403), "see that the API key is set, valid and allowed the model"),
+    (lm_errors.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
+    (lm_errors.LMConfigurationError, (), "see that the LM's name and its settings are right"),
+)
+_NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
+_TOO_LONG = re.compile(
+    r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
+    r"|maximum.{0,20}tokens|too many (input )?tokens|maximum model length"
+    r"|max_tokens must be at least",
+    re.IGNORECASE,
+)
+_UNREACHED = re.compile(r"connecting to|CONNECT |TLS handshake")
+_MAY_SAY_TOO_LONG = lm_errors.LMInvalidRequestError | lm_errors.LMServerError
+_OF_REPLY = re.compile(r"(\d[\d,]*)(?: output tokens| in the completion)")
+"""What of a window a server keeps for the reply, as vLLM says it in both its wordings."""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the one that it came from, and so on: DSPy wraps what is raised inside an LM."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether asking again later may help: the error, or one that it came from, is of that kind."""
+    return any(
+        isinstance(cause, _PASSING)
+        # Status 200 and a body that is none: a gateway's, not the model's.
+        or (
+            type(cause) is lm_errors.LMProviderError
+            and not 300 <= (getattr(cause, "status", 0) or 0) < 500
+        )
+        for cause in causes(error)
+        if not refusal_remedy(cause) and not too_long(cause)
+    )
+
+
+def is_timeout(error: BaseException | None) -> bool:
+    """Whether a call was given up because no answer came in time, though it reached a server."""
+    return not any(_UNREACHED.search(str(cause)) for cause in causes(error)) and any(
+        isinstance(cause, lm_errors.LMTimeoutError | TimeoutError)
+        or (isinstance(cause, lm_errors.LMTransportError) and "timed out" in str(cause).lower())
+        for cause in causes(error)
+    )
+
+
+def too_long(error: BaseException | None) -> bool:
+    """Whether an error says that the prompt exceeds the LM's context window."""
+    return any(
+        isinstance(cause, lm_errors.ContextWindowExceededError)
+        or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
+        for cause in causes(error)
+    )
+
+
+def counts_reply(error: BaseException) -> bool:
+    """Whether a prompt was too long because of the tokens that were asked for its reply."""
+    return any(_OF_REPLY.search(str(cause)) for cause in causes(error))
+
+
+def room_left(error: BaseException, sent: int) -> float:
+    """About which share of a prompt that was too long would fit, by what the error says of it.
+
+    Args:
+        error: What the LM said.
+        sent: About how many tokens the prompt has: some servers stop counting at the limit.
+    """
+    said = " ".join(str(cause) for cause in causes(error))
+    reply = sum(_number(text) for text in _OF_REPLY.findall(said)[:1])
+    numbers = map(_number, re.findall(r"\d[\d,]{2,8}", _OF_REPLY.sub("", said)))
+    tokens = [number for number in numbers if number >= _LEAST_WINDOW]
+    share = 0.85 * (min(tokens) - reply) / max(*tokens, sent) if tokens else 0.0
+    return share if 0.1 < share < 0.85 else 0.5
+
+
+_LEAST_WINDOW = 512
+"""Smaller numbers in an error are a status, such as 400."""
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def refusal_remedy(error: BaseException) -> str:
+    """What to do about an error that every call will meet; empty for another one."""
+    if not isinstance(error, lm_errors.LMError) or too_long(error):
+        return ""
+    if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
+        return _REFUSALS[0][2]
+    found = (what for kind, _, what in _REFUSALS if isinstance(error, kind))
+    by_status = (what for _, codes, what in _REFUSALS if error.status in codes)
+    return next(found, "") or next(by_status, "")
