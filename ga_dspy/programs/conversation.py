@@ -1,4 +1,4 @@
-"""A conversation: a question that leans on what was said before, made to stand by itself."""
+"""Conversations: rewrite a follow-up question so that it can be searched by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_TURNS, LONGEST_TURN = 8, 400
 
 
 class Turn(NamedTuple):
-    """A question of a conversation, as it was understood, and its answer."""
+    """A question of a conversation, as rewritten, and its answer."""
 
     question: str
     answer: str
@@ -37,9 +37,9 @@ class StandAlone(dspy.Signature):
 
 
 class Rewrite(dspy.Module):
-    """Makes a question of a conversation one that can be searched for; nothing said, no call.
+    """Rewrites a follow-up question; the first question of a conversation needs no LM call.
 
-    Returns a `dspy.Prediction` with `question` (as it is where the LM gave nothing of use, and
+    Returns a `dspy.Prediction` with `question` (unchanged if the LM gave no usable reply;
     `failure` then says why), `usage`, `calls` and `tokens`.
 
     >>> Rewrite()(question="Who designed it?").question
@@ -47,7 +47,7 @@ class Rewrite(dspy.Module):
     """
 
     def __init__(self) -> None:
-        """Make one; it has the predictor `rewrite`."""
+        """Create the predictor `rewrite`."""
         super().__init__()
         self.rewrite = dspy.Predict(StandAlone)
 
@@ -56,7 +56,7 @@ class Rewrite(dspy.Module):
 
         Args:
             question: The last question.
-            turns: What was said before, in order.
+            turns: The turns before it, in order.
         """
         return drive(self._converse(question, turns))
 
@@ -67,9 +67,10 @@ class Rewrite(dspy.Module):
     def _converse(self, question: str, turns: Sequence[Turn]) -> Conversation[dspy.Prediction]:
         meter, rewritten, failure = Meter(), "", ""
         if turns:
-            said = [" ".join(text.split())[:LONGEST_TURN] for turn in turns[-MOST_TURNS:]
-                    for text in turn]  # fmt: skip
-            lines = (f"{who}: {text}" for who, text in zip("QA" * len(said), said, strict=False))
+            lines = []
+            for turn in turns[-MOST_TURNS:]:
+                for who, text in zip("QA", turn, strict=True):
+                    lines.append(f"{who}: {' '.join(text.split())[:LONGEST_TURN]}")
             inputs = {"conversation": "\n".join(lines), "question": question}
             try:
                 reply = yield from ask("rewrite", self.rewrite, inputs, meter)

@@ -24,9 +24,9 @@ class Event:
     """Something that happened while a question was answered.
 
     Attributes:
-        kind: "search" before a round searches, "passages" when it has found, "step" when it has
-            read and judged, "answering" before the last call, "answer" at the end.
-        message: The same in a few words, for a status line, without images, links and HTML.
+        kind: "search" before a round searches, "passages" after it, "step" after reading and
+            judging, "answering" before an answer step is called, "answer" at the end.
+        message: The event in a few words, for a status line; without images, links and HTML.
         data: JSON values. For "search" `number` and `query`; for "passages" `number`, `new` (each
             passage not read before, with its `label`) and `retrieved` (ids); for "step" the step
             as in `Prediction.to_dict()`; for "answer" that dictionary.
@@ -44,11 +44,11 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("ga_dspy_listener", default=
 
 @contextmanager
 def watching(listener: Listener) -> Iterator[None]:
-    """Hand every event of the questions asked in this context to a listener.
+    """Pass every event of the questions asked in this context to a listener.
 
-    It is called in the thread, or by the event loop, that asks; an error of the listener ends the
-    question. Put the block around a call, never around a `yield`: whatever else asks in the same
-    context meanwhile would be heard, and other threads would not.
+    It is called in the thread or event loop that asks; an error of the listener ends the question.
+    Put the block around a call, never around a `yield`, which would also catch the events of other
+    questions in the same context.
 
     >>> with watching(lambda event: print(event.message)):
     ...     pass  # program(question="…"), or await program.acall(question="…")
@@ -61,24 +61,24 @@ def watching(listener: Listener) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Whether anybody listens: a listener, or the stream of `dspy.streamify`."""
+    """Whether there is a listener, or a stream of `dspy.streamify`."""
     return _LISTENER.get() is not None or dspy.settings.send_stream is not None
 
 
 @dataclass(frozen=True)
 class Tell:
-    """Hands an event to whoever listens; DSPy's stream gets its message."""
+    """Passes an event to the listener, and its message to DSPy's stream."""
 
     event: Event
 
     def run(self) -> None:
-        """Tell it from a thread."""
+        """Send it from a thread."""
         self._tell_listener()
         if stream := dspy.settings.send_stream:
             sync_send_to_stream(stream, StatusMessage(self.event.message))
 
     async def arun(self) -> None:
-        """Tell it from a coroutine."""
+        """Send it from a coroutine."""
         self._tell_listener()
         if stream := dspy.settings.send_stream:
             await stream.send(StatusMessage(self.event.message))

@@ -1,4 +1,4 @@
-"""Evidence: what an answer rests on, as triples and sentences quoted from passages."""
+"""Evidence: citations and chains, as triples and sentences quoted from passages."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ga_dspy.text import (
 Support = Literal["chained", "quoted"]
 """How an answer is supported.
 
-"chained": the graph leads from the question to the answer, each link is stated by a passage, and no
-check of `ga_dspy.graph.checks` finds a fault. "quoted": a sentence of a cited passage holds the
-answer, and shares a word with the question. Both are about wording; neither is a proof.
+"chained": the graph leads from the question to the answer, a passage states each link, and no check
+of `ga_dspy.graph.checks` finds a fault. "quoted": a sentence of a cited passage holds the answer
+and shares a word with the question. Both compare wording; neither is a proof.
 """
 
 
 class EvidenceLink(Sourced):
     """One link of the evidence chain: a triple with the passage and the words that state it.
 
-    The triple is empty where a program without a graph quotes the passage that holds the answer.
+    The triple is empty if a program without a graph quotes the passage that holds the answer.
     `metadata` is the passage's, `source` its file or address and page.
     """
 
@@ -53,7 +53,7 @@ class EvidenceLink(Sourced):
 
     @classmethod
     def to(cls, passage: Passage, quote: str, **triple: str) -> Self:
-        """The link to a passage."""
+        """Return a link to a passage."""
         about = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
         return cls.model_validate({**triple, **about, "quote": quote})
 
@@ -61,15 +61,15 @@ class EvidenceLink(Sourced):
 def chain_links(
     chain: tuple[Relation, ...], passages: Mapping[str, Passage]
 ) -> tuple[EvidenceLink, ...]:
-    """The links of a chain, each quoting the first passage that states it."""
+    """Return the links of a chain, each quoting the first passage that states it."""
     links = []
     for relation in chain:
         stated = [(passages[e.passage], e) for e in relation.evidence if e.passage in passages]
         spans = [(passage, (e.start, e.end)) for passage, e in stated]
         if relation.relation == "described as":
             # The entity's evidence is where it is named; what it is may be said elsewhere.
-            told = [(p, span) for p, _ in stated for span in _mentions(relation.tail, p)[:1]]
-            spans = told or spans
+            described = [(p, span) for p, _ in stated for span in _mentions(relation.tail, p)[:1]]
+            spans = described or spans
         if spans:
             first = spans[0][0]
             quote = _quote(first, [span for passage, span in spans if passage.id == first.id])
@@ -79,9 +79,9 @@ def chain_links(
 
 
 def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[EvidenceLink, ...]:
-    """The sentence of each cited passage that holds the answer, else the nearest to the question.
+    """Quote from each cited passage the sentence that holds the answer, or is nearest to it.
 
-    What says yes or no to a question need not have that word.
+    A sentence that answers yes or no need not contain that word.
     """
     links = []
     for passage in cited:
@@ -105,7 +105,7 @@ def _mentions(phrase: str, passage: Passage) -> list[tuple[int, int]]:
 
 
 def _quote(passage: Passage, spans: Iterable[tuple[int, int]]) -> str:
-    """The whole sentences of the text that hold any of these spans, else its first."""
+    """The whole sentences of the text that hold any of these spans, or its first sentence."""
     body = _sentences(passage) or [(0, len(passage.content))]
     places = list(spans)
     held = [(a, b) for a, b in body if any(a < end and start < b for start, end in places)]
@@ -113,7 +113,7 @@ def _quote(passage: Passage, spans: Iterable[tuple[int, int]]) -> str:
     return " … ".join(" ".join(piece.split()) for piece in pieces)
 
 
-# --- The outcome of the answer step: what was answered, from what, and whether a passage holds it.
+# --- The outcome of the answer step: the answer, its passages, and whether one of them holds it.
 
 _JUDGEMENT = re.compile(
     r"\W*(?:yes|no|true|false)\s*(?:\W*\Z|[,:;!–—-]\s|\.\s+(?!\d))", re.IGNORECASE
@@ -126,10 +126,10 @@ class Citation(Sourced):
 
     Attributes:
         claim: The sentence, without its numbers.
-        passage_id: The passage cited; empty where the number is none of a passage read.
+        passage_id: The passage cited; empty if no passage has the number.
         title: Its title.
-        holds: Whether the passage carries the sentence: its names, its numbers, most of its words.
-        quote: The passage's sentence that is nearest to it.
+        holds: Whether the passage supports the sentence: its names, numbers and most of its words.
+        quote: The nearest sentence of the passage.
     """
 
     claim: str
@@ -149,7 +149,7 @@ class Conclusion(NamedTuple):
         quoted: Whether the text of one of these holds the answer.
         left_out: Labels of the passages that the prompt did not show.
         citations: The statements of a written answer, each with a passage it cites.
-        more: What a signature of one's own gives beside.
+        more: Extra outputs of a custom signature.
     """
 
     answer: str
@@ -169,12 +169,12 @@ class Conclusion(NamedTuple):
         style: Style = "span",
         own: Collection[str] = (),
     ) -> Self:
-        """What the answer step replied; `own` are the outputs of a signature of one's own.
+        """Return the outcome that a reply states; `own` are the outputs of a custom signature.
 
-        A short answer is quoted where a passage that it cites mentions it in its text, or else any
-        other passage, which then is the one cited. A sentence that refutes a premise is where a
-        passage that it cites carries it, a written answer where each that it cites does. "Yes" and
-        "no" stand in no passage: they are quoted where they cite one.
+        A short answer is quoted if a passage that it cites mentions it in its text; if another
+        passage does, that one is cited instead. A sentence that refutes a premise is quoted if one
+        of its cited passages supports it, a written answer if all of them do, and a "yes" or "no"
+        if it cites any passage.
         """
         verdict = str(reply.get("verdict") or "")
         answer = str(reply.get("answer") or "").strip()
@@ -211,7 +211,7 @@ class Conclusion(NamedTuple):
         return bool(self.answer) and self.verdict != "not in passages"
 
     def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:
-        """The sentences of the cited passages that hold the answer, or its statements."""
+        """Return the sentences of the cited passages that hold the answer, or its statements."""
         stated = (c for c in self.citations if c.holds)
         links = (
             EvidenceLink(**c.model_dump(include={"passage_id", "title", "quote", "metadata"}))
@@ -221,7 +221,7 @@ class Conclusion(NamedTuple):
 
     @classmethod
     def without_citing(cls, answer: str, passages: Labelled) -> Self:
-        """An answer given without citing, credited to the first passage that mentions it."""
+        """Return an answer without citations, credited to the first passage that mentions it."""
         answer = answer.strip()
         cited = holders(answer, passages)[:1]
         return cls(answer, "answered" if cited else "not in passages", cited, bool(cited))
@@ -234,7 +234,7 @@ def _inline(text: str) -> tuple[int, ...]:
 
 
 def is_judgement(answer: str) -> bool:
-    """Whether an answer is a yes or a no, however it is put.
+    """Whether an answer is a yes or a no, in any wording.
 
     >>> is_judgement("No, they are not."), is_judgement("No Country for Old Men")
     (True, False)
@@ -243,7 +243,7 @@ def is_judgement(answer: str) -> bool:
 
 
 def holders(answer: str, passages: Labelled) -> tuple[int, ...]:
-    """Labels of the passages whose text mentions a short answer; none for a yes or a no."""
+    """Return the labels of the passages that mention a short answer; none for a yes or a no."""
     if not answer or is_judgement(answer):
         return ()
     return tuple(n for n, passage in passages.items() if mentions(answer, passage.text))
@@ -252,8 +252,8 @@ def holders(answer: str, passages: Labelled) -> tuple[int, ...]:
 def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
     """Whether a sentence that holds an answer, or its title, shares a word with a question.
 
-    For a yes or a no, any sentence may be the one; where no sentence holds the answer, as none
-    holds a written one, there is nothing to check.
+    For a yes or a no, any sentence counts. If no sentence holds the answer, as with a written one,
+    there is nothing to check.
 
     >>> from ga_dspy.passage import Passage
     >>> town = Passage(id="t", title="Ostvik", text="Ada Lund was mayor from 2001.")
@@ -271,7 +271,7 @@ def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
 
 
 def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
-    """Each statement of an answer with each passage number that stands in it or behind it."""
+    """Yield each statement of an answer with each passage number in it or after it."""
     for start, end in _statements(answer):
         statement = answer[start:end]
         claim = _CITATION.sub("", statement).strip()
@@ -291,16 +291,16 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
 
 
 def _statements(answer: str) -> Iterable[tuple[int, int]]:
-    """The sentences of an answer, each with the numbers that stand behind its full stop."""
+    """The sentences of an answer, each with the numbers after its full stop."""
     spans = list(sentences(_CITATION.sub(lambda found: " " * len(found[0]), answer)))
     ends = [start for start, _ in spans[1:]] + [len(answer)]
     return [(start, end) for (start, _), end in zip(spans, ends, strict=True)]
 
 
 def nearest_sentence(text: str, passage: Passage) -> str:
-    """The sentence of a passage that shares most words with a text; of equal ones the first.
+    """Return the first sentence of a passage that shares the most words with a text.
 
-    Words of its title do not count: what a passage is about does not tell its sentences apart.
+    Words of the title do not count: they do not distinguish the passage's sentences.
     """
     about = {word.folded for word in words(passage.title)}
     sought = {word.folded for word in words(text)} - STOPWORDS - about

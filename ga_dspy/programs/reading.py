@@ -1,4 +1,4 @@
-"""Reading: the passages of one question and their labels, queries tried, what fits a prompt."""
+"""The passages of one question and their labels, the queries tried, and what fits a prompt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Labelled = Mapping[int, Passage]
 
 
 class Tried(NamedTuple):
-    """A query, what it returned, and what the index gained.
+    """A query, what it returned, and what was added to the index.
 
     Attributes:
         query: What was searched.
         labels: Of the passages it returned.
         fresh: Of those among them that were new.
-        made: Whether the program made the query, and not the LM.
-        gained: What the index gained, in words.
+        made: Whether the program made the query, not the LM.
+        gained: What was added to the index, in words.
     """
 
     query: str
@@ -34,7 +34,7 @@ class Tried(NamedTuple):
 
 
 class Reading:
-    """Passages in first-seen order, each with a label from 1 that stays, and the queries tried.
+    """Passages in first-seen order, each with a permanent label from 1, and the queries tried.
 
     Attributes:
         passages: The passages by label.
@@ -51,11 +51,10 @@ class Reading:
     def add(
         self, query: str, found: Iterable[Passage], *, made: bool = False
     ) -> dict[int, Passage]:
-        """Note what a query brought and give the passages among it that are new.
+        """Record what a query returned; return the passages that are new.
 
-        A passage is known by its content, under whichever id. Where an id stands for another
-        content already, as in a store whose documents change, the hash of the content is put
-        behind it.
+        Passages are compared by content, not by id. If an id has other content already, as in a
+        store whose documents change, the hash of the content is appended to it.
         """
         labels: list[int] = []
         fresh: dict[int, Passage] = {}
@@ -74,19 +73,19 @@ class Reading:
         return fresh
 
     def note_gain(self, gained: str) -> None:
-        """Note what the index gained by the last query."""
+        """Record what the last query added to the index."""
         self.tried[-1] = self.tried[-1]._replace(gained=gained)
 
     def was_tried(self, query: str) -> bool:
-        """Whether the same words, in whichever case and punctuation, were searched before."""
+        """Whether the same words, ignoring case and punctuation, were searched before."""
         sought = [word.folded for word in words(query)]
         return any(sought == [word.folded for word in words(t.query)] for t in self.tried)
 
     def render_tried(self, below: Collection[int] = ()) -> str:
-        """The queries, what made them and what they brought, as the judge reads them.
+        """Return the queries and what they returned, as the judge reads them.
 
         Args:
-            below: Labels of the passages that stand in the prompt; the others are named.
+            below: Labels of the passages in the prompt; the others are listed with their titles.
         """
         lines = (f"{n}. {self._line(tried, below)}" for n, tried in enumerate(self.tried, 1))
         return "\n".join(lines) or prompt.EMPTY
@@ -106,7 +105,7 @@ _folded = remembered(most=256, longest=4000)(fold)
 
 
 class PromptPassages(NamedTuple):
-    """Passages as they stand in a prompt, and the labels that the budget left out."""
+    """Passages as rendered in a prompt, and the labels of those without room."""
 
     text: str
     left_out: tuple[int, ...]
@@ -121,14 +120,14 @@ def fit_passages(
 ) -> PromptPassages:
     """Render passages within a token budget, in label order.
 
-    The labels in `first` are served before the others. A passage that does not fit whole is cut
-    at a sentence, and where not even one fits, at a word; what has no room at all is left out.
+    A passage that does not fit is cut after a sentence, or after a word if no sentence fits; a
+    passage without any room is left out.
 
     Args:
-        passages: What is to be read.
+        passages: The passages to render.
         budget: The most tokens.
         count: Counts the tokens of a text.
-        first: Labels to serve before the others.
+        first: Labels that get room before the others.
         titled: Passages of which the title is enough; they count as left out.
     """
     names = "; ".join(f"[{n}] {prompt.title_of(p)}" for n, p in (titled or {}).items())
@@ -155,14 +154,15 @@ def _cost(label: int, passage: Passage, count: TokenCounter) -> int:
 def shorten(
     inputs: Mapping[str, Any], budget: int, now: int, count: TokenCounter
 ) -> dict[str, Any]:
-    """The inputs of a prompt within a token budget: what has least to do with the question goes.
+    """Return the inputs of a prompt cut to a token budget, keeping what is nearest to the question.
 
-    Texts that are short stay whole. Of the others passages are cut last, and a fifth of each stays.
+    Short texts stay whole. Of the others, passages are cut last, and at least a fifth of each
+    stays.
 
     Args:
         inputs: The inputs by name; the passages are called `passages`.
         budget: About how many tokens the prompt may have.
-        now: How many it has.
+        now: How many it has now.
         count: Counts the tokens of a text.
     """
     costs = {name: count(value) for name, value in inputs.items() if isinstance(value, str)}
@@ -177,7 +177,7 @@ def shorten(
 
 
 def _nearest(text: str, room: int, wanted: set[str], count: TokenCounter) -> str:
-    """The blocks, or else the lines, of a text that have most of the words wanted, in order."""
+    """The blocks of a text, or its lines, with the most `wanted` words, in order."""
     separator = "\n\n" if "\n\n" in text else "\n"
     parts = text.split(separator)
     near = [len(wanted & {word.folded for word in words(part)}) for part in parts]
@@ -193,15 +193,15 @@ def _nearest(text: str, room: int, wanted: set[str], count: TokenCounter) -> str
 _SHORT = 60
 """Texts of fewer tokens, such as the question, are never cut."""
 _LONGEST_TOKEN = 20
-"""More characters than this a token are spaces or the like; text beyond cannot fit."""
+"""Characters per token at most, so that text beyond cannot fit."""
 _FEWEST = 20
-"""Less of a passage than so many tokens is not worth showing."""
+"""The fewest tokens of a passage that are worth showing."""
 
 
 def _cut(label: int, passage: Passage, room: int, count: TokenCounter) -> Passage | None:
-    """As much of a passage as fits, where it is too long: some sentences, some words, or None.
+    """The longest part of a passage that fits, in sentences or words, or None.
 
-    Each try counts tokens, over a text that is bounded by the room; halving finds the longest.
+    A binary search, since counting tokens is slow.
     """
     if room < _FEWEST:
         return None
