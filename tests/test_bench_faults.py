@@ -25,10 +25,3 @@ def test_faults_and_an_outage_cost_time_and_no_answer(tmp_path: Path) -> None:
     assert len({(night.f1, night.em) for night in nights}) == 1
     calm, faults, outage, both = nights
     assert calm.failures == 0 < min(faults.failures, outage.failures, both.failures)
-
-
-def test_a_night_that_lost_a_question_or_an_answer_is_not_whole() -> None:
-    whole = Night("both", 9, 0, 0, 1, 80.0, 70.0, 9, 20, 4, 1.5)
-    assert whole.is_whole
-    assert not whole._replace(failed=1).is_whole
-    assert not whole._replace(same=8).is_whole
