@@ -13,7 +13,7 @@ class AnswerFromMemory(dspy.Signature):
     """Answer the question from what you know; there is nothing to read.
 
     The answer is the shortest span that answers the question exactly as it is asked: a name, a
-    date, a number, "yes" or "no", with nothing around it. Leave it empty if you do not know.
+    date, a number, "yes" or "no", with nothing around it. Give your best guess if you are not sure.
     """
 
     question: str = dspy.InputField()

@@ -142,6 +142,10 @@ _BASELINES: Final[tuple[tuple[Mapping[str, Any], ...], ...]] = (
     _GAPS,
     _COMPARISONS,
 )
+_KNOWN: Final = dspy.Example(
+    question="Which university is older, Bologna or Oxford?", answer="Bologna"
+).with_inputs("question")
+"""For an answer from memory; a small LM without an example leaves it empty."""
 _READ: Final = {"passages", "graph", "notes", "old_notes", "transcript"}
 
 
@@ -149,11 +153,13 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
     """Return the worked steps that have all fields of a signature, as demos.
 
     Args:
-        signature: The signature of a step that reads passages, a graph, notes or a transcript. One
-            of another kind has no demos: nobody knows the invented answer from memory.
+        signature: The signature of a step that reads passages, a graph, notes or a transcript, or
+            that answers from memory. Signatures of other kinds have no demos.
         style: The form of the step's answer.
     """
     asked = signature.fields.keys()
+    if list(asked) == ["question", "answer"]:
+        return [_KNOWN.copy()]
     if not signature.input_fields.keys() & _READ:
         return []
     steps = (_FIRST_STEP, _SECOND_STEP, {**_ANSWER, "answer": _ANSWERS[style]})
