@@ -40,7 +40,7 @@ from ga_dspy.terms import (
 
 MAX_MENTIONS = 20
 
-Rung = Literal["exact", "normalised", "fuzzy"]
+MatchLevel = Literal["exact", "normalised", "fuzzy"]
 
 
 class Mention(NamedTuple):
@@ -48,7 +48,7 @@ class Mention(NamedTuple):
 
     start: int
     end: int
-    rung: Rung
+    level: MatchLevel
 
 
 Span = tuple[int, int]
@@ -746,7 +746,7 @@ def _read(text: str) -> _Text:
 
 
 def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
-    """Every place where a text mentions a phrase, by the first rung that finds any.
+    """Every place where a text mentions a phrase, by the first level that finds any.
 
     1. exact: the same words in the same order, spelled the same;
     2. normalised: the same but for case, accents and punctuation, without a leading article;
@@ -760,7 +760,7 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     that is another thing ("Mexico" in "New Mexico"), and a name of one word has its capital.
 
     >>> mentions("the red lodge", "Red Lodge is a city.")
-    (Mention(start=0, end=9, rung='normalised'),)
+    (Mention(start=0, end=9, level='normalised'),)
     >>> mentions("Billings", "Red Lodge is a city.")
     ()
     """
@@ -770,13 +770,13 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     there = _read(text)
     if (found := there.found.get(phrase)) is None:
         places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
-        found = tuple(Mention(a, b, _rung(sought, text[a:b])) for a, b in places)
+        found = tuple(Mention(a, b, _level(sought, text[a:b])) for a, b in places)
         if len(there.found) < _MOST_KEPT and len(phrase) <= _LONGEST_PHRASE:
             there.found[phrase] = found
     return found
 
 
-def _rung(sought: _Phrase, found: str) -> Rung:
+def _level(sought: _Phrase, found: str) -> MatchLevel:
     if found == sought.phrase:
         return "exact"
     return "normalised" if fold_words(found) == sought.plain else "fuzzy"

@@ -235,7 +235,7 @@ def read_back(replayed: Iterable[Replayed]) -> ReadBack:
         proposed += sum(len(draft.relations) for draft in drafts)
         kept += sum(len(draft.relations) for draft in drafts) - len(dropped)
         stated = {(e.name, e.type) for draft in drafts for e in draft.nodes if e.type}
-        said = {(e.name, e.type) for e in prediction.graph.said.entities}
+        said = {(e.name, e.type) for e in prediction.graph.records.entities}
         typed += len(stated)
         typed_kept += len(stated & said)
     return ReadBack(replies, again, failures, (typed, typed_kept), (proposed, kept), tuple(lost))

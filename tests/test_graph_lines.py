@@ -96,7 +96,7 @@ def test_the_one_line_form_is_read() -> None:
 
 @pytest.mark.parametrize("header", ["RELATIONS", "## Relations", "**Triples:**", "relationships:"])
 @pytest.mark.parametrize("bullet", ["-", "*", "•", "1.", "2)", ""])
-@pytest.mark.parametrize("arrow", ["->", "→", "--", "|"])
+@pytest.mark.parametrize("arrow", ["->", "→", "--"])
 def test_headers_bullets_and_arrows_vary(header: str, bullet: str, arrow: str) -> None:
     draft = parse(f"{header}\n{bullet} Rihanna {arrow} born in {arrow} Saint Michael [4]")
     assert triples(draft) == [("Rihanna", "born in", "Saint Michael")]
@@ -107,12 +107,6 @@ def test_bold_and_code_fences_are_taken_off() -> None:
     draft = parse("```text\n**Entities:**\n- **Rihanna** (singer)\n```")
     assert entities(draft) == [("Rihanna", "singer", ())]
     assert draft.skipped == ()
-
-
-def test_a_list_behind_its_header_is_read() -> None:
-    draft = parse("Entities: Rihanna (singer), Kelly Rowland\nRelations: Rihanna -> knows -> Kelly")
-    assert [each.name for each in draft.entities] == ["Rihanna", "Kelly Rowland"]
-    assert triples(draft) == [("Rihanna", "knows", "Kelly")]
 
 
 def test_good_lines_survive_bad_ones_which_are_listed() -> None:
@@ -163,73 +157,23 @@ def fact(head: str, relation: str, tail: str) -> tuple[tuple[str, str, str], tup
 
 EDGE = fact("Neil Peart", "member of", "Rush")
 RELATION_LINES = (
-    # arrows
+    "Neil Peart -> member of -> Rush [1]",
     "Neil Peart --> member of --> Rush [1]",
-    "Neil Peart => member of => Rush [1]",
-    "Neil Peart ==> member of ==> Rush [1]",
+    "Neil Peart -> member of => Rush [1]",
     "Neil Peart ⟶ member of ⟶ Rush [1]",
-    "Neil Peart –> member of –> Rush [1]",
-    "Neil Peart —> member of —> Rush [1]",
-    "Neil Peart ⇒ member of ⇒ Rush [1]",
+    "Neil Peart → member of → Rush [1]",
     "Neil Peart->member of->Rush[1]",
-    "Neil Peart -[member of]-> Rush [1]",
-    "(Neil Peart)-[:member of]->(Rush) [1]",
-    "Neil Peart --member of--> Rush [1]",
-    "Neil Peart -- member of -> Rush [1]",
-    "Neil Peart --[member of]--> Rush [1]",
-    "Rush <- member of <- Neil Peart [1]",
-    "Neil Peart -> member of: Rush [1]",
-    r"Neil Peart $\rightarrow$ member of $\rightarrow$ Rush [1]",
-    "Neil Peart -&gt; member of -&gt; Rush [1]",
-    # other separators
-    "Neil Peart - member of - Rush [1]",
-    "Neil Peart – member of – Rush [1]",
-    "Neil Peart — member of — Rush [1]",
-    "Neil Peart | member of | Rush [1]",
-    "| Neil Peart | member of | Rush | 1 |",
-    "Neil Peart :: member of :: Rush [1]",
-    "Neil Peart > member of > Rush [1]",
-    "Neil Peart\tmember of\tRush [1]",
-    "(Neil Peart, member of, Rush) [1]",
-    '("Neil Peart", "member of", "Rush") [1]',
-    "('Neil Peart', 'member of', 'Rush', 1)",
-    "<Neil Peart, member of, Rush> [1]",
-    "<Neil Peart> <member of> <Rush> [1]",
-    "[Neil Peart, member of, Rush] [1]",
-    "Neil Peart; member of; Rush [1]",
-    "member of(Neil Peart, Rush) [1]",
-    # keys
-    "Head: Neil Peart, Relation: member of, Tail: Rush [1]",
-    "Subject: Neil Peart | Predicate: member of | Object: Rush [1]",
+    "Neil Peart -- member of -- Rush [1]",
     '{"head": "Neil Peart", "relation": "member of", "tail": "Rush", "passage": 1}',
-    "{'subject': 'Neil Peart', 'predicate': 'member of', 'object': 'Rush', 'source': '[1]'},",
-    '["Neil Peart", "member of", "Rush", 1]',
-    # labels
+    "{'subject': 'Neil Peart', 'predicate': 'member of', 'object': 'Rush', 'passages': '[1]'},",
     "Neil Peart -> member of -> Rush [1].",
     "Neil Peart -> member of -> Rush. [1]",
-    "Neil Peart -> member of -> Rush [1] (see above)",
-    "Neil Peart -> member of -> Rush [1] - as its title says",
-    "Neil Peart -> member of -> Rush [1], implied",
-    "Neil Peart -> member of -> Rush (1)",
     "Neil Peart -> member of -> Rush [passage 1]",
-    "Neil Peart -> member of -> Rush (see passage 1)",
-    "Neil Peart -> member of -> Rush [p. 1]",
-    "Neil Peart -> member of -> Rush^1",
-    "Neil Peart -> member of -> Rush [^1]",
-    "Neil Peart -> member of -> Rush 【1†source】",
     "Neil Peart [1] -> member of -> Rush [1]",
     "[1] Neil Peart -> member of -> Rush",
-    "Neil Peart -> member of -> Rush -> [1]",
-    # bullets and dress
     '"Neil Peart" -> "member of" -> "Rush" [1]',
     "**Neil Peart** -> *member of* -> `Rush` [1]",
-    "[Neil Peart -> member of -> Rush [1]]",
     "[Neil Peart] -> [member of] -> [Rush] [1]",
-    "- 1. Neil Peart -> member of -> Rush [1]",
-    "* - Neil Peart -> member of -> Rush [1]",
-    "a) Neil Peart -> member of -> Rush [1]",
-    "R1: Neil Peart -> member of -> Rush [1]",
-    "- [ ] Neil Peart -> member of -> Rush [1]",
 )
 
 
@@ -247,34 +191,12 @@ ENTITY_LINES = (
     "* Rush (band) [1].",
     "1. Rush (band) [1]",
     "• Rush (band) [1]",
-    "- - Rush (band) [1]",
-    "a) Rush (band) [1]",
-    "E1: Rush (band) [1]",
     "- **Rush** (band) [1]",
     "- **Rush (band)** [1]",
     '- "Rush" (band) [1]',
-    "- [Rush (band)] [1]",
-    "- Rush: band [1]",
-    "- **Rush**: band [1]",
-    "- Rush - band [1]",
-    "- Rush – band [1]",
-    "- Rush — band [1]",
-    "- Rush, band [1]",
-    "- Rush | band | [1]",
-    "| Rush | band | 1 |",
     "- Rush [1] (band)",
     "- [1] Rush (band)",
-    "- Rush (band) (1)",
     "- Rush (band) [passage 1]",
-    "- Rush (band) 【1】",
-    "- Rush (band)^1",
-    "- Rush (type: band) [1]",
-    "- Name: Rush, Type: band [1]",
-    "- Entity: Rush (band) [1]",
-    "Name: Rush\nType: band\nPassage: 1",
-    '- {"name": "Rush", "type": "band", "passages": [1]}',
-    '- ("Rush", "band") [1]',
-    "- Rush (band) [1] as the title says",
 )
 
 
@@ -285,7 +207,7 @@ def test_an_entity_is_read_in_whichever_style_it_is_written(line: str) -> None:
     assert (draft.relations, draft.skipped) == ((), ())
 
 
-@pytest.mark.parametrize("line", ENTITY_LINES[:20])
+@pytest.mark.parametrize("line", ENTITY_LINES)
 def test_an_entity_before_the_relations_needs_no_header(line: str) -> None:
     draft = draft_from(f"{line}\nRelations:\n1. Neil Peart -> member of -> Rush [1]")
     assert [(e.name, e.type, e.passages) for e in draft.entities] == [("Rush", "band", (1,))]
@@ -298,14 +220,9 @@ def test_an_entity_before_the_relations_needs_no_header(line: str) -> None:
         ("[1-3]", (1, 2, 3)),
         ("[1, 2]", (1, 2)),
         ("[1][3]", (1, 3)),
-        ("[1] [3]", (1, 3)),
+        ("[1], [3]", (1, 3)),
         ("[passages 2 and 4]", (2, 4)),
-        ("(passages 2, 4)", (2, 4)),
-        ("[p. 3]", (3,)),
-        ("[Source: 12]", (12,)),
-        ("【2】【5】", (2, 5)),
         ("[2; 5]", (2, 5)),
-        ("[2 & 5]", (2, 5)),
     ],
 )
 def test_labels_are_numbers_lists_and_ranges(label: str, numbers: tuple[int, ...]) -> None:
@@ -316,9 +233,7 @@ def test_labels_are_numbers_lists_and_ranges(label: str, numbers: tuple[int, ...
 
 @pytest.mark.parametrize(
     "header",
-    "Entities:|New entities:|Entities (new):|1. Entities:|### Entities|**Entities:**"
-    "|## New Entities|Additional entities|NODES|- **Entities:**|Here are the new entities:"
-    "|Entity list:|Entities found in passage 1:|Entities to add:".split("|"),
+    "Entities:|New entities:|### Entities|**Entities:**|## New Entities|NODES".split("|"),
 )
 def test_the_header_of_the_entities_varies(header: str) -> None:
     draft = parse(f"{header}\n- Rush\n\nRelations:\n1. Neil Peart -> member of -> Rush")
@@ -328,53 +243,14 @@ def test_the_header_of_the_entities_varies(header: str) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    "Relations:|New relations:|Relationships (new)|2. Relations:|### Relations|**Relations:**"
-    "|Edges:|Additional relations|TRIPLES|Facts:|New facts found in the passages:".split("|"),
+    "Relations:|New relations:|Relationships:|### Relations|**Relations:**|TRIPLES|Facts:".split(
+        "|"
+    ),
 )
 def test_the_header_of_the_relations_varies(header: str) -> None:
-    draft = parse(f"Entities:\n- Rush\n{header}\n- Neil Peart | member of | Rush")
+    draft = parse(f"Entities:\n- Rush\n{header}\n- Neil Peart -> member of -> Rush")
     assert [each.name for each in draft.entities] == ["Rush"]
     assert (triples(draft), draft.skipped) == ([("Neil Peart", "member of", "Rush")], ())
-
-
-def test_a_table_is_read_by_its_header() -> None:
-    draft = parse(
-        "| Entity | Type | Passage |\n|---|:---|---|\n| Rush | band | 2 |\n\n"
-        "| # | Subject | Predicate | Object | Source |\n|---|---|---|---|---|\n"
-        "| 1 | Neil Peart | member of | Rush | [2] |"
-    )
-    assert entities(draft) == [("Rush", "band", ())]
-    assert triples(draft) == [("Neil Peart", "member of", "Rush")]
-    assert draft.entities[0].passages == draft.relations[0].passages == (2,)
-    assert draft.skipped == ()
-
-
-def test_a_list_below_an_entity_is_what_is_said_of_it() -> None:
-    draft = parse(
-        "Entities:\n1. **Neil Peart** [1]\n   - Type: person\n   - drummer of Rush [1]\n"
-        "2. Rush (band) [2]\n   - formed in 1968\n"
-        "Relations:\n  1. Neil Peart -> member of -> Rush [1]\n"
-    )
-    assert entities(draft) == [
-        ("Neil Peart", "person", ("drummer of Rush",)),
-        ("Rush", "band", ("formed in 1968",)),
-    ]
-    assert (len(draft.relations), draft.skipped) == (1, ())
-
-
-def test_entities_below_the_name_of_a_group_are_read() -> None:
-    draft = parse("Entities:\n- People:\n  - Ada (person) [1]\n- Bands:\n  - Rush (band) [2]")
-    assert entities(draft) == [("Ada", "person", ()), ("Rush", "band", ())]
-    assert draft.skipped == ("- People:", "- Bands:")
-
-
-def test_fields_in_lines_of_their_own_make_a_fact() -> None:
-    draft = parse(
-        "Head: Neil Peart\nRelation: member of\nTail: Rush\nPassage: 2\n\n"
-        "Head: Rush\nRelation: formed in\nTail: Toronto"
-    )
-    assert triples(draft) == [("Neil Peart", "member of", "Rush"), ("Rush", "formed in", "Toronto")]
-    assert draft.relations[0].passages == (2,)
 
 
 def test_sentences_around_the_lines_are_skipped_and_named() -> None:
@@ -391,12 +267,13 @@ def test_sentences_around_the_lines_are_skipped_and_named() -> None:
     "line",
     [
         "Neil Peart was a member of Rush [1].",
+        "Neil Peart was a member (drummer) of Rush (band)",
         "Neil Peart -> member of [1]",
         "Star Wars: A New Hope -> directed by",
         "Rush, a band, toured Canada.",
         "According to [1] the band toured.",
         "a -> b -> c -> d",
-        "Rush - 2112 - Toronto - band",
+        "Neil Peart | member of | Rush",
         "(see above, if at all, again)",
     ],
 )
@@ -594,7 +471,6 @@ def test_an_entity_has_a_line_for_attributes_another_type_or_no_relation() -> No
         ("Ann Lee(Person)", "Ann Lee", "Person", ()),
         ("**Ann Lee (person)**", "Ann Lee", "person", ()),
         ('"Ann Lee" (person)', "Ann Lee", "person", ()),
-        ("[Ann Lee] (type: person)", "Ann Lee", "person", ()),
         ("Heroes (work; 2003 film; drama)", "Heroes", "work", ("2003 film", "drama")),
         ("FIFA (organization)", "FIFA", "organization", ()),
         ("Cambridge (Massachusetts) (place)", "Cambridge (Massachusetts)", "place", ()),
@@ -603,7 +479,6 @@ def test_an_entity_has_a_line_for_attributes_another_type_or_no_relation() -> No
         ("Sinatra (1998 film)", "Sinatra (1998 film)", "", ()),
         (r"Ann \(person\)", "Ann (person)", "", ()),
         ("person", "person", "", ()),
-        ("(person)", "person", "", ()),
     ],
 )
 def test_an_end_may_state_its_type_and_attributes(
@@ -755,7 +630,12 @@ def test_a_mapping_is_read_with_the_usual_keys() -> None:
         {
             "entities": [{"name": "Rihanna", "type": "singer", "passages": [1]}, "Kelly (singer)"],
             "relationships": [
-                {"source": "Rihanna", "predicate": "knows", "target": "Kelly", "cited": "[2, 6]"},
+                {
+                    "source": "Rihanna",
+                    "predicate": "knows",
+                    "target": "Kelly",
+                    "passages": "[2, 6]",
+                },
                 ["Rihanna", "born in", 1988],
                 "Kelly -> born in -> Atlanta",
             ],
@@ -769,11 +649,6 @@ def test_a_mapping_is_read_with_the_usual_keys() -> None:
     ]
     assert draft.relations[0].passages == (2, 6)
     assert draft.skipped == ()
-
-
-def test_entities_may_be_a_mapping_from_names_to_details() -> None:
-    draft = draft_from({"Entities": {"Rihanna": {"type": "singer", "attributes": {"born": 1988}}}})
-    assert entities(draft) == [("Rihanna", "singer", ("born: 1988",))]
 
 
 def test_good_items_survive_bad_ones_which_are_named() -> None:
@@ -822,7 +697,6 @@ def test_a_list_of_lines_is_read_like_the_lines() -> None:
         '{"additions": {"triples": [["Ada", "won", "Cup"]]}}',
         'Here it is:\n```json\n{"facts": ["Ada -> won -> Cup"]}\n```',
         '{"head": "Ada", "relation": "won", "tail": "Cup"}\n',
-        '[{"head": "Ada", "relation": "won", "tail": "Cup"}, {"head": "Ida", "relat',
     ],
 )
 def test_json_is_read_with_its_usual_faults(text: str) -> None:
@@ -934,8 +808,3 @@ def test_the_estimate_is_within_a_twentieth_of_the_true_count_on_average(data: P
     ratios = [estimate_tokens(text) / len(encoding.encode(text)) for text in texts if text]
     assert statistics.mean(ratios) == pytest.approx(1, abs=0.05)
     assert statistics.stdev(ratios) < 0.1
-
-
-@pytest.mark.parametrize("line", ["|", "|;\x17", "a (|)", "- a: |", "| |", "(|)"])
-def test_a_bar_around_nothing_is_no_row(line: str) -> None:
-    assert not parse(line).relations

@@ -17,7 +17,7 @@ TEXT = (
 
 
 def found(phrase: str, text: str = TEXT) -> list[tuple[str, str]]:
-    return [(text[m.start : m.end], m.rung) for m in mentions(phrase, text)]
+    return [(text[m.start : m.end], m.level) for m in mentions(phrase, text)]
 
 
 def test_a_name_as_spelled_is_exact() -> None:

@@ -186,7 +186,7 @@ def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGrap
         kept = tuple(text for text in each.attributes if (each.name, text) not in texts)
         type_ = "" if (each.name, each.type) in texts else each.type
         entities.append(each.model_copy(update={"type": type_, "attributes": kept}))
-    return graph.showing(tuple(entities), tuple(r for r in graph.relations if r not in gone))
+    return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
 
 
 def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, str]:

@@ -62,10 +62,10 @@ class KnowledgeGraph(Value):
     (['Beyoncé'], 'Beyoncé')
     """
 
-    said: GraphUpdate = GraphUpdate()
+    records: GraphUpdate = GraphUpdate()
     """All records, each once."""
-    kept: GraphUpdate | None = None
-    """The part that is shown after pruning; everything where it is None. A merge forgets it."""
+    visible: GraphUpdate | None = None
+    """The part that is shown after pruning; everything where it is None. A merge resets it."""
 
     @classmethod
     def empty(cls) -> KnowledgeGraph:
@@ -74,33 +74,33 @@ class KnowledgeGraph(Value):
 
     def merge(self, update: GraphUpdate) -> KnowledgeGraph:
         """A new graph that also holds an update; records held already are not added again."""
-        said = GraphUpdate(
-            entities=tuple(dict.fromkeys((*self.said.entities, *update.entities))),
-            relations=tuple(dict.fromkeys((*self.said.relations, *update.relations))),
+        records = GraphUpdate(
+            entities=tuple(dict.fromkeys((*self.records.entities, *update.entities))),
+            relations=tuple(dict.fromkeys((*self.records.relations, *update.relations))),
         )
-        unchanged = said == self.said and self.kept is None
-        return self if unchanged else KnowledgeGraph(said=said)
+        unchanged = records == self.records and self.visible is None
+        return self if unchanged else KnowledgeGraph(records=records)
 
-    def showing(
+    def with_visible(
         self, entities: tuple[Entity, ...], relations: tuple[Relation, ...]
     ) -> KnowledgeGraph:
-        """The same records, of which only these entities and relations are shown."""
-        kept = GraphUpdate(entities=entities, relations=relations)
-        return KnowledgeGraph(said=self.said, kept=kept)
+        """Return the same records, of which only these entities and relations are shown."""
+        visible = GraphUpdate(entities=entities, relations=relations)
+        return KnowledgeGraph(records=self.records, visible=visible)
 
     @cached_property
     def _view(self) -> View:
-        return _viewed(self.said)
+        return _view_of(self.records)
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entities, each once, in the order in which they were met."""
-        return (self.kept or self._view).entities
+        return (self.visible or self._view).entities
 
     @property
     def relations(self) -> tuple[Relation, ...]:
         """The relations, their ends the names of entities, or plain values such as a date."""
-        return (self.kept or self._view).relations
+        return (self.visible or self._view).relations
 
     @cached_property
     def _by_name(self) -> dict[str, dict[str, Entity]]:
@@ -199,7 +199,7 @@ class KnowledgeGraph(Value):
 
         More evidence for what was known, and a better name for it, are no gain.
         """
-        entities, relations = set(earlier.said.entities), set(earlier.said.relations)
+        entities, relations = set(earlier.records.entities), set(earlier.records.relations)
         new: list[Entity] = []
         attributes: list[tuple[str, str]] = []
         for entity, records in zip(self._view.entities, self._view.entity_records, strict=True):
@@ -242,9 +242,9 @@ class View(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _viewed(said: GraphUpdate) -> View:
-    found = references(said)
-    return view(said, gather(found, matches(found, said.relations)))
+def _view_of(records: GraphUpdate) -> View:
+    found = references(records)
+    return view(records, gather(found, matches(found, records.relations)))
 
 
 def view(update: GraphUpdate, parts: list[Cluster]) -> View:

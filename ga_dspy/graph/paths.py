@@ -572,7 +572,7 @@ def prune(
         dropped = set(order[:out])
         names = {item.name for item in dropped if isinstance(item, Entity)}
         relations = (r for r in graph.relations if r not in dropped)
-        return graph.showing(
+        return graph.with_visible(
             tuple(entity for entity in graph.entities if entity.name not in names),
             tuple(r for r in relations if r.head not in names and r.tail not in names),
         )

@@ -226,9 +226,9 @@ class CorpusGraph:
         chosen = list(dict.fromkeys(edges))
         ends = (int(end) for j in chosen for end in (self.heads[j], self.tails[j]))
         entities = tuple(self.node(i) for i in dict.fromkeys((*map(int, nodes), *ends)))
-        said = GraphUpdate(entities=entities, relations=tuple(map(self.edge, chosen)))
+        update = GraphUpdate(entities=entities, relations=tuple(map(self.edge, chosen)))
         # Shown as they stand: resolved in the whole graph, they must not be resolved anew.
-        return KnowledgeGraph(said=said, kept=said)
+        return KnowledgeGraph(records=update, visible=update)
 
     @cached_property
     def network(self) -> igraph.Graph:
