@@ -109,6 +109,12 @@ def test_a_missing_next_query_is_made_from_the_graph() -> None:
     assert prediction.steps[1].query.startswith("Carbon County")
 
 
+def test_only_the_queries_that_the_program_made_are_marked() -> None:
+    asked = read(STATE, "insufficient", "Montana")
+    prediction = run([read(SEAT, "insufficient"), asked, EXHAUSTED, ANSWER], by_words)
+    assert [step.made for step in prediction.steps] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("reply", "query"),
     [
