@@ -1,11 +1,10 @@
-"""Grounding: what of a draft do these passages support? Pure functions, no LM.
+"""Grounding: which parts of a draft do the passages support? Pure functions, no LM.
 
-An entity enters the graph only where a passage mentions it, a relation only where one passage
-mentions both its ends; spans are computed here. Placeholders ("unknown") and hedged guesses
-("possibly a singer") never enter. An attribute that its entity's passages do not carry is left
-out. The passages an item cites are searched first; an item whose citation is wrong but which
-another passage supports is kept with the right one. Where a passage says that an entity is also
-known by another name, the entity carries it as an alias.
+An entity enters the graph only if a passage mentions it, a relation only if one passage mentions
+both its ends; the spans are computed here. Placeholders ("unknown") and hedged guesses ("possibly
+a singer") never enter. An attribute that the entity's passages do not support is dropped. The
+cited passages are searched first; an item with a wrong citation that another passage supports is
+kept with the right one. If a passage states another name of an entity, it becomes an alias.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from ga_dspy.passage import Passage
 from ga_dspy.text import Mention, mentions, sentences, supports_phrase
 
 MAX_EVIDENCE = 3
-"""From how many passages an item is quoted at most."""
+"""The maximum number of passages that an item quotes."""
 
 ItemKind = Literal["entity", "relation", "attribute", "line"]
 Cause = Literal["ungrounded", "placeholder", "hedged", "unreadable"]
 
 
 class Dropped(BaseModel):
-    """A part of a draft that did not enter the graph, and why."""
+    """A part of a draft that did not enter the graph, and the reason."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,7 +57,7 @@ class Dropped(BaseModel):
     reason: str
 
     def __str__(self) -> str:
-        """One sentence, fit for a prompt and for a person.
+        """Return one sentence, for a prompt or a person.
 
         >>> str(Dropped(kind="entity", item="Bob", cause="ungrounded", reason="not found in [1]"))
         'entity "Bob": not found in [1]'
@@ -77,10 +76,10 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
     """Keep what the passages support.
 
     Args:
-        draft: What a model proposed, citing passages by label.
+        draft: The proposal of a model, citing passages by label.
         passages: The passages read so far, by label.
-        known: Names that the graph shows already. A name with a qualifier, "Mercury (planet)", is
-            kept if it is one of them or a passage carries the qualifier, else without it.
+        known: Names already shown in the graph. A qualifier, as in "Mercury (planet)", is kept if
+            the name is one of them or a passage supports the qualifier; otherwise it is removed.
 
     Returns:
         The grounded update, with evidence spans in `Passage.content`, and what was dropped.
@@ -108,7 +107,7 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
 
 
 class _Check:
-    """Items of a draft against the passages; what these do not support goes to `dropped`."""
+    """Checks the items of a draft against the passages and collects what they do not support."""
 
     def __init__(self, passages: Mapping[int, Passage], known: Collection[str]) -> None:
         self.passages, self.known = passages, known
@@ -122,10 +121,10 @@ class _Check:
         self.dropped[Dropped(kind=kind, item=item, cause=cause, reason=reason)] = None
 
     def mentions(self, name: str, passage: Passage) -> tuple[Mention, ...]:
-        """Mentions of a name as it stands, else without what tells it from namesakes.
+        """Return mentions of a name as it is, else without its qualifier.
 
-        Behind a comma too, where the passage says that: "Tampa, Florida" is the Tampa of a
-        passage that mentions Florida.
+        A region behind a comma is a qualifier if the passage mentions it: "Tampa, Florida" is the
+        Tampa of a passage that mentions Florida.
         """
         key = name, passage.id
         if key not in self.found:
@@ -133,7 +132,7 @@ class _Check:
             found = mentions(name, text)
             titled = len(passage.title)
             if base != name and all(each.start < titled for each in found):
-                # A qualifier may stand in the title alone: the text has the name without it.
+                # The qualifier may be in the title alone: the text has the name without it.
                 in_text = (
                     each for each in mentions(base, text) if not found or each.start >= titled
                 )
@@ -145,14 +144,14 @@ class _Check:
         return self.found[key]
 
     def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
-        """Whether a part of an item is a placeholder or a guess; the item is dropped for it."""
+        """Return whether a part of an item is a placeholder or a guess, and drop the item if so."""
         reason, cause = self.no_knowledge(kind, part) or ("", "")
         if cause:
             self.drop(kind, item, reason, cause)
         return bool(cause)
 
     def no_knowledge(self, kind: ItemKind, part: str) -> tuple[str, Cause] | None:
-        """Why a part of an item says nothing; None where it says something."""
+        """Return why a part of an item is a placeholder or a guess; None if it is neither."""
         names_nothing = is_unstated if kind == "attribute" else is_placeholder
         titles = (split_title(passage.title).base for passage in self.passages.values())
         if part in titles:
@@ -162,7 +161,7 @@ class _Check:
         return ("a guess", "hedged") if is_hedged(part) else None
 
     def described_end(self, draft: DraftEntity) -> list[Entity]:
-        """The records of a relation's end that is described; its faults are the relation's."""
+        """Return the records of a described end; its faults are reported with the relation."""
         name = self.plain_name(draft.name)
         if not (draft.type or draft.attributes) or self.no_knowledge("entity", name):
             return []
@@ -179,7 +178,7 @@ class _Check:
         return records
 
     def records(self, draft: DraftEntity, cited: Sequence[int]) -> list[Entity]:
-        """A record of what is stated of a name; several where its passages tell it apart."""
+        """Return a record of a name, or several if its passages mean different things."""
         evidence = self.entity_evidence(draft.name, cited)
         groups: list[list[Evidence]] = []
         for each in evidence:
@@ -211,7 +210,7 @@ class _Check:
         return traits(draft.type, (), "", self.about(draft.name, evidence))
 
     def about(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
-        """What the passages say of a name that tells it from its namesakes."""
+        """Return what the passages state about a name that distinguishes it from namesakes."""
         base = split_qualifier(name).base
         lines = dict[str, None]()
         for each in evidence:
@@ -232,7 +231,7 @@ class _Check:
         return supported
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
-        """Other names that the passages of an entity state for it, their titles among them."""
+        """Return the other names that an entity's passages and their titles state for it."""
         own = normalise(name)
         for id in {each.passage for each in evidence} - self.stated.keys():
             self.stated[id] = stated_aliases(self.by_id[id].text)
@@ -275,7 +274,7 @@ class _Check:
         )
 
     def relation_evidence(self, head: str, tail: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
-        """Quotes from a few passages that mention both ends: the cited ones, else any other."""
+        """Quote a few passages that mention both ends: the cited ones, else any other."""
         for group in self.in_order(cited):
             found = ((p, self.mentions(head, p), self.mentions(tail, p)) for p in group)
             quotes = [_quote(*each) for each in found if each[1] and each[2]]
@@ -284,7 +283,7 @@ class _Check:
         return ()
 
     def plain_name(self, name: str) -> str:
-        """The name without its qualifier, where neither the graph nor a passage carries that."""
+        """Remove the qualifier of a name if neither the graph nor a passage has it."""
         base, qualifier = split_qualifier(name)
         if not qualifier or name in self.known:
             return name
@@ -293,7 +292,7 @@ class _Check:
         return name if is_stated else base
 
     def entity_evidence(self, name: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
-        """The first mention in each of a few passages: the cited ones, else any that have one."""
+        """Return the first mention in a few passages: the cited ones, else any other."""
         for group in self.in_order(cited):
             found = [(p.id, spans[0]) for p in group if (spans := self.mentions(name, p))]
             if found:
@@ -304,7 +303,7 @@ class _Check:
         return ()
 
     def in_order(self, cited: Sequence[int]) -> tuple[list[Passage], list[Passage]]:
-        """The cited passages, and the others."""
+        """Return the cited passages, and the others."""
         return (
             [self.passages[label] for label in cited if label in self.passages],
             [passage for label, passage in self.passages.items() if label not in cited],
@@ -314,9 +313,9 @@ class _Check:
 def _quote(
     passage: Passage, heads: tuple[Mention, ...], tails: tuple[Mention, ...]
 ) -> tuple[Evidence, ...]:
-    """The sentence that mentions both ends; else that of one, where the title names the other.
+    """Quote the sentence that mentions both ends, else one end if the title names the other.
 
-    Where neither holds, the sentences of the closest two mentions.
+    If there is none, quote the sentences of the closest two mentions.
     """
     text, title_end = passage.content, len(passage.title)
 
@@ -344,7 +343,7 @@ def _sentence(text: str, mention: Mention) -> tuple[int, int]:
 def supports(passage: Passage, claim: str | tuple[str, str, str]) -> bool:
     """Return whether a passage supports a phrase, or names both ends of a triple.
 
-    What a triple says of its two ends is not checked, nor its direction.
+    The relation of a triple is not checked, nor its direction.
 
     >>> lodge = Passage(id="1", title="Red Lodge", text="Red Lodge is a city in Montana.")
     >>> supports(lodge, "a city"), supports(lodge, ("Red Lodge", "lies in", "Idaho"))
@@ -360,23 +359,23 @@ def supports(passage: Passage, claim: str | tuple[str, str, str]) -> bool:
 def reward(args: Mapping[str, Any], prediction: Any, trace: Any = None) -> float:
     """Return the share of the proposed entities and relations that the passages support.
 
-    As `reward_fn` of `dspy.Refine` and `dspy.BestOfN` it scores a step that reads, such as
-    `program.read`, or a whole program; it is a metric for whole programs, too. A reply that
-    proposes nothing scores 1: there is nothing wrong with it.
+    As `reward_fn` of `dspy.Refine` and `dspy.BestOfN`, it scores a step that reads, such as
+    `program.read`, or a whole program; it is also a metric for whole programs. A reply that
+    proposes nothing scores 1.
 
     Args:
-        args: The inputs. Of a step, `passages` as they stand in its prompt, and maybe `graph`.
-        prediction: What it gave: the `additions` of a step, or the prediction of a program.
+        args: The inputs. For a step: `passages` as in its prompt, and optionally `graph`.
+        prediction: The output: the `additions` of a step, or the prediction of a program.
         trace: Ignored; DSPy passes it to metrics.
 
     Raises:
         InputError: There are neither additions with passages, nor the steps of a program.
     """
     if "steps" in prediction:
-        kept = [item for step in prediction.steps for item in (*step.entities, *step.relations)]
+        grounded = [item for step in prediction.steps for item in (*step.entities, *step.relations)]
         faults = [dropped for step in prediction.steps for dropped in step.dropped]
         wrong = sum(dropped.kind != "attribute" for dropped in faults)
-        return len(kept) / (len(kept) + wrong) if wrong else 1.0
+        return len(grounded) / (len(grounded) + wrong) if wrong else 1.0
     if "additions" not in prediction or "passages" not in args:
         raise InputError(
             f"a reward for {', '.join(prediction.keys())} given {', '.join(args)}",

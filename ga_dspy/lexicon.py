@@ -1,7 +1,4 @@
-"""Lists of words, most of them in lexicon.json.
-
-They say which words tell names apart, and which may stand for one another.
-"""
+"""Word lists from lexicon.json: words that distinguish names, and words that are equivalent."""
 
 from __future__ import annotations
 
@@ -20,56 +17,56 @@ _WORDS: Final = {
 }
 
 FUNCTION_WORDS: Final = _WORDS["FUNCTION_WORDS"]
-"""Words that a passage need not repeat to support a phrase."""
+"""Words of a phrase that a passage need not contain to support it."""
 
 OTHER_STOPWORDS: Final = _WORDS["OTHER_STOPWORDS"]
-"""Further words that say nothing of what a question asks for."""
+"""Further words without content in a question."""
 
 NAMES_TOO: Final = _WORDS["NAMES_TOO"]
 """Stopwords that are names by themselves: "It", "Us"."""
 
 NUMBERS_AND_TIMES: Final = _WORDS["NUMBERS_AND_TIMES"]
-"""Words that are no names, though a sentence may begin with them."""
+"""Words that begin sentences but are not names."""
 
 TELLING: Final = _WORDS["TELLING"]
-"""Words that tell one name from another, so that none may be passed over."""
+"""Words that distinguish names, so that a match may not skip them."""
 
 FRONT: Final = _WORDS["FRONT"]
-"""Words that make another name of a name behind them: "New Mexico" is no Mexico."""
+"""Words that change the name behind them: "New Mexico" is not Mexico."""
 
 HEADS: Final = _WORDS["HEADS"]
-"""Words that end names of anything but people, of whom alone a middle name may lack."""
+"""Words that end names of things other than people; only people have middle names."""
 
 PREFIXES: Final = _WORDS["PREFIXES"]
-"""Beginnings that turn what stands behind their hyphen round: "anti-war"."""
+"""Prefixes that reverse the meaning of the word behind their hyphen: "anti-war"."""
 
 BEFORE_NUMBERS: Final = _WORDS["BEFORE_NUMBERS"]
-"""Words that a number or a date may lack before it."""
+"""Words before a number or date that may be missing."""
 
 COMPANY_FORMS: Final = _WORDS["COMPANY_FORMS"]
-"""Words that may lack at the end of an organisation's name."""
+"""Words at the end of an organisation's name that may be missing."""
 
 NEVER_LAST: Final = _WORDS["NEVER_LAST"]
-"""Abbreviations that end no sentence."""
+"""Abbreviations that never end a sentence."""
 
 SELDOM_LAST: Final = _WORDS["SELDOM_LAST"]
-"""Abbreviations that end a sentence if a word follows with which sentences begin."""
+"""Abbreviations that end a sentence only before a word that begins sentences."""
 
 BEGINS: Final = _WORDS["BEGINS"]
-"""Words with which sentences begin, besides the stopwords."""
+"""Words that begin sentences, besides the stopwords."""
 
 PARTICLES: Final = _WORDS["PARTICLES"]
-"""What Korean puts behind a noun."""
+"""Korean particles behind a noun."""
 
 HEBREW: Final = _WORDS["HEBREW"]
 ARABIC: Final = _WORDS["ARABIC"]
-"""What stands before a noun and is written as one word with it."""
+"""Prefixes that are written as one word with a noun."""
 
-# --- Words that may stand for one another
+# --- Equivalent words
 
 
 def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
-    """For each word the others of its sets."""
+    """Return for each word the others of its sets."""
     found: dict[str, frozenset[str]] = defaultdict(frozenset)
     for one in sets:
         for word in one.split():
@@ -78,10 +75,10 @@ def _partners(sets: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 FORMS: Final = _partners(_LISTS["forms"])
-"""For a word its abbreviations and irregular forms."""
+"""Abbreviations and irregular forms of a word."""
 
 NICKNAMES: Final = _partners(_LISTS["nicknames"])
-"""For a given name its short or long forms."""
+"""Short and long forms of a given name."""
 
 STATES: Final[dict[str, str]] = _LISTS["states"]
 """US states by their postal codes."""
@@ -90,16 +87,16 @@ ROLE_VERBS: Final = {
     role: frozenset(" ".join(v for v, names in _LISTS["roles"] if role in names.split()).split())
     for role in " ".join(names for _, names in _LISTS["roles"]).split()
 }
-"""For a role, the words of a passage that give it to somebody: "starring X" makes X an actor."""
+"""Words that give somebody a role: "starring X" makes X an actor."""
 
 VERBS: Final = frozenset[str]().union(*ROLE_VERBS.values())
-"""The words that give any role."""
+"""Words that give any role."""
 
 # --- Countries and well-known names
 
 
 class OtherNames(NamedTuple):
-    """What else a name is called: as a noun, and as an adjective (or the noun of an adjective)."""
+    """Other names of a name: nouns, and adjectives (or the nouns of an adjective)."""
 
     nouns: tuple[str, ...] = ()
     adjectives: tuple[str, ...] = ()
@@ -117,10 +114,10 @@ COUNTRIES: Final = frozenset(_DEMONYMS)
 """Countries, in lower case."""
 
 COUNTRY_OF: Final = {word: land for land, them in _DEMONYMS.items() for word in them}
-"""For an adjective made of a country that country."""
+"""The country of an adjective."""
 
 IMPERSONAL: Final = TELLING | HEADS | COMPANY_FORMS | ADJECTIVES
-"""Words that no person's name holds."""
+"""Words that are in no person's name."""
 
 COUNTRY_FORMS: Final = _partners(
     f"{land} {word} {word}s"
@@ -128,12 +125,12 @@ COUNTRY_FORMS: Final = _partners(
     for word in them
     if " " not in land + word
 )
-"""For a country or adjective of one word the others of it."""
+"""Other one-word forms of a country or its adjective."""
 
 FULL_NAMES: Final[dict[str, str]] = {
     name: full for full, them in _WELL_KNOWN.items() for name in them
 }
-"""Well-known short and other names, with the name that stands for them all."""
+"""Well-known short and other names, with the main name."""
 
 
 def _other_names() -> dict[str, OtherNames]:
@@ -148,4 +145,4 @@ def _other_names() -> dict[str, OtherNames]:
 
 
 OTHER_NAMES: Final = _other_names()
-"""Well-known names of two words and more, and acronyms, with what else they are called."""
+"""Well-known names of two or more words, and acronyms, with their other names."""

@@ -1,8 +1,8 @@
-"""Where does a text mention a phrase, and does it support one? Spans are found, never claimed.
+"""Mentions: where a text mentions a phrase, and whether it supports one.
 
-A phrase is looked for as it stands; then in other wordings of it, each a list of what to seek.
-A name may be shorter than the passage has it, abbreviated or inflected, but no word of it may
-stand for another: that is another name.
+A phrase is searched as it is, then in other wordings, each a list of terms to find. A name may be
+shorter than in the passage, abbreviated or inflected, but none of its words may be replaced: that
+would be another name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ga_dspy.terms import (
     WALL,
     Key,
     Term,
+    cached_short,
     fold,
     fold_words,
     other_forms,
-    remembered,
     sentences,
     terms,
 )
@@ -44,7 +44,7 @@ MatchLevel = Literal["exact", "normalised", "fuzzy"]
 
 
 class Mention(NamedTuple):
-    """Where a phrase stands: characters `start` to `end` (exclusive), and how it was found."""
+    """The place of a phrase: characters `start` to `end` (exclusive), and how it matched."""
 
     start: int
     end: int
@@ -52,24 +52,25 @@ class Mention(NamedTuple):
 
 
 Span = tuple[int, int]
-"""Terms of a text, from the first to behind the last."""
+"""A range of terms, the end exclusive."""
 
 _NEUTRAL: Final = frozenset("international national royal annual memorial".split())
-"""Words that a long name of an organisation or event may lack."""
+"""Words of an organisation's or event's name that may be missing."""
 
 _LINKS: Final = ARTICLES | {"in", "at", "of", "on", "for"}
 _UNTIL: Final = frozenset(("to", "until", "till", "through", "and"))
 _OF: Final = frozenset(
     "university senate government parliament president king queen emperor army navy".split()
 )
-"""Words that stand before a name with "of", and behind it without: "Oxford University"."""
+"""Words before a name with "of", or behind it without: "Oxford University"."""
 
-_BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "county", "mount"))
+BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "county", "mount"))
+"""Words before or behind a name: "Lake Orda", "Orda Lake"."""
 
 _HONORIFICS: Final = frozenset("mr mrs ms miss sir dr dame lord lady".split())
 _OPENS, _CLOSES = (' "', " “", " (", " '", " ‘", " ["), ('"', "”", ")", "'", "’", "]")
 _MIDDLE, _ASIDE, _COORDINATE = 2, 3, 7
-"""The most terms that are passed over: middle names, what stands in quotes, a coordinated part."""
+"""The maximum number of skipped terms: middle names, an aside, a coordinated part."""
 
 
 _NEGATION: Final = frozenset("not never neither nor without cannot no".split())
@@ -79,7 +80,7 @@ _NEGATION_REACH: Final = 6
 
 
 class _Sought(NamedTuple):
-    """What to seek in one place: any of the keys, behind a gap no wider than this."""
+    """A term to find: any of the keys, behind a gap no wider than `gap`."""
 
     keys: frozenset[Key]
     text: str
@@ -96,13 +97,13 @@ class _Sought(NamedTuple):
 
 
 class _Wording(NamedTuple):
-    """One way to say a phrase.
+    """One wording of a phrase.
 
     Attributes:
-        sought: What to seek, in order.
-        whole: Whether no name may go on behind it: an adjective made of a country, or a
-            company without its form, "Lockheed" but not "Lockheed Martin".
-        skips: How often something may be passed over.
+        sought: The terms to find, in order.
+        whole: Whether the name may not continue behind the match: "Lockheed" without its legal
+            form is not in "Lockheed Martin".
+        skips: How often the match may skip something.
     """
 
     sought: tuple[_Sought, ...]
@@ -111,7 +112,7 @@ class _Wording(NamedTuple):
 
 
 class _Phrase:
-    """What a phrase may be called, whatever the text."""
+    """A phrase and its wordings, independent of any text."""
 
     def __init__(self, phrase: str) -> None:
         found = terms(phrase)
@@ -123,16 +124,16 @@ class _Phrase:
 
     @cached_property
     def is_personal(self) -> bool:
-        """Whether it may be the name of a person, as far as its words go."""
+        """Return whether it may be the name of a person, judged by its words."""
         return 2 <= len(self.terms) <= 5 and _is_personal(self.terms)
 
     @cached_property
     def others(self) -> list[_Wording]:
-        """The other wordings, the likeliest first."""
+        """Return the other wordings, the likeliest first."""
         found = [self.terms, *self._shorter()]
         wordings = [_Wording(_seek(each), len(each) < len(self.terms)) for each in found]
         for each in found:
-            wordings += self._called(each)
+            wordings += self._with_other_names(each)
         if self.is_personal:
             given, middle, surname = self.terms[:-1], self.terms[1:-1], self.terms[-1]
             wordings.append(_Wording(_seek([_initials(given), surname], exact=True), skips=0))
@@ -149,7 +150,7 @@ class _Phrase:
             yield self.terms[:-1]
         if len(self.terms) > 1 and first in lexicon.COMPANY_FORMS:
             yield self.terms[1:]
-        if len(self.terms) == 2 and not {first, last}.isdisjoint(_BEFORE_OR_BEHIND):
+        if len(self.terms) == 2 and not {first, last}.isdisjoint(BEFORE_OR_BEHIND):
             yield [self.terms[1], self.terms[0]._replace(gap=NEAR)]
         if len(self.terms) == 2 and last in _OF:
             yield [self.terms[1], *terms("of"), self.terms[0]._replace(gap=NEAR)]
@@ -163,8 +164,8 @@ class _Phrase:
         ):
             yield numbers
 
-    def _called(self, found: list[Term]) -> Iterator[_Wording]:
-        """Well-known names of a country, a war or a prize in place of one another."""
+    def _with_other_names(self, found: list[Term]) -> Iterator[_Wording]:
+        """Yield wordings with another well-known name of a country, war or prize."""
         plain = [_letters(term.text) for term in found]
         for i, term in enumerate(found):
             if i and term.gap == APART and term.text.isupper() and plain[i] in lexicon.STATES:
@@ -197,7 +198,7 @@ def _letters(text: str) -> str:
 
 
 def _terms_of(name: str, place: Term) -> list[Term]:
-    """The terms of a well-known name, in capitals where it is short, put in a term's place."""
+    """Return the terms of a well-known name, in capitals if it is short, in a term's place."""
     written = name.upper() if len(name) < 4 else name.title()
     first, *rest = terms(written)
     return [first._replace(gap=place.gap), *rest]
@@ -229,13 +230,13 @@ def _seek(found: Sequence[Term], *, exact: bool = False) -> tuple[_Sought, ...]:
     return tuple(sought)
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def _phrase(phrase: str) -> _Phrase:
     return _Phrase(phrase)
 
 
 class _Text:
-    """The terms of a text, and where each meaning stands among them."""
+    """The terms of a text, indexed by meaning."""
 
     def __init__(self, text: str) -> None:
         self.text, self.terms = text, terms(text)
@@ -270,7 +271,7 @@ class _Text:
 
     @cached_property
     def vocabulary(self) -> dict[str, list[str]]:
-        """The words by their first three letters."""
+        """Return the words by their first three letters."""
         found: dict[str, list[str]] = defaultdict(list)
         for key in self.where:
             if isinstance(key, str):
@@ -279,29 +280,29 @@ class _Text:
 
     @cached_property
     def sentence(self) -> list[int]:
-        """For each term the number of its sentence."""
+        """Return the sentence number of each term."""
         starts = [start for start, _ in sentences(self.text)]
         return [bisect_right(starts, term.start) for term in self.terms]
 
     @cached_property
     def inflects(self) -> bool:
-        """Whether its language seems to change the ends of names: Slavic, Finnish, Hungarian."""
+        """Return whether its language seems to inflect names: Slavic, Finnish, Hungarian."""
         english = sum(len(self.where.get(word, ())) for word in ("the", "of", "and", "is", "was"))
         return not english and not self.text.isascii() and self.has_case
 
     def places(self, keys: Iterable[Key]) -> list[int]:
-        """Where any of these meanings stands, key by key."""
+        """Return the positions of any of these keys, key by key."""
         return [i for key in keys for i in self.where.get(key, ())]
 
     def holds(self, wording: _Wording) -> bool:
-        """Whether all words are there at all; spares most searches."""
+        """Return whether the text has all words of a wording; avoids most searches."""
         return all(
             each.may_lack or "." in each.text or any(key in self.where for key in each.keys)
             for each in wording.sought
         )
 
     def is_cut(self, i: int, *, many: bool) -> bool:
-        """Whether a name may begin or end before a term, though it be glued to the one before."""
+        """Return whether a name may begin or end before a term, even without a space."""
         if i in (0, self.size) or not self.terms[i].joint:
             return True
         one, other = self.terms[i - 1], self.terms[i]
@@ -317,7 +318,7 @@ class _Text:
     # --- One wording, everywhere
 
     def find(self, wording: _Wording, phrase: _Phrase) -> list[Span]:
-        """Where a wording stands: at most `MAX_MENTIONS` places, none overlapping."""
+        """Return at most `MAX_MENTIONS` places of a wording, without overlap."""
         if not self.holds(wording):
             return []
         sought, spans, free = wording.sought, list[Span](), 0
@@ -342,7 +343,7 @@ class _Text:
         self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase, skips: int,
         *, free: bool = False,
     ) -> int:  # fmt: skip
-        """Behind the last term of a match of what is sought from the k-th on; 0 for none."""
+        """Return the end of a match of the terms from the k-th on; 0 if there is none."""
         if k == len(sought):
             return at if self.is_cut(at, many=k > 1) else 0
         if at == self.size:
@@ -376,7 +377,7 @@ class _Text:
     def _passed_over(
         self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
     ) -> Iterator[tuple[int, bool]]:
-        """Behind what a name may leave out here, and whether that was an aside or coordinated."""
+        """Yield the ends of what may be skipped here, and whether it was an aside."""
         term = self.terms[at]
         if term.gap < BORDER:
             yield from ((i, False) for i in self._behind_small_words(sought, k, at, phrase))
@@ -388,7 +389,7 @@ class _Text:
     def _behind_small_words(
         self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
     ) -> Iterator[int]:
-        """Articles and possessives; "in" between names; "to" between numbers."""
+        """Skip articles and possessives; "in" between names; "to" between numbers."""
         word = fold(self.terms[at].text)
         if word in ARTICLES or self.terms[at].text == "s":
             yield at + 1
@@ -401,7 +402,7 @@ class _Text:
             yield at + 1
 
     def _behind_aside(self, at: int) -> Iterator[int]:
-        """What stands in quotes or brackets; "née"."""
+        """Skip quotes, brackets, and a maiden name behind "née"."""
         following = range(at + 1, min(at + 1 + _ASIDE, self.size))
         if self.text.endswith(_OPENS, 0, self.terms[at].start):
             closed = (i for i in following if self.text.startswith(_CLOSES, self.terms[i - 1].end))
@@ -410,7 +411,7 @@ class _Text:
         yield from (i + 1 for i in islice(maiden, 1))
 
     def _behind_middle(self, at: int, phrase: _Phrase) -> Iterator[int]:
-        """Middle names, initials, a rank ("Queen dowager Ann"), "International"."""
+        """Skip middle names, initials, a rank ("Queen dowager Ann"), "International"."""
         for i in range(at, min(at + _MIDDLE, self.size - 1)):
             term = self.terms[i]
             word = fold(term.text)
@@ -423,7 +424,7 @@ class _Text:
                 yield i + 1
 
     def _behind_coordinate(self, at: int, phrase: _Phrase) -> Iterator[int]:
-        """Behind "and": "Award for Play and Song", of a longer name; "Ann and Bob Fox"."""
+        """Skip to behind "and": "Award for Play and Song"; "Ann and Bob Fox"."""
         if phrase.is_personal and self._says(at, "and") and at + 2 < self.size:
             yield at + 2
         if len(phrase.terms) > 2:
@@ -437,7 +438,7 @@ class _Text:
         return fold(self.terms[i].text) in words
 
     def _fits(self, wording: _Wording, start: int, end: int) -> bool:
-        """Whether a match is no part of a longer name, and has a name's capital."""
+        """Return whether a match is not part of a longer name, and capitalised like a name."""
         first = self.terms[start]
         if start and first.gap == NEAR and not first.joint:
             before = self.terms[start - 1]
@@ -452,8 +453,8 @@ class _Text:
         if wording.whole or (end == start + 1 and self._is_adjective(wording, first)):
             following = self.terms[end : end + 1]
             between = self.text[first.end : following[0].start] if following else ""
-            is_told = start > 0 and self._says(start - 1, "a", "an")
-            if not is_told and between == " " and following[0].proper and following[0].is_word:
+            has_article = start > 0 and self._says(start - 1, "a", "an")
+            if not has_article and between == " " and following[0].proper and following[0].is_word:
                 return False
         words = [each for each in wording.sought if not each.may_lack]
         return len(words) > 1 or self._has_capital(words[0].text, start, end)
@@ -477,7 +478,7 @@ class _Text:
         return not (opens and goes_on and fold(name) in STOPWORDS)
 
     def spans(self, phrase: _Phrase) -> list[Span]:
-        """Where a phrase is mentioned: as it stands, else by the first wording that is found."""
+        """Return the mentions of a phrase as it is, else of the first wording that matches."""
         found = self.find(phrase.strict, phrase)
         if found or not phrase.terms:
             return found
@@ -485,10 +486,10 @@ class _Text:
         tries = (self.find(wording, phrase) for wording in wordings)
         return next(filter(None, tries), None) or self.described(phrase)
 
-    # --- What only a text can tell
+    # --- Wordings that depend on the text
 
     def derived(self, phrase: _Phrase) -> Iterator[_Wording]:
-        """Wordings found in the text: an acronym's words, words joined or split, a typing slip."""
+        """Yield wordings from the text: an acronym's words, words joined or split, a typo."""
         sought = _seek(phrase.terms)
         yield from self._acronyms(phrase)
         yield from self._spaced(sought)
@@ -500,7 +501,7 @@ class _Text:
                 yield _Wording(tuple(near))
 
     def _slips(self, each: _Sought) -> list[str]:
-        """Words of the text that are one slip of typing from a long word that it lacks."""
+        """Return words of the text that are one typo away from a long word that it lacks."""
         word = fold(each.text)
         if len(word) < SLIP_LENGTH - 1 or not word.isalpha():
             return []
@@ -511,7 +512,7 @@ class _Text:
         ]
 
     def _inflected(self, each: _Sought) -> list[str]:
-        """Words of the text that share a stem with a word, in a language that changes endings."""
+        """Return words of the text with the stem of a word, in an inflected language."""
         word = fold(each.text)
         script = "Ѐ" <= word[:1] <= "ԯ" or "Ͱ" <= word[:1] <= "Ͽ"
         if len(word) < 4 or not (script or self.inflects):
@@ -540,7 +541,7 @@ class _Text:
                         yield _Wording((*sought[:k], one, other, *sought[k + 1 :]))
 
     def _acronyms(self, phrase: _Phrase) -> Iterator[_Wording]:
-        """The words whose first letters an acronym is, or the acronym of words."""
+        """Yield wordings with an acronym spelled out, or with the acronym of the words."""
         found = phrase.terms
         for i, term in enumerate(found):
             is_acronym = 3 <= len(term.text) <= 8 and term.text.isupper()
@@ -556,7 +557,7 @@ class _Text:
             yield _Wording((_Sought(frozenset((letters,)), letters.upper(), NEAR),))
 
     def _spelled(self, letters: str) -> Span | None:
-        """A run of capitalised words that begin with these letters."""
+        """Return a run of capitalised words with these initials."""
         for start in range(self.size):
             if not self.terms[start].text[0].isupper():
                 continue
@@ -575,10 +576,10 @@ class _Text:
         return None
 
     def described(self, phrase: _Phrase) -> list[Span]:
-        """Where the content words of a description stand close together, in any order.
+        """Find the content words of a description close together, in any order.
 
-        Of a name that the text has in full elsewhere, the last word is enough: "Lyons' death" is
-        the death of Joseph Lyons.
+        The last word of a name is enough if the text has the full name elsewhere: "Lyons' death"
+        is the death of Joseph Lyons.
         """
         content = self._content(phrase)
         common = sum(each.text[0].islower() and len(each.text) > 2 for each in content)
@@ -611,7 +612,7 @@ class _Text:
         return []
 
     def _is_possessive(self, first: int, last: int) -> bool:
-        """Whether two terms are joined by "of" or a possessive, and no more."""
+        """Return whether two terms are joined only by "of" or a possessive."""
         between = {fold(term.text) for term in self.terms[first + 1 : last]}
         return not between.isdisjoint(("of", "s")) and between <= {"of", "s", *ARTICLES}
 
@@ -619,7 +620,7 @@ class _Text:
         return isinstance(self.terms[i].keys[0], tuple)
 
     def _content(self, phrase: _Phrase) -> list[_Sought]:
-        """The words that say something; of a person's name that stands elsewhere, the last."""
+        """Return the content words; of a person named in full elsewhere, the last word."""
         content: list[_Sought] = []
         for is_name, run in groupby(phrase.terms, lambda t: t.proper and t.is_word):
             name = list(run)
@@ -635,9 +636,9 @@ class _Text:
 
     @cached_property
     def in_names(self) -> set[int]:
-        """The terms of the title wherever it stands, and capitals inside a sentence.
+        """Return the terms of the title and the capitalised terms inside sentences.
 
-        "Never" and "No" are no negations there: "Never Let Me Go", "No Country for Old Men".
+        "Never" and "No" are not negations there: "Never Let Me Go", "No Country for Old Men".
         """
         title, newline, _ = self.text.partition("\n")
         named = _phrase(title.partition(" (")[0]) if newline else None
@@ -650,7 +651,7 @@ class _Text:
         return inside.union(*(range(*span) for span in spans))
 
     def is_denied(self, i: int) -> bool:
-        """Whether a negation stands a few words before a term, in its clause."""
+        """Return whether a negation is a few words before a term, in its clause."""
         for j in range(i - 1, max(-1, i - 1 - _NEGATION_REACH), -1):
             if j in self.in_names and self.has_case:
                 continue
@@ -664,7 +665,7 @@ class _Text:
         return False
 
     def gives_role(self, role: str, about: str) -> bool:
-        """Whether the text gives somebody a role in other words; about nobody: anybody."""
+        """Return whether the text gives a role in other words to `about`, or to anybody."""
         verbs = lexicon.ROLE_VERBS.get(role)
         if not verbs:
             return False
@@ -673,7 +674,7 @@ class _Text:
         return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))
 
     def _verb_of(self, start: int, end: int) -> str:
-        """The word by a name that gives it a role: the last before it, else the first behind."""
+        """Return the role verb of a name: the last before it, else the first behind it."""
         for way in (range(start - 1, -1, -1), range(end, min(end + 8, self.size))):
             for i in way:
                 if self.sentence[i] != self.sentence[start]:
@@ -684,7 +685,7 @@ class _Text:
         return ""
 
     def akin(self, each: _Sought) -> set[Key]:
-        """What is sought, and all forms of its words that the text has."""
+        """Return the keys of a term, and all forms of them in the text."""
         near = {
             o
             for key in each.keys
@@ -700,10 +701,10 @@ SLIP_SIMILARITY: Final = 0.87
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Whether two long words differ by a slip of typing inside them.
+    """Return whether two long words differ by a typo inside them.
 
-    Endings tell words and names apart ("Princes", "Princess"), as beginnings do ("Bangalore",
-    "Mangalore"); a letter for another needs a longer word than one too many or too few.
+    Endings distinguish words and names ("Princes", "Princess"), and so do beginnings ("Bangalore",
+    "Mangalore"). A wrong letter needs a longer word than an extra or a missing one.
 
     >>> is_slip("ouagadougou", "ouagadugou"), is_slip("bangalore", "mangalore")
     (True, False)
@@ -722,7 +723,7 @@ _ENDING: Final = re.compile(
 
 
 def _same_word(one: str, other: str) -> bool:
-    """Whether two folded words are forms of one word: "director" and "directed"."""
+    """Return whether two folded words are forms of one word: "director" and "directed"."""
     if one == other:
         return True
     shared = commonprefix([one, other])
@@ -735,29 +736,29 @@ def _same_word(one: str, other: str) -> bool:
 
 
 _LONG: Final = 20_000
-"""Texts of more characters are kept a few at a time, so that memory stays flat."""
-_MOST_KEPT, _LONGEST_PHRASE = 200, 200
-"""How many phrases are kept with a text, and how long they are."""
-_kept, _long_kept = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
+"""Longer texts are cached only a few at a time, to bound memory."""
+_MAX_CACHED, _MAX_CACHED_LENGTH = 200, 200
+"""How many phrases are cached with a text, and up to which length."""
+_cached_text, _cached_long_text = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
 
 
 def _read(text: str) -> _Text:
-    return _kept(text) if len(text) <= _LONG else _long_kept(text)
+    return _cached_text(text) if len(text) <= _LONG else _cached_long_text(text)
 
 
 def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
-    """Every place where a text mentions a phrase, by the first level that finds any.
+    """Return every mention of a phrase in a text, at the first level that matches.
 
     1. exact: the same words in the same order, spelled the same;
     2. normalised: the same but for case, accents and punctuation, without a leading article;
     3. fuzzy: the same meaning in another wording. Numbers and dates are compared by value ("1.2
-       million", "1,200,000"; a year stands in every date of it); names may be shortened
-       ("William Gladstone" for "William Ewart Gladstone"), abbreviated, inflected, or hold one
-       slip of typing; a country is found in its adjective; and a description ("her father's
-       church") where all its content words stand close together ("the church of her father").
+       million", "1,200,000"; a date contains its year); names may be shortened ("William
+       Gladstone" for "William Ewart Gladstone"), abbreviated, inflected, or contain one typo; an
+       adjective mentions its country; a description ("her father's church") matches if all its
+       content words are close together ("the church of her father").
 
-    No mention runs over the end of a sentence, a line or a bracket, none is part of a longer name
-    that is another thing ("Mexico" in "New Mexico"), and a name of one word has its capital.
+    No mention crosses the end of a sentence, a line or a bracket, none is part of a longer name
+    of another thing ("Mexico" in "New Mexico"), and a name of one word must be capitalised.
 
     >>> mentions("the red lodge", "Red Lodge is a city.")
     (Mention(start=0, end=9, level='normalised'),)
@@ -771,7 +772,7 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     if (found := there.found.get(phrase)) is None:
         places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
         found = tuple(Mention(a, b, _level(sought, text[a:b])) for a, b in places)
-        if len(there.found) < _MOST_KEPT and len(phrase) <= _LONGEST_PHRASE:
+        if len(there.found) < _MAX_CACHED and len(phrase) <= _MAX_CACHED_LENGTH:
             there.found[phrase] = found
     return found
 
@@ -783,15 +784,15 @@ def _level(sought: _Phrase, found: str) -> MatchLevel:
 
 
 def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
-    """Does a text say a descriptive phrase: all its names, numbers and dates, most of its words?
+    """Return whether a text has all names, numbers and dates of a phrase, and most of its words.
 
-    A word that the text only denies ("was not a singer") counts for nothing. A role counts where
-    the text gives it in other words: "starring X" makes X an actor.
+    A word that the text only denies ("was not a singer") does not count. A role counts if the
+    text states it in other words: "starring X" makes X an actor.
 
     Args:
-        phrase: What is claimed.
-        text: What should support it.
-        about: Whom it is claimed of; a role in other words must then stand by that name.
+        phrase: The claim.
+        text: The text that should support it.
+        about: The subject of the claim; a role in other words must be next to this name.
 
     >>> supports_phrase("sang in church", "After singing in church as a child, she left.")
     True
@@ -811,7 +812,7 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
     if not content:
         return bool(mentions(phrase, text))
     denies = any(fold(each.text) in _NEGATION for each in content)
-    held = 0
+    supported = 0
     for k, each in enumerate(content):
         word = fold(each.text)
         by_form = (each.text[0].islower() or k == 0) and not (about and word in lexicon.ROLE_VERBS)
@@ -825,5 +826,5 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
         must = each.is_name or not isinstance(next(iter(each.keys)), str) or word in _NEGATION
         if must and not is_there and not opens and word != "one":
             return False
-        held += is_there
-    return 2 * held > len(content)
+        supported += is_there
+    return 2 * supported > len(content)

@@ -1,8 +1,8 @@
-"""What a text is made of: sentences, words, and the numbers and dates that they write.
+"""The parts of a text: sentences, words, numbers and dates.
 
-A term is what may be compared: a word once folded, a number or a date by its value, so that
-"1.2 million" is "1,200,000" and "20 Oct. 1926" is "1926-10-20". Tables say which words may stand
-for one another: abbreviations, nicknames, countries and their adjectives, roles and their verbs.
+A term is the unit of comparison: a folded word, or a number or date by its value, so that "1.2
+million" equals "1,200,000" and "20 Oct. 1926" equals "1926-10-20". Tables list words that can
+replace one another: abbreviations, nicknames, countries and their adjectives, roles and verbs.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from ga_dspy import lexicon
 _T = TypeVar("_T")
 
 
-def remembered(most: int, longest: int) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
-    """Keep what a function makes of the latest `most` texts that are not over `longest` characters.
+def cached_short(
+    maxsize: int, max_length: int
+) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
+    """Cache a function of a text in an LRU cache, for texts of at most `max_length` characters.
 
-    A model that repeats itself would fill a plain cache with its texts.
+    Long texts, such as those of a model that repeats itself, would fill a plain cache.
     """
 
-    def keeping(function: Callable[[str], _T]) -> Callable[[str], _T]:
-        known = lru_cache(maxsize=most)(function)
+    def decorate(function: Callable[[str], _T]) -> Callable[[str], _T]:
+        known = lru_cache(maxsize=maxsize)(function)
 
         @wraps(function)
         def call(text: str) -> _T:
-            return known(text) if len(text) <= longest else function(text)
+            return known(text) if len(text) <= max_length else function(text)
 
         return call
 
-    return keeping
+    return decorate
 
 
 # --- Lists of words, in lower case
@@ -51,10 +53,10 @@ _MONTH: Final = {name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in
     "sept": 9
 }
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
-"""Words that a passage need not repeat to support a phrase."""
+"""Words of a phrase that a passage need not contain to support it."""
 
 STOPWORDS: Final = (FUNCTION_WORDS - {"s"}) | lexicon.OTHER_STOPWORDS
-"""Words that say nothing of what a question asks for."""
+"""Words without content in a question."""
 
 # --- Forms of a word
 
@@ -64,11 +66,11 @@ _ENDINGS: Final = (("our", "or"), ("ise", "ize"), ("isation", "ization"), ("re",
 
 @lru_cache(maxsize=8192)
 def other_forms(word: str, *, numbers: bool = False) -> frozenset[str]:
-    """Other forms of a folded word that mean the same: abbreviated, spelled the other way.
+    """Return other forms of a folded word with the same meaning: abbreviations, other spellings.
 
     Args:
         word: The word.
-        numbers: Whether its plural or singular counts too.
+        numbers: Include its plural or singular.
 
     >>> sorted(other_forms("centre", numbers=True)), "corporation" in other_forms("corp")
     (['center', 'centers', 'centres'], True)
@@ -125,7 +127,7 @@ _LETTERS: Final = str.maketrans(
 
 
 def fold(text: str) -> str:
-    """Case, accents and compatibility forms removed; letters as English writes them.
+    """Remove case, accents and compatibility forms, and write letters as English does.
 
     >>> fold("Čapek’s Ünique"), fold("Tromsø, Straße")
     ('capek’s unique', 'tromso, strasse')
@@ -144,7 +146,7 @@ _UNSPACED: Final = (
     r"\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     r"\uff66-\uff9f\U00020000-\U0003ffff"
 )
-"""Chinese, Japanese, Thai, Lao, Burmese, Khmer: no space tells words apart."""
+"""Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces between words."""
 _MARKS: Final = (
     r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     r"\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0951-\u0963\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03"
@@ -158,7 +160,7 @@ _WORD: Final = re.compile(rf"{_SIGN}|[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPAC
 
 
 class Word(NamedTuple):
-    """A word as written and folded, with its place: characters `start` to `end` (exclusive)."""
+    """A word as written and folded, at the characters `start` to `end` (exclusive)."""
 
     text: str
     folded: str
@@ -167,13 +169,13 @@ class Word(NamedTuple):
 
     @property
     def proper(self) -> bool:
-        """Whether the word may be part of a name: it has a capital, or is a number."""
+        """Return whether the word may be part of a name: it is capitalised, or a number."""
         return not self.text[0].islower()
 
 
 @lru_cache(maxsize=256)
 def words(text: str) -> tuple[Word, ...]:
-    """The words of a text; where a script sets no spaces, its characters.
+    """Return the words of a text; in scripts without spaces, its characters.
 
     >>> words("Red Lodge")[1], len(words("東京都"))
     (Word(text='Lodge', folded='lodge', start=4, end=9), 3)
@@ -182,7 +184,7 @@ def words(text: str) -> tuple[Word, ...]:
 
 
 def fold_words(text: str) -> str:
-    """The words of a folded text, with one space between them.
+    """Return the words of a folded text, with one space between them.
 
     >>> fold_words("St. Louis, Missouri")
     'st louis missouri'
@@ -199,9 +201,9 @@ _LAST_WORD: Final = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 
 @lru_cache(maxsize=256)
 def sentences(text: str) -> tuple[tuple[int, int], ...]:
-    """The sentences of a text as character spans; a line break ends one too.
+    """Return the sentences of a text as character spans; a line break ends a sentence too.
 
-    Initials and abbreviations end none, unless a word follows with which sentences begin.
+    Initials and abbreviations do not, unless a word follows that often begins sentences.
 
     >>> text = "He met J. K. Rowling of Acme Inc. in Paris. She left."
     >>> [text[a:b] for a, b in sentences(text)]
@@ -232,27 +234,27 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     return True
 
 
-# --- Terms: words, numbers and dates, by what they mean
+# --- Terms: words, numbers and dates by their meaning
 
 Key = str | tuple[str, float, str] | tuple[int, int, int]
 """A folded word, initials with a point too; ("n" or "o", value, unit) of a number or ordinal;
-(year, month, day), 0 where the date does not say."""
+(year, month, day), 0 for an unstated part."""
 
 NEAR, APART, BORDER, WALL = range(4)
-"""How firmly two terms are divided: not at all; by a comma, colon or dash; by a bracket or a
-semicolon; by the end of a sentence or line. A name runs over none that it does not have itself."""
+"""The separation of two terms: none; a comma, colon or dash; a bracket or semicolon; the end of a
+sentence or line. A match of a name crosses no separation that the name itself does not have."""
 
 
 class Term(NamedTuple):
-    """What may be compared of a text.
+    """The unit of comparison of a text.
 
     Attributes:
         text: As written.
         start: Its first character.
         end: The character behind its last.
-        keys: All that it means, its own meaning first: the date of a day is one of its year too.
-        gap: How it is divided from the term before: NEAR, APART, BORDER or WALL.
-        joint: Whether no character at all stands before it and the term before.
+        keys: Its meanings, the main one first: the date of a day is also a date of its year.
+        gap: Its separation from the previous term: NEAR, APART, BORDER or WALL.
+        joint: Whether there is no character between it and the previous term.
     """
 
     text: str
@@ -264,12 +266,12 @@ class Term(NamedTuple):
 
     @property
     def proper(self) -> bool:
-        """Whether it may be part of a name: it has a capital, or is a number."""
+        """Return whether it may be part of a name: it is capitalised, or a number."""
         return not self.text[0].islower()
 
     @property
     def is_word(self) -> bool:
-        """Whether it is neither number nor date."""
+        """Return whether it is neither a number nor a date."""
         return isinstance(self.keys[0], str)
 
 
@@ -295,7 +297,7 @@ NUMBER_WORDS: Final = {
         for j, one in enumerate(_ONES[1:10], 1)
     },
 }
-"""Numbers in words, as far as ninety nine."""
+"""Number words up to ninety nine."""
 
 _IRREGULAR: Final = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9,
                      "twelfth": 12}  # fmt: skip
@@ -305,7 +307,7 @@ ORDINAL_WORDS: Final = _IRREGULAR | {
     if " " not in word and value not in (0, 1, 2, 3, 5, 8, 9, 12)
 }
 _ROMAN: Final = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")
-_ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10}
+_ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 
 _MONTH_NAME: Final = "|".join(sorted(_MONTH, key=len, reverse=True))
@@ -343,7 +345,7 @@ _BREAKS: Final = re.compile(r"[()\[\]{};|<>\n!?]")
 
 
 def terms(text: str) -> list[Term]:
-    """The terms of a text, in order; words are cut where a capital or a digit begins anew.
+    """Return the terms of a text, in order; "DeToth" is two words.
 
     >>> [term.keys[0] for term in terms("DeToth earned $1.2 million by 20 October 1926")]
     ['de', 'toth', 'earned', ('n', 1200000.0, '$'), 'by', (1926, 10, 20)]
@@ -369,7 +371,7 @@ def terms(text: str) -> list[Term]:
 
 
 def _century(year: str, short: str) -> tuple[Key, ...]:
-    """The year that the two digits in "1914-18" mean."""
+    """Return the year of the two digits in "1914-18"."""
     if len(year) == 4 and len(short) == 2 and (year + short).isdecimal() and short > year[2:]:
         return (("n", float(year[:2] + short), ""),)
     return ()
@@ -386,7 +388,7 @@ def _gap(between: str, before: str, after: str) -> int:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
-    """Start, end and keys of each word, number and date in figures."""
+    """Yield start, end and keys of each word, number and date in figures."""
     place = 0
     for piece in _PIECE.finditer(text):
         if piece.start() < place:
@@ -413,13 +415,13 @@ def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
         elif written[1:].islower():
             yield start, place, (word,)
         elif _ROMAN.fullmatch(written):
-            yield start, place, (("n", float(_roman(written)), ""), word)
+            yield start, place, (("n", float(roman_value(written)), ""), word)
         else:
             yield from _camel_parts(written, word, start)
 
 
 def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
-    """A word in parts, where a capital follows a small letter: "DeToth"."""
+    """Split a word where a capital follows a small letter: "DeToth"."""
     rest = written[1:]
     if rest.islower() or written.isupper() or not rest:
         is_short = len(word) < 4 and written.isupper() and written not in ("A", "I")
@@ -431,7 +433,8 @@ def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int
         yield start + one, start + other, (fold(written[one:other]),)
 
 
-def _roman(numeral: str) -> int:
+def roman_value(numeral: str) -> int:
+    """Return the value of a Roman numeral in capitals."""
     digits = [_ROMAN_DIGITS[letter] for letter in numeral]
     return sum(-a if a < b else a for a, b in zip(digits, [*digits[1:], 0], strict=True))
 
@@ -447,7 +450,7 @@ def _in_figures(date: re.Match[str]) -> tuple[Key, ...]:
 
 
 def _date_keys(year: int, month: int, day: int) -> tuple[Key, ...]:
-    """What a date says, and every less exact date that it says too."""
+    """Return the keys of a date and of every less exact date that it implies."""
     keys: list[Key] = [(year, month, day)] if month else []
     if year and month and day:
         keys += [(year, month, 0), (0, month, day)]
@@ -492,7 +495,7 @@ _UNTIL: Final = frozenset(("to", "until", "till", "through"))
 
 
 def _with_dates(found: list[Term], text: str) -> list[Term]:
-    """The terms, with those of a date in words made one."""
+    """Merge the terms of each date in words into one term."""
     if not any(term.keys[0] in _MONTH for term in found):
         return found
     letters, at = _letters(found, text)
@@ -533,7 +536,7 @@ def _letter(term: Term) -> str:
 
 
 def _dates(letters: str, found: list[Term]) -> list[tuple[int, int, tuple[int, int, int]]]:
-    """First letter, last letter and value of each date; a range's end lends its start the year."""
+    """Return first letter, last letter and value of each date; a range shares the year."""
     dates: list[tuple[int, int, tuple[int, int, int]]] = []
     for match in _WRITTEN_DATE.finditer(letters):
         days, second, months, years = (

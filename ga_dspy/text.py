@@ -1,11 +1,10 @@
-"""Text: its cost in tokens, the normal forms of its names, and which known names stand in it.
+"""Text: token counts, normal forms of names, and the names in a text.
 
-The face of `ga_dspy.terms` (words, sentences) and `ga_dspy.mentions` (where a phrase stands).
+Re-exports `ga_dspy.terms` (words, sentences) and `ga_dspy.mentions` (mentions of a phrase).
 
-Names are compared in three normal forms. `fold` drops case and accents, and `fold_words`
-punctuation too: for finding words in a text. `normalise` also drops articles and possessives, and
-joins initials: for telling whether two names are one. The official scores have a third form of
-their own, `ga_dspy.eval.normalise`.
+There are three normal forms. `fold` removes case and accents, `fold_words` also punctuation: for
+finding words in a text. `normalise` also removes articles and possessives, and joins initials: for
+comparing names. The official scores have their own form, `ga_dspy.eval.normalise`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from ga_dspy.terms import FUNCTION_WORDS as FUNCTION_WORDS
 from ga_dspy.terms import MONTHS as MONTHS
 from ga_dspy.terms import STOPWORDS as STOPWORDS
 from ga_dspy.terms import Word as Word
+from ga_dspy.terms import cached_short as cached_short
 from ga_dspy.terms import fold as fold
 from ga_dspy.terms import fold_words as fold_words
-from ga_dspy.terms import remembered as remembered
 from ga_dspy.terms import sentences as sentences
 from ga_dspy.terms import words as words
 
@@ -41,10 +40,10 @@ _PIECE = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
 _LETTERS_PER_TOKEN = 9
 _LONG_WORD = re.compile(r"[A-Za-z]{10,}")
 _SCALE = 1.06
-"""Scales to cl100k_base: a test holds the mean over Wikipedia paragraphs within 5 %."""
+"""Scales to cl100k_base: a test keeps the mean over Wikipedia paragraphs within 5 %."""
 
 
-@remembered(most=2048, longest=4000)
+@cached_short(maxsize=2048, max_length=4000)
 def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text, the same on every machine and without a download.
 
@@ -68,10 +67,10 @@ def estimate_tokens(text: str) -> int:
 
 
 _OPENING_WORDS: Final = (STOPWORDS - lexicon.NAMES_TOO) | MONTHS | lexicon.NUMBERS_AND_TIMES
-"""Words that are no names by themselves, though a sentence may begin with them."""
+"""Words that begin sentences but are not names by themselves."""
 
 
-# --- Text of others on a terminal, in XML, in a table
+# --- Untrusted text on a terminal, in XML, in a table
 
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff"
@@ -81,7 +80,7 @@ _FORMULA: Final = re.compile(r"[=+\-@\t\r](?!\d[\d.,]*\Z)")
 
 
 def visible(text: str) -> str:
-    r"""A text with an escape for each character that hides, turns round or commands others.
+    r"""Escape each character that hides or reverses text or controls a terminal.
 
     >>> print(visible("Red\x1b[2J Lodge \u202e"))
     Red\x1b[2J Lodge \u202e
@@ -95,10 +94,10 @@ _ACTIVE: Final = re.compile(
 
 
 def inert(text: str) -> str:
-    r"""A text that no page, front end or terminal makes an image, a link or an element of.
+    r"""Break whatever a page, front end or terminal would render as an image, link or element.
 
-    A front end would fetch an image that a passage names, and send what its address holds: what
-    would become one is broken visibly by a space.
+    A front end would fetch an image that a passage names, and leak the data in its address. A
+    visible space is inserted to prevent that.
 
     >>> print(inert("![x](http://evil/?q=1) <img> \x1b[2J"))
     ! [x] (http:// evil/?q=1) < img> \x1b[2J
@@ -107,7 +106,7 @@ def inert(text: str) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    r"""JSON for a terminal: what `visible` escapes is escaped as JSON does.
+    r"""Return JSON for a terminal: the characters that `visible` escapes are JSON escapes.
 
     >>> print(json_text({"a": "é\u202e\x9b"}))
     {"a": "é\u202e\u009b"}
@@ -122,7 +121,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: a quote stands before what begins like one.
+    """Prefix a text that a spreadsheet would read as a formula with a quote.
 
     >>> csv_cell("=1+1"), csv_cell("-5"), csv_cell("Red Lodge")
     ("'=1+1", '-5', 'Red Lodge')
@@ -142,12 +141,12 @@ _INITIALS: Final = re.compile(r"\b[^\W\d_](?: [^\W\d_]\b)+")
 _ARTICLE: Final = re.compile(r"\A(?:the|an?) (?=.)")
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def normalise(name: str) -> str:
-    """The form in which two spellings of one name are equal.
+    """Return the form in which two spellings of one name are equal.
 
-    Case, accents, punctuation, a leading article and a possessive do not count; initials are
-    written together. A name made of punctuation alone stays as it is.
+    Case, accents, punctuation, a leading article and a possessive are removed; initials are
+    joined. A name of punctuation alone is kept.
 
     >>> normalise("The Beyoncé’s"), normalise("U. S."), normalise("J.K. Rowling")
     ('beyonce', 'us', 'jk rowling')
@@ -164,12 +163,12 @@ def normalise(name: str) -> str:
 
 
 def name_words(text: str) -> tuple[Word, ...]:
-    """The words of a text, cut at underscores too, as links and file names have them."""
+    """Return the words of a text, split at underscores too, as in links and file names."""
     return words(text.replace("_", " "))
 
 
 def places(sought: Sequence[str], there: Sequence[str]) -> list[int]:
-    """Where a run of words begins in a list of words.
+    """Return the positions where a run of words begins in a list of words.
 
     >>> places(["a", "b"], ["a", "b", "a", "a", "b"])
     [0, 3]
@@ -180,7 +179,7 @@ def places(sought: Sequence[str], there: Sequence[str]) -> list[int]:
 
 
 def stands_in(phrase: str, text: str) -> bool:
-    """Whether a phrase stands in a text as whole words, both in the same normal form.
+    """Return whether a text contains a phrase as whole words, both in the same normal form.
 
     >>> stands_in("red lodge", "red lodge is a city"), stands_in("red", "a redwood")
     (True, False)
@@ -189,16 +188,16 @@ def stands_in(phrase: str, text: str) -> bool:
 
 
 LONGEST_NAME: Final = 10
-"""Names of more words are not looked for."""
+"""Longer names are not searched for."""
 
 
 def longest_matches(
     starts: Iterable[int], size: int, matches: Callable[[int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Ranges of words that match, left to right: from each start the longest, none overlapping.
+    """Yield the longest matching range of words from each start, without overlap.
 
     Args:
-        starts: Where a match may begin, ascending.
+        starts: Possible starts of a match, ascending.
         size: The number of words.
         matches: Whether the words from a start to an end (exclusive) match.
     """
@@ -211,7 +210,7 @@ def longest_matches(
             free = end
 
 
-# --- Names in text, found by spelling alone: title aliases, first subjects, capitalised runs
+# --- Names found by spelling alone: title aliases, first subjects, capitalised runs
 
 _PARENTHESES: Final = re.compile(r"\s*\([^)]*\)")
 _LEADING_ARTICLE: Final = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
@@ -223,11 +222,11 @@ _AFTER_INITIAL: Final = re.compile(r"\.\s*\Z")
 
 
 def aliases(title: str, text: str) -> frozenset[str]:
-    """Names, in the form of `fold_words`, under which other texts may mention a passage.
+    """Return the names, folded, under which other texts may mention a passage.
 
-    The title without what stands in parentheses, the same before its comma, each without its
-    article, and the subject of the first sentence where it is capitalised. Lone common words and
-    names over ten words are no aliases.
+    The title without its parentheses, also without what follows its comma, each without its
+    article, and the subject of the first sentence if it is capitalised. Single common words and
+    names of more than ten words are not included.
 
     >>> sorted(aliases("The Mercury (band), London", "Mercury Rising is a band."))
     ['mercury', 'mercury london', 'mercury rising', 'the mercury', 'the mercury london']
@@ -249,7 +248,7 @@ def _is_usable(folded: str) -> bool:
 
 
 def proper_names(text: str) -> frozenset[str]:
-    """Folded runs of capitalised words in a text: people, places, works, spelled as names.
+    """Return the folded runs of capitalised words in a text: people, places, works.
 
     >>> sorted(proper_names("In 1904 the Duke of York met H. G. Wells near the Thames."))
     ['duke of york', 'h g wells', 'thames']
@@ -265,7 +264,7 @@ def proper_names(text: str) -> frozenset[str]:
 
 
 def _capitalised_runs(text: str) -> Iterator[list[str]]:
-    """Runs of capitalised words and numbers, folded, with the small words inside them."""
+    """Yield runs of capitalised words and numbers, folded, with the small words inside them."""
     run: list[str] = []
     end = 0
     for word in name_words(text):

@@ -184,7 +184,7 @@ def test_communities_are_listed_by_level_with_their_summaries(graph: Path, folde
     listing = said("communities", graph, "--level", "0", "--most", "3", cwd=folder)
     assert f"0 0 {len(first.nodes)} {len(first.edges)}" in listing
     assert f"and {sum(c.level == 0 for c in stored.communities) - 3} more" in listing
-    summary = Summaries(graph / SUMMARIES).kept(stored.communities)[first.key]
+    summary = Summaries(graph / SUMMARIES).cached(stored.communities)[first.key]
     assert summary.title in listing and summary.text.split()[0] in listing
 
 

@@ -10,8 +10,7 @@ import pytest
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
-from ga_dspy.graphrag.facts import Query
-from ga_dspy.graphrag.linking import Lexicon
+from ga_dspy.graphrag.linking import Lexicon, Query
 from ga_dspy.graphrag.walk import Neighbourhood, expand, paths_between
 
 PEOPLE = ("Ann", "Bob", "Cay", "Dan", "Eve", "Flo")

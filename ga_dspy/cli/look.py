@@ -14,9 +14,9 @@ from rich.text import Text
 from ga_dspy.cli.console import Console, columns, facts, plain, rest
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
-from ga_dspy.graph.paths import MOST_HOPS
+from ga_dspy.graph.paths import MAX_HOPS
 from ga_dspy.graphrag import Access, CorpusGraph, StoredGraph, Summaries, open_graph
-from ga_dspy.graphrag.facts import fact_text
+from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES
 from ga_dspy.graphrag.walk import GraphPath, find_named, paths_between
@@ -104,7 +104,7 @@ def paths(
     console = plain()
     found = paths_between(known, one, other, k)
     if not found:
-        console.print(f"no way of at most {MOST_HOPS} relations connects the two")
+        console.print(f"no way of at most {MAX_HOPS} relations connects the two")
         return
     console.print(_chains(known, found))
 
@@ -227,7 +227,7 @@ def communities(
     """
     stored, console = opened(graph, label).stored, plain()
     every, public = stored.communities, stored.graph.public
-    summaries = Summaries(stored.path / SUMMARIES).kept(every)
+    summaries = Summaries(stored.path / SUMMARIES).cached(every)
     found = [(n, one) for n, one in enumerate(every) if level is None or one.level == level]
     if not found:
         console.print("no community: nowhere do three entities or more hang together so far down")

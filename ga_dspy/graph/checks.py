@@ -1,9 +1,9 @@
-"""Checks: is each link of a chain stated by its passages, and does the chain answer its question?
+"""Checks: do passages state each link of a chain, and does the chain answer its question?
 
-`evidence_chain` finds a way from a question to an answer. Each of its links may be true, and the
-way still run against the question: to the other party, to another year, to a brother's death, over
-what a passage denies, over two things of one name. Such a chain has a fault. What is checked is
-wording; whether a passage is right, no check can say.
+`evidence_chain` finds a path from a question to an answer. Each of its links may be true and the
+chain may still not answer the question: it leads to the other party, to another year, to a
+brother's death, through a statement that a passage denies, or through two things of one name. The
+checks compare wording; they cannot tell whether a passage is right.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from ga_dspy import lexicon
 from ga_dspy.graph.identity import identity
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.paths import (
+    EVENTS,
+    JUDGEMENT,
+    LIST,
     evidence_chain,
     holds_date,
     kind_of_value,
@@ -28,19 +31,20 @@ from ga_dspy.graph.paths import (
     says,
     word_table,
 )
-from ga_dspy.graph.questions import (
+from ga_dspy.graph.phrasing import (
     Question,
     Role,
-    broad_kind,
+    Statement,
+    denials,
     is_agent,
     is_sort,
     read_question,
     role_asked,
     roles_stated,
+    statements,
 )
 from ga_dspy.graph.records import Relation
-from ga_dspy.graph.statements import Statement, denials, statements
-from ga_dspy.graph.traits import kind_of
+from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
 from ga_dspy.terms import NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
 from ga_dspy.text import mentions, normalise
@@ -53,13 +57,13 @@ class Link(NamedTuple):
 
     Attributes:
         relation: The relation.
-        goal: Which of its ends leads to the answer; empty where neither does more than the other.
-        said: The sentences that state it without denying it.
+        goal: The end that is nearer to the answer; empty where both are equally near.
+        statements: The sentences that state it without denying it.
     """
 
     relation: Relation
     goal: str
-    said: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -68,32 +72,38 @@ class Link(NamedTuple):
 
     @property
     def things(self) -> frozenset[str]:
-        """Those of its ends that are no value and no class."""
+        """Return its ends that are neither a value nor a class."""
         ends = self.ends[:1] if names_class(self.relation) else self.ends
         return frozenset(end for end in ends if not kind_of_value(end))
 
     @property
     def passages(self) -> frozenset[str]:
-        """The passages that state it."""
-        return frozenset(each.passage for each in self.said)
+        """Return the ids of the passages that state it."""
+        return frozenset(each.passage for each in self.statements)
 
     @property
     def meanings(self) -> frozenset[str]:
-        """Those of its words that a sentence has; of a work with a date in its class, a release."""
-        own = _NO_MEANINGS.union(*(each.meanings for each in self.said))
+        """Return the meanings of its words that a sentence has; a dated work implies a release."""
+        own = _NO_MEANINGS.union(*(each.meanings for each in self.statements))
         is_dated = names_class(self.relation) and holds_date(self.relation.tail)
         return own | {"release", "founding"} if is_dated else own
 
     @property
     def wording(self) -> str:
-        """Its own words and those of the sentences, as far as they state it."""
+        """Return its own words and the parts of sentences that state it."""
         one = self.relation
-        parts = (one.head, one.relation, one.tail, one.time, *(each.part for each in self.said))
+        parts = (
+            one.head,
+            one.relation,
+            one.tail,
+            one.time,
+            *(each.part for each in self.statements),
+        )
         return " ".join(filter(None, parts))
 
 
 class Case(NamedTuple):
-    """A chain with what its checks look at."""
+    """A chain with everything that the checks need."""
 
     graph: KnowledgeGraph
     question: Question
@@ -104,31 +114,29 @@ class Case(NamedTuple):
 
     @property
     def judgement(self) -> str:
-        """The answer where it is "yes" or "no"; else empty."""
-        found = _JUDGEMENT.match(normalise(self.answer))
-        return "" if not found else "yes" if found[1] in ("yes", "true") else "no"
+        """Return "yes" or "no" where the answer is one, else an empty string."""
+        found = JUDGEMENT.match(normalise(self.answer))
+        word = found[0] if found else ""
+        return {"yes": "yes", "true": "yes", "no": "no", "false": "no"}.get(word, "")
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the answer is yes, no or something that the question names."""
+        """Return whether the answer is yes, no or something that the question names."""
         named = named_by(self.graph, self.answer)
         return bool(self.judgement) or not named.isdisjoint(self.sources)
 
     @property
     def described(self) -> str:
-        """The types and attributes of the nodes on the chain."""
+        """Return the types and attributes of the nodes on the chain."""
         nodes = dict.fromkeys(end for link in self.links for end in link.ends)
         known = filter(None, map(self.graph.find, nodes))
         return " ".join(text for each in known for text in (each.type, *each.attributes))
 
 
-_JUDGEMENT: Final = re.compile(r"(yes|true|no|false)\b")
-
-
 def sound_chain(
     graph: KnowledgeGraph, question: str, answer: str, passages: Mapping[str, Passage]
 ) -> tuple[Relation, ...]:
-    """The chain of evidence from a question to an answer, where no check finds a fault with it.
+    """Return the chain of evidence from a question to an answer if it passes all checks.
 
     Args:
         graph: The graph.
@@ -137,19 +145,19 @@ def sound_chain(
         passages: The passages that the graph's evidence points to, by id.
 
     Returns:
-        Relations of the graph, as `evidence_chain` has them; none where there is a fault.
+        Relations of the graph, in the order of `evidence_chain`; empty if a check fails.
     """
     denied = read_question(graph, question).denials
-    said: dict[Relation, tuple[Statement, ...]] = {}
+    stated: dict[Relation, tuple[Statement, ...]] = {}
     rest = graph
     while chain := evidence_chain(rest, question, answer):
-        for relation in (each for each in chain if each not in said):
+        for relation in (each for each in chain if each not in stated):
             own = denials(relation.relation)
             found = statements(graph, relation, passages)
-            said[relation] = tuple(each for each in found if own | each.denials <= denied)
-        unstated = [relation for relation in chain if not said[relation]]
+            stated[relation] = tuple(each for each in found if own | each.denials <= denied)
+        unstated = [relation for relation in chain if not stated[relation]]
         if not unstated:
-            return () if fault_of(rest, question, answer, chain, said, passages) else chain
+            return () if fault_of(rest, question, answer, chain, stated, passages) else chain
         rest = _without(rest, unstated)
     return ()
 
@@ -159,38 +167,35 @@ def fault_of(
     question: str,
     answer: str,
     chain: Sequence[Relation],
-    said: Mapping[Relation, tuple[Statement, ...]],
+    stated: Mapping[Relation, tuple[Statement, ...]],
     passages: Mapping[str, Passage],
 ) -> str:
-    """The first fault of a chain whose links are stated; empty where no check finds one."""
+    """Return the first fault of a chain whose links are all stated; empty if there is none."""
     sources = named_in(graph, question)
-    parts = [answer, *_LIST.split(answer)]
+    parts = [answer, *LIST.split(answer)]
     ends = dict.fromkeys(end for each in chain for end in (each.head, each.tail))
     goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
     goal_of = _goals(chain, goals.difference(sources))
-    links = tuple(Link(each, goal_of[each], said[each]) for each in chain)
+    links = tuple(Link(each, goal_of[each], stated[each]) for each in chain)
     case = Case(graph, read_question(graph, question), sources, answer, links, passages)
     checks = (_joint, _polarity, _missing, _other_kin, _other_time)
     last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
     return next(filter(None, (check(case) for check in (*checks, *last))), "")
 
 
-_LIST: Final = re.compile(r"\s*[,;&]\s*(?:and\s+)?|\s+and\s+")
-
-
 def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:
-    """A graph that does not show these relations, types and attributes."""
+    """Return a graph that does not show these relations, types and attributes."""
     texts = {(each.head, each.tail) for each in gone if each.relation == "described as"}
     entities = []
     for each in graph.entities:
-        kept = tuple(text for text in each.attributes if (each.name, text) not in texts)
+        attributes = tuple(a for a in each.attributes if (each.name, a) not in texts)
         type_ = "" if (each.name, each.type) in texts else each.type
-        entities.append(each.model_copy(update={"type": type_, "attributes": kept}))
+        entities.append(each.model_copy(update={"type": type_, "attributes": attributes}))
     return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
 
 
 def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, str]:
-    """Of each relation the end that is nearer to the answer."""
+    """Return for each relation the end that is nearer to the answer."""
     far = dict.fromkeys(goals, 0)
     for _ in chain:
         for each in chain:
@@ -208,7 +213,7 @@ def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, st
 
 
 def _joint(case: Case) -> str:
-    """A node at which nothing but a name joins two links."""
+    """Reject two links that only share a name: it may belong to two things."""
     for one, other in combinations(case.links, 2):
         for node in one.things & other.things:
             is_joint = case.graph.is_joint(node, one.passages, other.passages)
@@ -218,18 +223,18 @@ def _joint(case: Case) -> str:
 
 
 def _is_titled(case: Case, node: str, passages: Iterable[str]) -> bool:
-    """Whether one of these passages has the only thing of its name as its title."""
+    """Return whether one of these passages is titled with the only thing of this name."""
     titles = (case.passages[id].title for id in passages)
     is_only = len(case.graph.nodes_by_name.get(normalise(node), ())) == 1
     return is_only and any(identity(title) == identity(node) for title in titles)
 
 
 def _polarity(case: Case) -> str:
-    """A denial of the question that no link has."""
+    """Reject a chain that lacks a negation or hedge of the question."""
     if case.judgement == "no":
         return ""
     ours = (denials(link.relation.relation) for link in case.links)
-    theirs = (each.denials for link in case.links for each in link.said)
+    theirs = (each.denials for link in case.links for each in link.statements)
     missing = case.question.denials.difference(*ours, *theirs)
     return (
         f"the question denies ({', '.join(sorted(missing))}), the chain does not" if missing else ""
@@ -244,7 +249,7 @@ _CLAUSE: Final = re.compile(r"[;:]|,? (?:and|but|while|whereas|then)\b|, ")
 
 
 def is_of_year(text: str, year: str, about: str) -> bool:
-    """Whether a text says of something that it was in a year: in its clause, or by a span.
+    """Return whether a text dates something to a year, in its clause or by a span.
 
     >>> is_of_year("Eva won in 2004, and Tom won it in 2005.", "2004", "Tom")
     False
@@ -262,8 +267,8 @@ def _has_year(text: str, year: str) -> bool:
 
 
 def _other_time(case: Case) -> str:
-    """A year of the question that the chain is not of; the past, where it asks for the present."""
-    said = [(link, each) for link in case.links for each in link.said]
+    """Reject a chain about another year, or about the past if the question asks for the present."""
+    stated = [(link, each) for link in case.links for each in link.statements]
     own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
     own += [case.described, *(end for link in case.links for end in link.ends)]
     for year in case.question.years:
@@ -271,13 +276,13 @@ def _other_time(case: Case) -> str:
             continue
         about = [
             (each.text, case.answer if mentions(case.answer, each.text) else link.relation.head)
-            for link, each in said
+            for link, each in stated
         ]
         if not any(is_of_year(text, year, name) for text, name in about):
             return f"nothing in the chain is of {year}"
     past, asked = word_table("past").keys(), set(case.question.words)
     is_present = not asked.isdisjoint(("is", "are")) and asked.isdisjoint(_PAST)
-    for link, each in said if is_present and not past & asked else ():
+    for link, each in stated if is_present and not past & asked else ():
         if past & set(fold_words(f"{link.relation.relation} {each.part}").split()):
             return "the chain is about the past"
     return ""
@@ -290,15 +295,15 @@ _PAST: Final = ("was", "were", "did", "had")
 
 
 def _missing(case: Case) -> str:
-    """A word of the question that nothing in the chain has.
+    """Reject a chain that lacks a word of the question.
 
-    What asks for something of a thing must stand in a relation; what narrows it down may stand in
-    the sentences too; a name, anywhere in them.
+    A word that asks for a property must be in a relation; a word that narrows down may be in a
+    sentence; a name may be anywhere in them.
     """
     related = _NO_MEANINGS.union(*(link.meanings | _inverse(link) for link in case.links))
     kinds = meanings_in(case.described)
     wording = " ".join(link.wording for link in case.links)
-    texts = (each.text for link in case.links for each in link.said)
+    texts = (each.text for link in case.links for each in link.statements)
     there = set(fold_words(" ".join((wording, case.described, *texts))).split())
     around = kinds | meanings_in(wording) | {word for word in there if word.isdecimal()}
     telling, order = case.question.telling, word_table("order")
@@ -319,14 +324,14 @@ _AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
 def _inverse(link: Link) -> frozenset[str]:
-    """What a relation means the other way: "son of" is about a father or a mother."""
+    """Return the meanings of the inverse relation: "son of" is about a father or a mother."""
     table = word_table("inverse")
     own = fold_words(link.relation.relation).split()
     return _NO_MEANINGS.union(*(table.get(word, _NO_MEANINGS) for word in own))
 
 
 def _other_kin(case: Case) -> str:
-    """A relative on the way for whom the question does not ask."""
+    """Reject a chain through a relative that the question does not ask for."""
     wanted = _kin(" ".join(case.question.words))
     allowed = wanted.union(*(_MAY_BE[each] for each in wanted))
     hops = 0
@@ -336,8 +341,8 @@ def _other_kin(case: Case) -> str:
         if not here <= allowed:
             return f"the question does not ask for {link.relation.relation!r}"
     is_short = "grand" in wanted and hops < 2
-    is_told = any("grand" in link.relation.relation for link in case.links)
-    return "one generation is not two" if is_short and not is_told else ""
+    is_stated = any("grand" in link.relation.relation for link in case.links)
+    return "one generation is not two" if is_short and not is_stated else ""
 
 
 _MAY_BE: Final = {
@@ -355,7 +360,7 @@ def _kin(text: str) -> frozenset[str]:
 
 
 def _direction(case: Case) -> str:
-    """A word that the question asks of one party and the chain says of the other."""
+    """Reject a chain that states of one party what the question asks of the other."""
     tokens = case.question.words
     if not {"when", "where"}.isdisjoint(tokens[:2]):
         return ""
@@ -373,12 +378,12 @@ def _direction(case: Case) -> str:
 
 
 _SYMMETRIC: Final = frozenset(("marriage", "brother", "sister", "play"))
-"""Meanings that either party may be said to have: "X stars Y", "Y stars in X"."""
+"""Meanings that may be stated of either party: "X stars Y", "Y stars in X"."""
 _OTHER: Final[Mapping[Role, Role]] = {"doer": "done to", "done to": "doer"}
 
 
 def _roles(link: Link, meanings: frozenset[str]) -> Iterator[Role]:
-    """The roles that a link gives its goal, in words of these meanings."""
+    """Yield the roles that a link gives its goal, by words of these meanings."""
     table = word_table("inverse")
     for word in fold_words(link.relation.relation).split() if link.goal else ():
         is_inverse = not meanings.isdisjoint(table.get(word, ()))
@@ -393,7 +398,7 @@ _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
 
 
 def _other_kind(case: Case) -> str:
-    """Why the answer is not of the kind that the question asks for."""
+    """Reject an answer that is not of the kind that the question asks for."""
     tokens, value = case.question.words, kind_of_value(case.answer)
     entity = case.graph.find(case.answer)
     kind = broad_kind(kind_of(entity.type)) if entity else ""
@@ -425,7 +430,7 @@ _Reached = Mapping[str, Sequence[Reached]]
 
 
 def _comparison(case: Case) -> str:
-    """Why what is compared does not decide for the answer."""
+    """Reject a comparison whose facts do not lead to the answer."""
     tokens, order = case.question.words, word_table("order")
     reached = {source: list(_from(case, source)) for source in case.sources}
     reached = {source: links for source, links in reached.items() if links}
@@ -438,15 +443,15 @@ def _comparison(case: Case) -> str:
         is_denied = any(denials(link.relation.relation) for link in case.links)
         return "" if is_denied else "nothing says no"
     for source, links in reached.items() if case.judgement else ():
-        had = _NO_MEANINGS.union(*(each.link.meanings for each in links))
+        stated = _NO_MEANINGS.union(*(each.link.meanings for each in links))
         telling = (each for each in case.question.asked if each.place in case.question.telling)
-        if any(each.meanings.isdisjoint(had) for each in telling):
+        if any(each.meanings.isdisjoint(stated) for each in telling):
             return f"not stated of {source!r}"
     return ""
 
 
 def _from(case: Case, source: str) -> Iterator[Reached]:
-    """The links that lead from a source, not past another."""
+    """Yield the links that lead from a source, not beyond another source."""
     front, seen, rest = {source}, {source, *case.sources}, list(case.links)
     far = 0
     while found := [link for link in rest if not front.isdisjoint(link.ends)]:
@@ -457,12 +462,11 @@ def _from(case: Case, source: str) -> Iterator[Reached]:
         seen |= front
 
 
-_EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
 _Amount = tuple[float, ...]
 
 
 def _amounts(text: str, kind: str) -> Iterator[_Amount]:
-    """The dates of a text as year, month and day, 0 where it does not say; or its other numbers.
+    """Yield the dates of a text as (year, month, day), 0 where unstated, or its other numbers.
 
     >>> list(_amounts("3 May 1950", "date")), list(_amounts("3,000 people", "number"))
     ([(1950.0, 5.0, 3.0)], [(3000.0,)])
@@ -480,14 +484,14 @@ def _amounts(text: str, kind: str) -> Iterator[_Amount]:
 
 
 def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
-    """Whether the values of all that is compared put another one first."""
+    """Reject a comparison whose values put another thing first."""
     kind, _, pick = order.partition(" ")
     is_life = not {"lived", "live"}.isdisjoint(case.question.words)
     asked = _NO_MEANINGS.union(*(each.meanings for each in case.question.asked))
     values: dict[str, _Amount] = {}
     shared: list[frozenset[str]] = []
     for source, links in reached.items():
-        found = _life(links) if is_life else _values(links, kind, asked & _EVENTS)
+        found = _life(links) if is_life else _values(links, kind, asked & EVENTS)
         if not found:
             return f"nothing to compare {source!r} by"
         values[source] = min(found) if pick == "least" else max(found)
@@ -516,13 +520,13 @@ def _values(links: Sequence[Reached], kind: str, events: frozenset[str]) -> list
 
 
 def _life(links: Sequence[Reached]) -> list[_Amount]:
-    """How long somebody lived, as years, months and days."""
+    """Return how long somebody lived, as years, months and days."""
     born, died = (_values(links, "date", frozenset((event,))) for event in ("birth", "death"))
     return [tuple(d - b for b, d in zip(born[0], died[0], strict=True))] if born and died else []
 
 
 def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
-    """Whether two amounts differ in what both say.
+    """Return whether two amounts differ in a part that both state.
 
     >>> [_is_decided((year, 0, 0), (1950, 5, 3), False) for year in (1950, 1949)]
     [False, True]
@@ -534,7 +538,7 @@ def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
 
 
 def _wrong_sameness(case: Case, reached: _Reached) -> str:
-    """Whether what is said to be the same is, of all that is compared."""
+    """Reject a comparison whose values are not the same, or are where the answer is no."""
     tokens = case.question.words
     needed = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
     if len(reached) < 2 or not needed:
@@ -557,14 +561,14 @@ def _wrong_sameness(case: Case, reached: _Reached) -> str:
 
 
 def _country(link: Link) -> frozenset[str]:
-    """That a link is about a country, where it says of which one a thing is."""
+    """Return the meaning "country" if a link states a nationality."""
     found = fold_words(link.relation.tail).split()
-    is_said = names_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
-    return frozenset(("country",)) if is_said else _NO_MEANINGS
+    is_stated = names_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
+    return frozenset(("country",)) if is_stated else _NO_MEANINGS
 
 
 def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
-    """The values that a link gives; a country by one name of it."""
+    """Yield the values that a link states; a country under one of its names."""
     for word in fold_words(link.relation.tail).split() if "country" in meanings else ():
         if word in lexicon.ADJECTIVES or word in lexicon.COUNTRY_FORMS:
             yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)

@@ -1,4 +1,4 @@
-"""Clusters: which records and relation ends of a graph mean one entity."""
+"""Entity resolution: which records and relation ends of a graph mean the same entity."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import DamerauLevenshtein
+
 from ga_dspy import lexicon
 from ga_dspy.graph.identity import (
     LEGAL,
-    LONG_WORD,
     TITLES,
+    WORD_SIMILARITY,
     Title,
     acronym_letters,
     identity,
@@ -21,7 +25,6 @@ from ga_dspy.graph.identity import (
     is_nickname,
     near_duplicate,
     says_same,
-    shortenings,
     split_qualifier,
     without_legal_form,
     words_in_digits,
@@ -41,18 +44,17 @@ from ga_dspy.graph.traits import (
     traits,
     with_facts,
 )
+from ga_dspy.mentions import BEFORE_OR_BEHIND
 from ga_dspy.text import normalise
 
 if TYPE_CHECKING:
     from networkx.utils import UnionFind
 
-# --- Entities: which records and relation ends mean one
-#
-# The result is a function of the set of records, so the order in which they came cannot matter
-# for who is who; it decides the order of display alone. Names that mean the same make a block; a
-# block whose records contradict each other is divided among the namesakes, relation ends by the
-# passages they share with them; last, a lone surname joins the one person who bears it in the
-# same passage. `ga_dspy.graph.knowledge_graph` gives each cluster its name.
+# The result is a function of the set of records: their order decides the order of display alone.
+# Names with the same meaning form a block. A block whose records contradict each other is divided
+# among the namesakes; relation ends go where they share passages. Last, a lone surname joins the
+# only person with that surname in the same passage. `ga_dspy.graph.knowledge_graph` names the
+# clusters.
 
 
 _ALIAS_RELATION: Final = re.compile(
@@ -65,7 +67,7 @@ _ALIAS_RELATION: Final = re.compile(
 
 
 class Reference(NamedTuple):
-    """The name of one record or of one relation end, and what keeps it apart from namesakes."""
+    """The name of a record or of a relation end, with the traits that distinguish it."""
 
     name: str
     key: str
@@ -77,13 +79,13 @@ class Reference(NamedTuple):
 
 Cluster = list[Reference]
 End = tuple[str, frozenset[str]]
-"""A name and the passages that it stands in."""
+"""A name and the ids of its passages."""
 
 
 class Match(NamedTuple):
     """Two keys of one entity, the rule that joins them, and the passages that state it, if any.
 
-    Where the rule is an alias, `other` is the alias.
+    If the rule is an alias, `other` is the alias.
     """
 
     one: str
@@ -92,23 +94,20 @@ class Match(NamedTuple):
     passages: frozenset[str] = frozenset()
 
 
-_BEFORE_OR_BEHIND: Final = frozenset(("lake", "river", "mount", "county"))
-"""Words that stand before a name or behind it: "Lake Orda", "Orda Lake"."""
-
 _HONORIFICS: Final = frozenset(("sir", "dame"))
-"""Words before a full name that make no other name of it: "Sir Ian McKellen"."""
+"""Words before a full name that do not change who it means: "Sir Ian McKellen"."""
 
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
-"""Rules that give a name another one, which others may bear too."""
+"""Rules for aliases, which other entities may have too."""
 
 
 def passages_of(record: Entity | Relation) -> frozenset[str]:
-    """Ids of the passages that state a record."""
+    """Return the ids of the passages that state a record."""
     return frozenset(evidence.passage for evidence in record.evidence)
 
 
 def references(records: GraphUpdate) -> list[Reference]:
-    """The name of each record and of each relation end."""
+    """Return a reference for each record and for each relation end."""
     ends = {
         (end, passages_of(relation)): None
         for relation in records.relations
@@ -127,7 +126,7 @@ def references(records: GraphUpdate) -> list[Reference]:
 
 
 def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[str, str]]]:
-    """What relations say, by name and passages, of their ends that there can be one of."""
+    """Return the single-valued facts that relations state of their ends, by name and passages."""
     facts: dict[End, set[tuple[str, str]]] = defaultdict(set)
     for relation in relations:
         passages = passages_of(relation)
@@ -140,10 +139,10 @@ def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[st
 def _in_passages(
     found: Sequence[Reference], facts: Mapping[End, set[tuple[str, str]]]
 ) -> list[Reference]:
-    """References with all that their passages say of the name; a mention belongs to its passage.
+    """Return references with the traits that their passages state of the name.
 
-    Those of one name in one passage are one thing, unless they contradict each other: then a
-    model told two apart there, and each keeps to itself.
+    References of one name in one passage are one thing, unless they contradict each other: then
+    the model distinguished two things there.
     """
     ours = [
         one
@@ -158,15 +157,15 @@ def _in_passages(
 def _pooled_by(
     place_of: Callable[[Reference, str], tuple[str, str]], found: Sequence[Reference]
 ) -> list[Reference]:
-    """References with the traits of all in their places, where those do not contradict."""
+    """Return references with the pooled traits of their place, unless those contradict."""
     there: dict[tuple[str, str], dict[Traits, None]] = defaultdict(dict)
     for one in found:
         for passage in one.passages:
             there[place_of(one, passage)][one.traits] = None
-    said = {place: _consistent(several) for place, several in there.items()}
+    stated_at = {place: _consistent(several) for place, several in there.items()}
     result = []
     for one in found:
-        every = [said[place_of(one, passage)] for passage in sorted(one.passages)]
+        every = [stated_at[place_of(one, passage)] for passage in sorted(one.passages)]
         stated = [each for each in every if each is not None]
         together = _consistent(stated) if len(stated) == len(every) else None
         result.append(one._replace(traits=together) if together else one)
@@ -174,7 +173,7 @@ def _pooled_by(
 
 
 def _consistent(several: Iterable[Traits]) -> Traits | None:
-    """What several mentions say together; None where two of them contradict each other."""
+    """Return the pooled traits of several mentions; None if two of them contradict."""
     every = list(dict.fromkeys(several))
     if any(contradict(a, b) for a, b in combinations(every, 2)):
         return None
@@ -184,7 +183,7 @@ def _consistent(several: Iterable[Traits]) -> Traits | None:
 def _reference(
     name: str, split: Title, passages: frozenset[str], entity: Entity | None = None
 ) -> Reference:
-    """Read a name; parentheses that hold its acronym are an alias, any other a qualifier."""
+    """Read a name; an acronym in its parentheses is an alias, anything else a qualifier."""
     base, qualifier = split
     aliases = entity.aliases if entity else ()
     if qualifier and (is_acronym(qualifier, base) or is_acronym(base, qualifier)):
@@ -198,13 +197,13 @@ _NO_TITLE: Final = Title("", "")
 
 
 def _split_name(name: str, entity: Entity | None = None) -> Title:
-    """A name and what tells it from namesakes, in parentheses or behind a comma."""
+    """Split a name from its qualifier, in parentheses or behind a comma."""
     split = split_qualifier(name)
     return split if split.qualifier else _placed(name, entity) or split
 
 
 def key_of(name: str) -> str:
-    """The key that a name has where nothing else is known of it."""
+    """Return the key of a name of which nothing else is known."""
     return identity(_split_name(name).base)
 
 
@@ -214,23 +213,23 @@ _RANKED: Final = re.compile(
 
 
 def _placed(name: str, entity: Entity | None) -> Title | None:
-    """A name and what tells it from namesakes behind its comma: "Tampa, Florida"."""
+    """Split a name from the qualifier behind its comma: "Tampa, Florida"."""
     base, comma, behind = name.partition(", ")
     if not comma:
         return None
     ranked = _RANKED.match(behind)
     kind = kind_of(entity.type) if entity else ""
-    is_told = (
+    is_qualifier = (
         (ranked is not None and ranked["rank"].casefold() in TITLES and " " in base)
         or all(is_place(identity(part)) for part in behind.split(", "))
         or is_placed_kind(kind)
         or is_placed_kind(kind_of(base))
     )
-    return Title(base, behind) if is_told else None
+    return Title(base, behind) if is_qualifier else None
 
 
 def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterator[Match]:
-    """What joins names of one entity; a match may come several times."""
+    """Yield what joins names of one entity; a match may be yielded several times."""
     known = {one.name: one.key for one in found}
 
     def alias_of(name: str, alias: str, rule: str, passages: frozenset[str]) -> Match:
@@ -246,8 +245,8 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         head, tail, where = relation.head, relation.tail, passages_of(relation)
         if says_same(relation.relation):
             yield Match(known[head], known[tail], "same as", where)
-        elif said := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
-            head, tail = (tail, head) if said["reversed"] else (head, tail)
+        elif found_alias := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
+            head, tail = (tail, head) if found_alias["reversed"] else (head, tail)
             yield alias_of(head, tail, "alias relation", where)
     stated = {one.key for one in found if one.entity}
     yield from _acronyms(found, stated)
@@ -255,7 +254,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
     keys = {one.key for one in found}
     for key in sorted(keys):
         first, _, rest = key.partition(" ")
-        if first in _BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
+        if first in BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
             yield Match(key, f"{rest} {first}", "spelling")
         if first in _HONORIFICS and " " in rest and rest in keys:
             yield Match(key, rest, "spelling")
@@ -265,21 +264,21 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
 
 
 def _by_fullness(name: str, alias: str) -> tuple[str, str]:
-    """Two names of one thing, the title or the shorter one last: that is the alias."""
+    """Order two names of one thing: the alias, a title or the shorter name, comes last."""
     pairs = ((name, alias), (alias, name))
     fullness = [(not _is_epithet(*pair), len(normalise(pair[0]).split())) for pair in pairs]
     return (alias, name) if fullness[0] < fullness[1] else (name, alias)
 
 
 def _is_epithet(name: str, other: str) -> bool:
-    """Whether a name is a title or an epithet of a thing, and no full form of its other name."""
+    """Return whether a name is a title or an epithet, and not a longer form of the other name."""
     return is_nickname(name) and not set(normalise(other).split()) <= set(normalise(name).split())
 
 
 def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
-    """Capitals from three letters on with the one name that they are the initials of, no person's.
+    """Match acronyms of three letters or more with the only name of those initials, persons aside.
 
-    Two letters are the initials of too much; they count where a passage states them.
+    Two letters match too many names; they count only if a passage states the acronym.
     """
     people = {one.key for one in found if one.traits.kind == "person"}
     expansions: dict[str, list[str]] = defaultdict(list)
@@ -294,10 +293,10 @@ def _acronyms(found: Sequence[Reference], stated: set[str]) -> Iterator[Match]:
 
 
 def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
-    """Names that differ in "Ltd", "Inc." and the like, of what may be one company.
+    """Match names that differ only in a legal form such as "Ltd" or "Inc.".
 
     "Company" and the short forms are parts of names too ("Bad Company"), so the shorter name may
-    not be typed as something else.
+    not have another type.
     """
     types: dict[str, set[str]] = defaultdict(set)
     for one in found:
@@ -312,51 +311,48 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
 
 
 def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of names among which are all near duplicates.
+    """Yield pairs of names, among them all near duplicates.
 
-    They agree in all letters, or in all words but one, and those two words begin alike. Words
-    are compared on a shelf of names that share the rest, by what is left of them when letters
-    are left out, so that a shelf of ten thousand names costs no more than its size.
+    The names agree in all letters, or in all words but one. Names that share the other words are
+    compared in one batch.
     """
-    shelves: dict[object, list[tuple[str, str]]] = defaultdict(list)
+    batches: dict[object, list[tuple[str, str]]] = defaultdict(list)
     letters: dict[str, list[str]] = defaultdict(list)
     for key in sorted(keys):
         parts = words_in_digits(key)
         letters[key.replace(" ", "")].append(key)
         for i, part in enumerate(parts):
             rest = (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1]
-            shelves[rest].append((part, key))
+            batches[rest].append((part, key))
     for same in letters.values():
         yield from combinations(same, 2)
-    for shelf in shelves.values():
-        yield from _pairs_on_a_shelf(shelf)
+    for batch in batches.values():
+        yield from _pairs_in_batch(batch)
 
 
-_FEW: Final = 12
-"""Up to so many names all pairs are compared; it is the quicker way."""
+def _pairs_in_batch(batch: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the names of a batch, given with the word in which they differ, if those are alike."""
+    words = [word for word, _ in batch]
+    for start in range(0, len(words), _ROWS):
+        rows = words[start : start + _ROWS]
+        alike = process.cdist(
+            rows, words, scorer=DamerauLevenshtein.normalized_similarity,
+            score_cutoff=WORD_SIMILARITY, dtype=np.float32,
+        )  # fmt: skip
+        for i, j in np.argwhere(alike).tolist():
+            if i + start < j:
+                yield batch[i + start][1], batch[j][1]
+    initials_of = {(word, key) for word, key in batch if len(word) == 1}
+    for letter, key in initials_of:
+        yield from ((key, other) for word, other in batch if word[:1] == letter and other != key)
 
 
-def _pairs_on_a_shelf(shelf: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
-    """Pairs of names, given with their words that may differ, whose words may be alike."""
-    if len(shelf) <= _FEW:
-        return combinations((key for _, key in shelf), 2)
-    near: dict[str, list[str]] = defaultdict(list)
-    initial: dict[str, list[str]] = defaultdict(list)
-    for word, key in shelf:
-        initial[word[:1]].append(key)
-        for rest in shortenings(word):
-            near[rest].append(key)
-    pairs = {pair for same in near.values() for pair in combinations(same, 2)}
-    for word, key in shelf:
-        others: Iterable[str] = initial[word] if len(word) == 1 else ()
-        if len(word) > LONG_WORD:
-            others = (other for _, other in shelf)
-        pairs |= {(key, other) for other in others if key != other}
-    return pairs
+_ROWS: Final = 1000
+"""How many names are compared with all others of a batch at a time, to bound memory."""
 
 
 def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster]:
-    """One cluster of references for each entity, where these matches join their names."""
+    """Return one cluster of references for each entity, its names joined by these matches."""
     from networkx.utils import UnionFind
 
     joined, aliases = UnionFind(), defaultdict[str, list[Match]](list)
@@ -375,17 +371,17 @@ def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster
 
 
 Bearers = Mapping[str, frozenset[str]]
-"""Names that bear an alias, with the passages that say so."""
+"""Names with an alias, each with the passages that state it."""
 
 
 def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> dict[str, Bearers]:
-    """Join aliases with their names, but what several bear, or may, only in the right passages.
+    """Join aliases with their names; an alias of several things counts only where it is stated.
 
     Returns:
-        By alias, the names that are meant only in the passages that say so.
+        By alias, the names that it means only in the passages that state it.
     """
-    bearers = {alias: _bearers(said) for alias, said in aliases.items()}
-    titles = {alias for alias, said in aliases.items() if any(m.rule == "nickname" for m in said)}
+    bearers = {alias: _bearers(stated) for alias, stated in aliases.items()}
+    titles = {alias for alias, every in aliases.items() if any(m.rule == "nickname" for m in every)}
     local = {
         alias: names
         for alias, names in bearers.items()
@@ -397,7 +393,7 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
             if frozenset((name, alias)) not in apart:
                 joined.union(name, alias)
     was_joined = True
-    while was_joined:  # What else is known may show that those who bear an alias are one.
+    while was_joined:  # Joining one alias may show that the names of another are one.
         known = [
             alias
             for alias, names in local.items()
@@ -409,13 +405,13 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
     return local
 
 
-def _bearers(said: Sequence[Match]) -> Bearers:
-    """The names that bear one alias; of several statements those count that rest on least.
+def _bearers(matched: Sequence[Match]) -> Bearers:
+    """Return the names with one alias; of several statements, those with the fewest passages count.
 
     A record of several passages does not tell which of them states its alias.
     """
     stated: dict[str, list[frozenset[str]]] = defaultdict(list)
-    for match in said:
+    for match in matched:
         stated[match.one].append(match.passages)
     fewest = {name: min(map(len, every)) for name, every in stated.items()}
     return {
@@ -425,10 +421,10 @@ def _bearers(said: Sequence[Match]) -> Bearers:
 
 
 def _is_one(alias: str, names: Bearers) -> bool:
-    """Whether those who bear an alias are one, and it stands for them wherever it is read.
+    """Return whether all names of an alias mean one thing, so that the alias does everywhere.
 
-    Two of different names are not, unless one passage says both, as it does of a person with
-    three names; but an acronym may be in one passage the short form of two.
+    Two different names do not, unless one passage states both, as for a person with three names;
+    but one passage may use an acronym for two things.
     """
     longest = max(names, key=lambda name: (len(name), name))
     words = set(longest.split())
@@ -439,7 +435,7 @@ def _is_one(alias: str, names: Bearers) -> bool:
 
 
 def _divide(block: Cluster) -> list[Cluster]:
-    """Split a block into namesakes; references that fit several of them stay by themselves."""
+    """Divide a block among namesakes; references that fit several of them stay separate."""
     kinds = sorted(
         {one.traits for one in block},
         key=lambda one: (-len(one.facts), one.kind, sorted(one.facts)),
@@ -483,7 +479,7 @@ _FITS: Final[tuple[Callable[[Reference, Reference], bool], ...]] = (
 
 
 def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
-    """Give each of the rest to the only namesake that its passage, its traits or its name fit."""
+    """Attach each other reference to the only namesake that its passage, traits or name fit."""
     before = [list(part) for part in parts]
     unclear: dict[str, Cluster] = defaultdict(list)
     for one in rest:
@@ -498,7 +494,7 @@ def attach(rest: Cluster, parts: list[Cluster]) -> list[Cluster]:
 
 
 def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
-    """Merge a person known by surname alone into the only bearer of it in a shared passage."""
+    """Merge a person known by surname alone into the only person of that name in a passage."""
     people = [i for i, p in enumerate(parts) if any(one.traits.kind == "person" for one in p)]
     bearers: dict[str, set[int]] = defaultdict(set)
     for i in people:
@@ -520,20 +516,23 @@ def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
     return [part for i, part in enumerate(parts) if i not in joined]
 
 
-# --- Joints: where the name alone says that two passages speak of one thing
+# --- Joints: where only the name connects two passages
 
 
 def groups_of_passages(part: Cluster, has_rival: bool) -> dict[str, str]:
-    """The passages of a cluster, each with one that stands for all that surely mean one thing.
+    """Group the passages of a cluster that certainly mean the same thing.
 
-    Two mentions surely mean one thing where
+    Two mentions certainly mean the same thing if
 
-    - they stand in one passage;
+    - they are in one passage;
     - their passages share a fact that few namesakes share: a title, a date, a state, a parent;
     - one passage is about the thing (its title names it), and no namesake was read;
-    - a passage gives the thing both names;
-    - the name is no common one: it has three words or a number, or two that are no given name
-      with a surname and no place, or it is a country or a state.
+    - a passage states both names of the thing;
+    - the name is rare: it has three words or a number, or two words that are neither a given name
+      with a surname nor a place, or it is a country or a state.
+
+    Returns:
+        For each passage, one passage that represents its group.
 
     Args:
         part: The references to one thing.
@@ -565,7 +564,7 @@ def groups_of_passages(part: Cluster, has_rival: bool) -> dict[str, str]:
 
 
 def is_distinct(key: str, is_place: bool) -> bool:
-    """Whether few things bear a name, as far as its words tell.
+    """Return whether a name is rare, judged by its words.
 
     >>> [is_distinct(name, False) for name in ("northern arts guild", "john smith", "prism")]
     [True, False, False]

@@ -1,4 +1,4 @@
-"""Identity: what a name alone shows of which entity it means."""
+"""Identity: what a name alone tells about which entity it means."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Final, NamedTuple
 from rapidfuzz.distance import DamerauLevenshtein
 
 from ga_dspy import lexicon
-from ga_dspy.text import ARTICLES, normalise, remembered
+from ga_dspy.terms import NUMBER_WORDS, ORDINAL_WORDS, roman_value
+from ga_dspy.text import ARTICLES, cached_short, normalise
 
 TABLES: Final = json.loads(Path(__file__).with_name("identity.json").read_text("utf-8"))
 
 
 def group_of(table: str) -> dict[str, str]:
-    """The group of each member of a table, which lists them by group."""
+    """Return the group of each member of a table that lists members by group."""
     return {member: group for group, members in TABLES[table].items() for member in members}
 
 
 _QUALIFIED: Final = re.compile(r"(?P<base>.*\S)\s*\((?P<qualifier>[^()]+)\)")
 _ROMAN: Final = re.compile(r"(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
-_ROMAN_DIGITS: Final = {"i": 1, "v": 5, "x": 10, "l": 50}
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _BRITISH: Final = re.compile(r"(\w\w)our(s|ed|ing|ful|ite|ites)?\Z")
-_NUMBER_WORDS: Final = group_of("numbers")
 _SMALL_WORDS: Final = ARTICLES | {"and", "at", "by", "de", "for", "in", "of", "on"}
 
 WORD_SIMILARITY: Final = 0.87
-"""How alike two spellings of one word must be: one slip in eight letters or more.
+"""How similar two spellings of one word must be: one typo in eight letters or more.
 
 Similarity is one minus the Damerau-Levenshtein distance over the longer length. Measured on
 2,790 pairs of an article's title and another name for it that are spelled differently, and on
@@ -56,7 +55,7 @@ class Title(NamedTuple):
     qualifier: str
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def split_qualifier(name: str) -> Title:
     """Split a trailing qualifier from a name.
 
@@ -70,7 +69,7 @@ def split_qualifier(name: str) -> Title:
 _AFTER_NAME: Final = re.compile(r"(?P<base>[^,]*[^\s,])(?:,\s+(?P<behind>.+)| (?P<jr>[JS]n?r\.?))")
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def split_title(title: str) -> Title:
     """Split a title where a qualifier follows in parentheses, behind a comma, or as "Jr.".
 
@@ -84,9 +83,9 @@ def split_title(title: str) -> Title:
     return split
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def identity(name: str) -> str:
-    """`normalise`, without a qualifier, and with well-known aliases replaced.
+    """Normalise a name, drop its qualifier and replace a well-known alias.
 
     An alias of up to three letters counts only in capitals, so that "us" is not a country.
 
@@ -101,7 +100,7 @@ def identity(name: str) -> str:
 
 
 def is_acronym(short: str, name: str) -> bool:
-    """Whether `short`, in capitals, is made of the first letters of the words of `name`.
+    """Return whether `short`, in capitals, consists of the initials of `name`.
 
     >>> is_acronym("W.H.O.", "World Health Organization"), is_acronym("BoE", "Bank of England")
     (True, True)
@@ -110,27 +109,27 @@ def is_acronym(short: str, name: str) -> bool:
 
 
 def acronym_letters(short: str) -> str:
-    """The letters of what could be an acronym, in lower case; "?" for what could not."""
+    """Return the letters of a possible acronym in lower case; "?" if it cannot be one."""
     letters = re.sub(r"[.\s]", "", short)
     could_be = 2 <= len(letters) <= 8 and letters[0].isupper() and letters[-1].isupper()
     return letters.casefold() if could_be else "?"
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def initials(plain: str) -> frozenset[str]:
-    """First letters of the words of a normalised name, with and without the small words."""
+    """Return the initials of a normalised name, with and without its small words."""
     first = [word[0] for word in plain.split()]
     main = [word[0] for word in plain.split() if word not in _SMALL_WORDS]
     return frozenset(("".join(first), "".join(main))) if len(main) > 1 else frozenset()
 
 
 def near_duplicate(one: str, other: str) -> bool:
-    """Whether two normalised names differ by one slip of typing, a space, or an initial.
+    """Return whether two normalised names differ by one typo, a space, or an initial.
 
-    Every word must agree but one, and that one may not hold a number in any notation: "Henry
-    VII" is not "Henry VIII", "North Korea" not "South Korea", and a name with a word more is
-    another name. An ending is no slip: the Romanian language is not Romania. `WORD_SIMILARITY`
-    says what was measured.
+    All words but one must be equal, and that one may not contain a number in any notation: "Henry
+    VII" is not "Henry VIII", "North Korea" not "South Korea", and a name with one more word is
+    another name. An ending is not a typo: the Romanian language is not Romania. See
+    `WORD_SIMILARITY` for the measurement.
 
     >>> near_duplicate("abdulatif al sayegh", "abdullatif al sayegh")
     True
@@ -157,41 +156,11 @@ def near_duplicate(one: str, other: str) -> bool:
     return DamerauLevenshtein.normalized_similarity(short, long) >= WORD_SIMILARITY
 
 
-LONG_WORD: Final = 20
-"""Up to this length two alike words are at most two slips apart; there are few longer ones."""
-
-
-def shortenings(word: str) -> set[str]:
-    """What is left of a word, of up to `LONG_WORD` letters, when letters are left out.
-
-    Near duplicates share one such rest: two words whose Damerau-Levenshtein distance is n become
-    equal when at most n letters of each are left out, and `WORD_SIMILARITY` bounds n.
-
-    >>> shortenings("dog"), shortenings("abdulatif") & shortenings("abdullatif")
-    ({'dog'}, {'abdulatif'})
-    """
-    rests = level = {word}
-    if any(c.isdigit() for c in word):
-        return rests
-    for _ in range(min(_slips(len(word)), 2)):
-        level = {rest[:i] + rest[i + 1 :] for rest in level for i in range(len(rest))}
-        rests = rests | level
-    return rests
-
-
-def _slips(length: int) -> int:
-    """How many slips apart a word may be from the longest one that is still alike."""
-    slips = 0
-    while slips + 1 <= (1 - WORD_SIMILARITY) * (length + slips + 1) + 1e-9:
-        slips += 1
-    return slips
-
-
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def words_in_digits(plain: str) -> tuple[str, ...]:
-    """The words of a normalised name, numbers in digits, "colour" as "color".
+    """Return the words of a normalised name with numbers in digits and "colour" as "color".
 
-    An ordinal is no cardinal.
+    An ordinal is not a cardinal.
 
     >>> words_in_digits("world war ii"), words_in_digits("second edition")
     (('world', 'war', '2'), ('2th', 'edition'))
@@ -203,14 +172,14 @@ def _in_digits(word: str) -> str:
     if ordinal := _ORDINAL.fullmatch(word):
         return f"{ordinal[1]}th"
     if len(word) > 1 and _ROMAN.fullmatch(word):
-        digits = [_ROMAN_DIGITS[letter] for letter in word]
-        pairs = zip(digits, [*digits[1:], 0], strict=True)
-        return str(sum(-digit if digit < following else digit for digit, following in pairs))
-    return _NUMBER_WORDS.get(word, _BRITISH.sub(r"\1or\2", word))
+        return str(roman_value(word.upper()))
+    if word in ORDINAL_WORDS:
+        return f"{ORDINAL_WORDS[word]}th"
+    return str(NUMBER_WORDS.get(word, "")) or _BRITISH.sub(r"\1or\2", word)
 
 
 def says_same(relation: str) -> bool:
-    """Whether a relation says that its two ends are one and the same.
+    """Return whether a relation states that its two ends are the same.
 
     >>> says_same("is the same as"), says_same("same year as its rival")
     (True, False)
@@ -219,7 +188,7 @@ def says_same(relation: str) -> bool:
 
 
 def is_nickname(name: str) -> bool:
-    """Whether a name is a title or an epithet that many may bear: "The King", "Princess of Wales".
+    """Return whether a name is a title or epithet of many: "The King", "Princess of Wales".
 
     >>> is_nickname("The Boss"), is_nickname("Duke of York"), is_nickname("Prince Harry")
     (True, True, False)
@@ -231,7 +200,7 @@ def is_nickname(name: str) -> bool:
 
 
 def without_legal_form(plain: str) -> str:
-    """A normalised name without the legal form at its end.
+    """Remove the legal form at the end of a normalised name.
 
     >>> without_legal_form("limode co ltd"), without_legal_form("company")
     ('limode', 'company')
@@ -243,7 +212,7 @@ def without_legal_form(plain: str) -> str:
 
 
 def plain_relation(relation: str) -> str:
-    """The wording of a relation in which its tense and person do not count.
+    """Return the wording of a relation without its tense and person.
 
     >>> plain_relation("was born in"), plain_relation("is")
     ('born in', 'is')

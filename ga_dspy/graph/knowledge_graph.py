@@ -1,4 +1,4 @@
-"""The evolving graph: all records so far, the one picture they make, its exports."""
+"""The evolving graph: all records so far, the merged view of them, and exports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ga_dspy.graph.identity import (
 )
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
 from ga_dspy.graph.traits import contradict, kind_of, traits, wordings_of
-from ga_dspy.text import ARTICLES, MONTHS, normalise, remembered, visible
+from ga_dspy.text import ARTICLES, MONTHS, cached_short, normalise, visible
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -48,9 +48,9 @@ class Gain(NamedTuple):
 class KnowledgeGraph(Value):
     """All records as the passages state them, shown with each entity under one name.
 
-    The records themselves are the state, each kept once; entities and relations are derived from
-    the set of them. So merging is idempotent, in any order the same, and loses nothing: two
-    names that were one entity come apart again when a later passage shows that they are two.
+    The state is the set of records; entities and relations are derived from it. So merging is
+    idempotent, independent of order, and loses nothing: two names that were merged are separated
+    again when a later passage shows that they are two things.
 
     >>> graph = KnowledgeGraph().merge(
     ...     GraphUpdate(
@@ -67,13 +67,8 @@ class KnowledgeGraph(Value):
     visible: GraphUpdate | None = None
     """The part that is shown after pruning; everything where it is None. A merge resets it."""
 
-    @classmethod
-    def empty(cls) -> KnowledgeGraph:
-        """The graph that holds nothing."""
-        return cls()
-
     def merge(self, update: GraphUpdate) -> KnowledgeGraph:
-        """A new graph that also holds an update; records held already are not added again."""
+        """Return a graph that also holds an update; known records are not added again."""
         records = GraphUpdate(
             entities=tuple(dict.fromkeys((*self.records.entities, *update.entities))),
             relations=tuple(dict.fromkeys((*self.records.relations, *update.relations))),
@@ -94,12 +89,12 @@ class KnowledgeGraph(Value):
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """The entities, each once, in the order in which they were met."""
+        """Return the entities, each once, in the order in which they were first stated."""
         return (self.visible or self._view).entities
 
     @property
     def relations(self) -> tuple[Relation, ...]:
-        """The relations, their ends the names of entities, or plain values such as a date."""
+        """Return the relations; their ends are entity names or plain values such as a date."""
         return (self.visible or self._view).relations
 
     @cached_property
@@ -111,12 +106,12 @@ class KnowledgeGraph(Value):
         return dict(found)
 
     def is_joint(self, name: str, one: Collection[str], other: Collection[str]) -> bool:
-        """Whether the name alone says that two statements on a node speak of one thing.
+        """Return whether only the name connects two statements about a node.
 
-        A chain of evidence must not pass through a joint. A node is none between passages that
-        share a fact of it which few namesakes share (a date, a state, a parent, a title), where
-        a passage read is about it and no namesake was read, where a passage gives it both its
-        names, or where the name is no common one. Statements of one passage are never a joint.
+        A chain of evidence must not pass through such a joint. There is no joint if the passages
+        share a fact that few namesakes share (a date, a state, a parent, a title), if a passage
+        is about the node and no namesake was read, if a passage states both its names, or if the
+        name is rare. Statements of one passage are never a joint.
 
         >>> from ga_dspy.graph import Evidence
         >>> records = (
@@ -129,8 +124,8 @@ class KnowledgeGraph(Value):
 
         Args:
             name: The node as it is shown.
-            one: The passages of the statement that the chain comes by.
-            other: Those of the statement it goes on with.
+            one: The passages of the first statement.
+            other: The passages of the second statement.
         """
         if not set(one).isdisjoint(other):
             return False
@@ -157,16 +152,16 @@ class KnowledgeGraph(Value):
 
     @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """Each node, be it an entity or a plain value at the end of a relation, with its names."""
+        """Return each node, an entity or a plain value, with its names."""
         ends = (end for relation in self.relations for end in (relation.head, relation.tail))
         entities = {entity.name: (entity.name, *entity.aliases) for entity in self.entities}
         return {end: (end,) for end in ends} | entities
 
     @cached_property
     def nodes_by_name(self) -> dict[str, list[str]]:
-        """Each name, normalised and also without its qualifier, with the nodes that go by it.
+        """Return the nodes by name, normalised, with and without its qualifier.
 
-        Among them are a surname, and a first name with it, where just one person has them.
+        A surname, alone or with the first name, is included if only one person has it.
         """
         nodes: dict[str, list[str]] = defaultdict(list)
         for node, names in self.names.items():
@@ -182,12 +177,12 @@ class KnowledgeGraph(Value):
         return {name: people for name, people in shorter.items() if len(people) == 1} | nodes
 
     def find_all(self, name: str) -> tuple[Entity, ...]:
-        """Every entity that goes by a name or alias, in any spelling; namesakes are several."""
+        """Return every entity of a name or alias, in any spelling; namesakes are several."""
         shown = tuple(e for e in self.entities if normalise(e.name) == normalise(name))
         return shown or tuple(self._by_name.get(identity(name), {}).values())
 
     def find(self, name: str) -> Entity | None:
-        """The entity that goes by a name; None where there is none, or several and none shown so.
+        """Return the entity of a name; None if there is none, or several.
 
         Namesakes are shown with a qualifier, and found by it: "Cambridge (England)".
         """
@@ -195,9 +190,9 @@ class KnowledgeGraph(Value):
         return found[0] if len(found) == 1 else None
 
     def difference(self, earlier: KnowledgeGraph) -> Gain:
-        """What was learned since an earlier state of this graph, whether pruned or not.
+        """Return what was added since an earlier state of this graph, pruned or not.
 
-        More evidence for what was known, and a better name for it, are no gain.
+        More evidence or a better name for something known does not count.
         """
         entities, relations = set(earlier.records.entities), set(earlier.records.relations)
         new: list[Entity] = []
@@ -215,11 +210,11 @@ class KnowledgeGraph(Value):
         return Gain(tuple(new), tuple(gained), tuple(attributes))
 
     def __repr__(self) -> str:
-        """How much it holds; `str` has it all."""
+        """Return the number of entities and relations; `str` has everything."""
         return f"KnowledgeGraph(entities={len(self.entities)}, relations={len(self.relations)})"
 
     def _repr_html_(self) -> str:
-        """The relations with the passages that state them, for notebooks."""
+        """Return the relations with the passages that state them, for notebooks."""
         rows = (
             (r.head, r.relation, r.tail, ", ".join(dict.fromkeys(e.passage for e in r.evidence)))
             for r in self.relations
@@ -231,14 +226,14 @@ class KnowledgeGraph(Value):
 
 
 class View(NamedTuple):
-    """Entities and relations as they are shown, and the records that each was made of."""
+    """Entities and relations as they are shown, and the records behind each."""
 
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...]
     entity_records: tuple[tuple[Entity, ...], ...]
     relation_records: tuple[tuple[Relation, ...], ...]
     clusters: dict[str, Cluster]
-    """The references to each node, by the name it is shown under."""
+    """The references to each node, by its shown name."""
 
 
 @lru_cache(maxsize=64)
@@ -248,7 +243,7 @@ def _view_of(records: GraphUpdate) -> View:
 
 
 def view(update: GraphUpdate, parts: list[Cluster]) -> View:
-    """Show records that were gathered into one cluster for each entity."""
+    """Build the view of records that are clustered by entity."""
     place = {record: i for i, record in enumerate(update.entities)}
     node: dict[tuple[str, frozenset[str]], str] = {}
     entities: list[tuple[Entity, tuple[Entity, ...]]] = []
@@ -271,7 +266,7 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
 
 
 def _titles(parts: list[Cluster]) -> list[str]:
-    """One name for each cluster, no two alike; namesakes get a qualifier in parentheses."""
+    """Return a unique name for each cluster; namesakes get a qualifier in parentheses."""
     names = [_name(part) for part in parts]
     namesakes: dict[str, list[int]] = defaultdict(list)
     for i, name in enumerate(names):
@@ -293,7 +288,7 @@ def _titles(parts: list[Cluster]) -> list[str]:
 
 
 def _name(part: Cluster) -> str:
-    """The best supported name in a cluster; of several the longest, an acronym only alone."""
+    """Return the best supported name of a cluster, then the longest; acronyms come last."""
     support: Counter[str] = Counter()
     for one in part:
         support[one.name] += max(1, len(one.passages))
@@ -305,10 +300,10 @@ def _name(part: Cluster) -> str:
 
 
 def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
-    """What tells a cluster from every namesake about which anything is known.
+    """Return what distinguishes a cluster from its namesakes.
 
-    The qualifier of its passage's title; else the shortest statement that contradicts them; else
-    all statements together.
+    The qualifier of its passage's title, else the shortest statement that contradicts all
+    namesakes, else all statements.
     """
     known = [[one.traits for one in other if any(one.traits)] for other in namesakes]
     known = [cluster for cluster in known if cluster]
@@ -352,7 +347,7 @@ def _entity(title: str, records: Sequence[Entity], part: Cluster) -> Entity:
 
 
 def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
-    """One wording of each text in first-seen order; which one does not depend on the order."""
+    """Return one wording of each text in first-seen order, whichever wording came first."""
     wordings: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         wordings[normalise(text)].append(text)
@@ -364,7 +359,7 @@ def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[st
 def _by_triple(
     update: GraphUpdate, node: dict[tuple[str, frozenset[str]], str]
 ) -> Iterator[tuple[tuple[str, str], list[Relation]]]:
-    """The records of each triple and time, without relations of an entity with itself."""
+    """Yield the records of each triple and time; relations of an entity with itself are dropped."""
     same: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
     for relation in update.relations:
         head, tail = (node[end, passages_of(relation)] for end in (relation.head, relation.tail))
@@ -384,13 +379,13 @@ _COMPASS: Final = frozenset(
     "north south east west northern southern eastern western central".split()
 )
 _IDLE: Final = _COMPASS | ARTICLES | {"in", "on", "at", "also"}
-"""Words without which a relation between two ends says no other thing."""
+"""Words that do not change the meaning of a relation."""
 _DATE: Final = re.compile(rf"(?:[\w ]*\b(?:{'|'.join(MONTHS)})\b[\w ]* )?\d{{4}}")
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def _meaning(relation: str) -> str:
-    """The wording by which relations of the same ends are one: "is located in southern".
+    """Return the wording by which relations of the same ends are compared.
 
     >>> _meaning("is located in southern") == _meaning("located in")
     True
@@ -405,7 +400,7 @@ def _meaning(relation: str) -> str:
 def _with_whole_dates(
     same: Mapping[tuple[str, str, str], list[Relation]],
 ) -> Iterator[tuple[tuple[str, str, str], list[Relation]]]:
-    """The records of each triple, those with a year among those with its date."""
+    """Yield the records of each triple; a year is merged into the full date, if there is one."""
     dates: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for head, meaning, tail in same:
         plain = normalise(tail)
@@ -424,7 +419,7 @@ def _with_whole_dates(
 
 
 def _bearings(relation: str) -> int:
-    """How many words of a wording say where in a place something lies."""
+    """Return how many words of a wording are points of the compass."""
     return sum(word in _COMPASS for word in normalise(relation).split())
 
 
@@ -444,10 +439,10 @@ def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
 
 
 def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
-    """A directed multigraph: entities and plain values as nodes, relations as edges.
+    """Return a directed multigraph: entities and plain values as nodes, relations as edges.
 
-    Entity nodes carry `entity=True`, type, attributes and aliases; edges relation, time,
-    confidence (where stated) and the ids of the passages that state them.
+    Entity nodes have `entity=True`, type, attributes and aliases; edges have the relation, the
+    time and confidence (if stated) and the ids of the passages that state them.
     """
     import networkx as nx
 
@@ -469,7 +464,7 @@ def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
 
 
 def to_graphml(graph: KnowledgeGraph) -> str:
-    """GraphML for Gephi, yEd and the like; lists are joined with "; "."""
+    """Return GraphML for Gephi, yEd and the like; lists are joined with "; "."""
     import networkx as nx
 
     network = nx.relabel_nodes(to_networkx(graph), visible)
@@ -480,21 +475,21 @@ def to_graphml(graph: KnowledgeGraph) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that XML can hold: lists joined, control characters as escapes."""
+    """Return a value that XML can hold: lists joined, control characters escaped."""
     text = "; ".join(value) if isinstance(value, tuple) else value
     return visible(text) if isinstance(text, str) else text
 
 
 def to_json(graph: KnowledgeGraph) -> str:
-    """All records with their evidence, as JSON that `from_json` reads back."""
+    """Return all records with their evidence, as JSON for `from_json`."""
     return graph.model_dump_json(exclude_none=True)
 
 
 def from_json(text: str) -> KnowledgeGraph:
-    """The graph that `to_json` wrote.
+    """Read a graph that `to_json` wrote.
 
     Raises:
-        DamagedFile: The text is no such JSON.
+        DamagedFile: The text is not such JSON.
     """
     try:
         return KnowledgeGraph.model_validate_json(text)
@@ -507,7 +502,7 @@ def from_json(text: str) -> KnowledgeGraph:
 
 
 def to_mermaid(graph: KnowledgeGraph) -> str:
-    """A Mermaid flowchart: entities as boxes, plain values rounded, relations as arrows."""
+    """Return a Mermaid flowchart: entities as boxes, plain values rounded, relations as arrows."""
     entities = dict.fromkeys(entity.name for entity in graph.entities)
     ends = (end for relation in graph.relations for end in (relation.head, relation.tail))
     ids = {name: f"n{i}" for i, name in enumerate(dict.fromkeys((*entities, *ends)))}
@@ -522,5 +517,5 @@ def to_mermaid(graph: KnowledgeGraph) -> str:
 
 
 def _label(text: str) -> str:
-    """Text inside Mermaid's quotes: every character with a meaning there as an entity code."""
+    """Escape a text for Mermaid's quotes: special characters become entity codes."""
     return "".join(c if c.isalnum() or c in " .,'-" else f"#{ord(c)};" for c in text)

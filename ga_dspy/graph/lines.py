@@ -32,7 +32,7 @@ from ga_dspy.graph.records import (
     single_line,
 )
 from ga_dspy.graph.wording import says_nothing
-from ga_dspy.text import normalise, remembered, stands_in
+from ga_dspy.text import cached_short, normalise, stands_in
 
 # --- Writing
 
@@ -48,20 +48,19 @@ def linearise(
 ) -> str:
     """Write a graph, or the update of one step, as text.
 
-    A name that shares no word with the one an entity is shown under is written too, as
+    A name that shares no word with the shown name of its entity is written too, as
     "X -> same as -> Y".
 
     Args:
         graph: The graph or update.
-        form: "compact" carries everything, but the passages and the line of an entity of which
-            relations say all: that it is there, and its type, if it is one of `TYPES`. "line" has
-            each entity, in one line; "paper" puts the type first among the attributes, and leaves
-            out times and confidences.
-        labels: The number each passage id is shown under; passages without one go unmentioned.
-        question: An entity that it calls by another name than the one shown is written by it.
+        form: "compact" omits the line of an entity if a relation shows its name and type, one of
+            `TYPES`. "line" lists every entity, all in one line. "paper" puts the type first among
+            the attributes, and omits times and confidences.
+        labels: The number of each passage id; passages without a number are omitted.
+        question: An entity is written under the name that the question uses for it.
 
     Returns:
-        The text, which `parse` reads back; "(empty)" for the empty graph.
+        Text for `parse`; "(empty)" for the empty graph.
 
     >>> ann, oslo = Entity(name="Ann Lee", type="person"), Entity(name="Oslo", type="place")
     >>> born = Relation(head="Ann Lee", relation="born in", tail="Oslo")
@@ -94,7 +93,7 @@ def linearise(
 
 
 def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) -> dict[str, str]:
-    """The types of the entities that need no line of their own, by name."""
+    """Return the types of the entities that need no line of their own, by name."""
     ends = {end for relation in relations for end in (relation.head, relation.tail)}
     times = Counter(entity.name for entity in entities)
     return {
@@ -108,10 +107,10 @@ def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) ->
 def _in_words_of(
     question: str, entities: Sequence[Entity], relations: Sequence[Relation]
 ) -> tuple[list[Entity], list[Relation]]:
-    """Entities by the names a question has for them, and relations for their unlike names."""
+    """Rename entities as the question does, and add relations for their other names."""
     asked = normalise(question)
     taken = {normalise(entity.name) for entity in entities}
-    called: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     others: list[Relation] = []
     for entity in entities:
         names = (entity.name, *entity.aliases)
@@ -119,24 +118,24 @@ def _in_words_of(
         name = next(in_question, entity.name)
         if normalise(name) in taken - {normalise(entity.name)}:
             name = entity.name
-        called[entity.name] = name
+        renamed[entity.name] = name
         words = set(normalise(name).split())
         for other in names:
             if words.isdisjoint(normalise(other).split()):
                 others.append(
                     Relation(head=name, relation="same as", tail=other, evidence=entity.evidence)
                 )
-    shown = [entity.model_copy(update={"name": called[entity.name]}) for entity in entities]
-    renamed = [
+    shown = [entity.model_copy(update={"name": renamed[entity.name]}) for entity in entities]
+    relabelled = [
         relation.model_copy(
             update={
-                "head": called.get(relation.head, relation.head),
-                "tail": called.get(relation.tail, relation.tail),
+                "head": renamed.get(relation.head, relation.head),
+                "tail": renamed.get(relation.tail, relation.tail),
             }
         )
         for relation in relations
     ]
-    return shown, renamed + others
+    return shown, relabelled + others
 
 
 def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:
@@ -205,7 +204,7 @@ def escape(text: str, also: str = "") -> str:
     return "".join(f"\\{c}" if b in also else c for c, b in zip(escaped, bare, strict=True))
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def _name_text(name: str) -> str:
     """Write a name so that neither its beginning nor its end is taken for something else."""
     group = _last_group(_trim(name))
@@ -221,7 +220,7 @@ def _is_odd(text: str) -> bool:
     return bool(
         _BULLET.match(f"{text} ")
         or _RULE.fullmatch(text)
-        or _header(text)
+        or _HEADER.fullmatch(text)
         or _plain(text) != _unescape(text)
         or says_nothing(text)
         or text.startswith("{")
@@ -351,7 +350,7 @@ def _read_lines(lines: Iterable[str], section: str = "") -> Iterator[_Read]:
             continue
         bullet = _BULLET.match(line)
         content = line[bullet.end() :] if bullet else line
-        header = _header(content)
+        header = _HEADER.fullmatch(content)
         if header is None:
             yield _read_line(line, content, section)
             continue
@@ -362,10 +361,6 @@ def _read_lines(lines: Iterable[str], section: str = "") -> Iterator[_Read]:
                 yield _read_line(item, item, section)
         elif rest:
             yield _read_line(rest, rest, section)
-
-
-def _header(content: str) -> re.Match[str] | None:
-    return _HEADER.fullmatch(content)
 
 
 def _read_line(line: str, content: str, section: str) -> _Read:

@@ -1,4 +1,4 @@
-"""Paths: what a question names, which chain answers it, how far the rest is, what fits a budget."""
+"""Paths: named nodes, the evidence chain to an answer, distances, pruning to a token budget."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ga_dspy.graph.identity import identity, plain_relation
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
 from ga_dspy.graph.records import Entity, Relation
-from ga_dspy.graph.traits import kind_of
+from ga_dspy.graph.traits import WORKS, kind_of
 from ga_dspy.terms import Term, terms
 from ga_dspy.text import (
     CONNECTORS,
     FUNCTION_WORDS,
     STOPWORDS,
+    cached_short,
     fold_words,
     mentions,
     normalise,
     places,
-    remembered,
     stands_in,
     words,
 )
@@ -41,12 +41,11 @@ _OPENING_WORDS: Final = "who what when where which why how whose whom is are was
 
 
 def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
-    """The nodes of the graph that a text names, in the order of the text.
+    """Return the nodes of the graph that a text names, in the order of the text.
 
-    A node is named by its name or an alias, whatever the spelling; of overlapping names the
-    longest counts; namesakes are all named. A name of one word counts only where the text writes
-    it with a capital or a digit, or is in lower case throughout. A surname, or the first name and
-    the surname, name a person where just one has them.
+    Names and aliases match in any spelling. Of overlapping names the longest counts, and all
+    namesakes are returned. A name of one word must have a capital or a digit, unless the text is
+    all lower case. A surname, alone or with the first name, matches a person if it is unique.
     """
     words = normalise(text).split()
     capitals = _capitals(text)
@@ -63,7 +62,7 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
 
 
 def _capitals(text: str) -> set[str]:
-    """The words that may be names by themselves; of a text all in lower case, the longer ones."""
+    """Return the words that may be names by themselves; in lower-case text, the longer words."""
     words = text.split()
     if text == text.lower():
         return {normalise(word) for word in words if len(word) > 3 or word.isdigit()}
@@ -72,7 +71,7 @@ def _capitals(text: str) -> set[str]:
 
 
 def named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
-    """The nodes that go by a name: as it is spelled, else in any spelling."""
+    """Return the nodes with a name: as it is spelled, else in any spelling."""
     spelled = graph.nodes_by_name.get(normalise(name))
     same = (node for node, names in graph.names.items() if identity(name) in map(identity, names))
     return frozenset(spelled or same)
@@ -90,17 +89,17 @@ _DOUBLED: Final = re.compile(r"(.)\1\Z")
 
 
 def _stem(word: str) -> str:
-    """The beginning that the forms of a word share: "directed", "director" and "direction"."""
+    """Return the stem that the forms of a word share: "directed", "director" and "direction"."""
     short = _ENDING.sub("", word).removesuffix("y")
     return _DOUBLED.sub(r"\1", short)[:5] if len(short) > 2 else word
 
 
 @lru_cache(maxsize=2)
 def word_table(name: str) -> Mapping[str, frozenset[str]]:
-    """Each word of a table of `paths.json`, with the entries in which it stands.
+    """Return a table of `paths.json`: each word with the entries that contain it.
 
-    `meanings` are words of one meaning; `cities` those of a country whose name alone is never
-    that of a namesake: "Paris, Texas" is not Paris.
+    The entries of `meanings` are words of one meaning. `cities` lists cities by country, so that
+    "Paris, Texas" is not Paris.
     """
     table = json.loads(Path(__file__).with_name("paths.json").read_text("utf-8"))[name]
     entries = {entry: words.split() for entry, words in table.items()}
@@ -109,20 +108,20 @@ def word_table(name: str) -> Mapping[str, frozenset[str]]:
 
 
 def meanings_of(words: Iterable[str]) -> _Asked:
-    """The meanings of each word that says something."""
+    """Return the meanings of each content word."""
     known = word_table("meanings")
-    told = (word for word in words if word in known or word not in STOPWORDS)
-    return tuple(known.get(word) or frozenset({_stem(word)}) for word in told)
+    content = (word for word in words if word in known or word not in STOPWORDS)
+    return tuple(known.get(word) or frozenset({_stem(word)}) for word in content)
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def meanings_in(text: str) -> frozenset[str]:
-    """The meanings of the words of a text that say something."""
+    """Return the meanings of the content words of a text."""
     return frozenset[str]().union(*meanings_of(normalise(text).split()))
 
 
 def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
-    """The meanings of each word of a question that is no part of a name and says something."""
+    """Return the meanings of each content word of a question outside names."""
     words = Counter(_LIFETIME.sub("birth death", normalise(question)).split())
     for forms in names:
         words -= Counter({word for form in forms for word in normalise(form).split()})
@@ -131,34 +130,34 @@ def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
 
 # --- Ways through the graph: what each costs, and which of the question's words it has
 
-MOST_HOPS: Final = 4
+MAX_HOPS: Final = 4
 """A longer chain between a question and an answer counts as chance."""
 
 _WAYS_A_NODE: Final = 2
-"""Of the ways of one length to a node, so many are followed, the cheapest."""
+"""How many of the cheapest ways of one length to a node are followed."""
 
 _CLASS: Final = re.compile(
     r"an?|described as|(?:an? )?(?:type|kind|class|instance|category|example|sort)(?: of)?"
 )
-_EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
-"""Where a question asks for one of these, the date of anything else is not asked for."""
+EVENTS: Final = frozenset(("birth", "death", "founding", "release"))
+"""A question about one of these does not ask for the date of anything else."""
 
 _COMMON: Final = frozenset("country work study place award genre gende langu".split())
-"""Meanings of what many have in common who have nothing to do with each other."""
+"""Meanings of properties that unrelated things share."""
 
 
 class _Edge(NamedTuple):
-    """A relation as it is walked: from either end to the other."""
+    """A relation, traversed from one of its ends to the other."""
 
     relation: Relation
     end: str
     forward: bool
     meanings: frozenset[str]
     shared: frozenset[tuple[int, str]]
-    """Which of the question's words it has, by their places, in which meaning."""
+    """The question's words that it contains, as (position, meaning)."""
     asked: frozenset[int]
     is_class: bool
-    """Whether it says what sort of thing its head is."""
+    """Whether it states the class of its head."""
 
 
 _Edges = Mapping[str, Sequence[_Edge]]
@@ -168,12 +167,12 @@ _Chain = tuple[Relation, ...]
 
 def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
     edges: dict[str, list[_Edge]] = defaultdict(list)
-    events = _EVENTS.intersection(frozenset[str]().union(*asked))
+    events = EVENTS.intersection(frozenset[str]().union(*asked))
     for relation in relations:
         is_class = names_class(relation)
         meanings = meanings_in(relation.tail if is_class else relation.relation)
         is_dated = is_class and holds_date(relation.tail)
-        if is_dated and kind_of(relation.tail) in _WORKS:
+        if is_dated and kind_of(relation.tail) in WORKS:
             meanings |= {"release"}
         if not events or events & meanings:
             meanings |= {"date" if is_dated else kind_of_value(relation.tail)}
@@ -192,7 +191,7 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
 
 
 def names_class(relation: Relation) -> bool:
-    """Whether a relation says what sort of thing its head is."""
+    """Return whether a relation states the class of its head."""
     plain = plain_relation(relation.relation)
     return _CLASS.fullmatch(plain) is not None or (plain == "is" and not _is_name(relation.tail))
 
@@ -214,10 +213,10 @@ class _Way(NamedTuple):
         return sum(len(edge.shared) for edge in self.edges)
 
     def onward(self, edges: _Edges) -> Iterator[_Way]:
-        """The ways that are one relation longer.
+        """Yield the ways that are one relation longer.
 
-        What is of the same sort, year or country has nothing to do with a thing, unless the
-        question asks for that.
+        Things of the same class, year or country are not connected by it, unless the question
+        asks for that.
         """
         last = self.edges[-1] if self.edges else None
         if last and kind_of_value(last.end):
@@ -230,7 +229,7 @@ class _Way(NamedTuple):
                 yield self._then(edge, meets)
 
     def _then(self, edge: _Edge, meets: bool) -> _Way:
-        """A hop costs more where it is not asked for, less where it adds a word of the question."""
+        """Add a hop: cheap if it adds a word of the question, expensive if it is not asked for."""
         adds = not edge.asked <= self.asked
         cost = -1 - len(edge.shared) / 8 if adds else 1 if edge.asked else 3 if edge.is_class else 2
         return _Way(
@@ -246,10 +245,10 @@ def _cost(way: _Way) -> float:
 
 
 def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
-    """The cheapest ways to each node that can be reached, up to `MOST_HOPS` long."""
+    """Return the cheapest ways to each reachable node, up to `MAX_HOPS` long."""
     found: dict[str, list[_Way]] = defaultdict(list)
     front = [_Way(0.0, (source,), (), frozenset())]
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         grown: dict[str, list[_Way]] = defaultdict(list)
         for way in front:
             for longer in way.onward(edges):
@@ -264,32 +263,31 @@ def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
 
 # --- Which nodes are the answer: by name, or by what a value says
 
-_WORKS: Final = frozenset("film song album book play series painting".split())
 _JOINED_BEFORE: Final = re.compile(r"\b[A-Z0-9]\S*(?: (?:of|de|la|le|von|van|du))*[ ,.'’&]*\Z")
 _JOINED_AFTER: Final = re.compile(r"[ .'’&,]*[A-Z0-9]")
 _REGION: Final = re.compile(r", [A-Z]\w+(?: [A-Z]\w+)*")
 
 
 def _is_date(term: Term) -> bool:
-    """Whether a term is a date: a year at least, or a day of a month."""
+    """Return whether a term is a date: a year at least, or a day of a month."""
     key = term.keys[0]
     is_number = key[0] in ("n", "o")
     return not term.is_word and not (is_number and re.fullmatch(r"\d{4}", term.text) is None)
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def holds_date(text: str) -> bool:
-    """Whether a text has a date: a year at least, or a day of a month."""
+    """Return whether a text contains a date: a year at least, or a day of a month."""
     return any(map(_is_date, terms(text)))
 
 
 _ABOUT: Final = frozenset("c ca circa about around early mid late".split())
-"""Words beside a date that leave it one."""
+"""Words that may stand beside a date."""
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def kind_of_value(text: str) -> str:
-    """`date` or `number` where a text is nothing else or begins with one; else empty."""
+    """Return "date" if a text is a date, "number" if it begins with a number, else ""."""
     found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | _ABOUT]
     if found and all(map(_is_date, found)):
         return "date"
@@ -306,7 +304,7 @@ def _beginnings(name: str) -> frozenset[str]:
 
 
 def says(value: str, answer: str) -> bool:
-    """Whether a value or an attribute is the answer, or holds it as a part of its own.
+    """Return whether a value or an attribute is the answer, or contains it as a separate part.
 
     >>> says("10 June 1980", "1980"), says("10 June 1980", "10")
     (True, False)
@@ -332,7 +330,7 @@ def _is_name(text: str) -> bool:
 
 
 def _is_before_comma(answer: str, name: str) -> bool:
-    """Whether a name says the answer and where that lies, as "Houston, Texas" does of Houston."""
+    """Return whether a name is the answer with its region: "Houston, Texas" for Houston."""
     short, _, region = name.partition(", ")
     if not region or identity(short) != identity(answer):
         return False
@@ -341,7 +339,7 @@ def _is_before_comma(answer: str, name: str) -> bool:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether characters `start` to `end` are no part of a longer name."""
+    """Return whether characters `start` to `end` are not part of a longer name."""
     if not text[start].isupper():
         return text[start].islower() or not _JOINED_BEFORE.search(text, 0, start)
     if region := _REGION.match(text, end):
@@ -351,27 +349,28 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 # --- The chain of evidence
 
-_MOST_ALIKE: Final = 3
-"""Facts of one thing that are stated alike, such as the directors of a film."""
+_MAX_ALIKE: Final = 3
+"""How many facts of one thing with the same wording count, such as the directors of a film."""
 
-_JUDGEMENT: Final = re.compile(r"(?:yes|no|true|false|both|neither)\b")
-_AND: Final = re.compile(r"(?:\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s+&\s+)")
+JUDGEMENT: Final = re.compile(r"(?:yes|no|true|false|both|neither)\b")
+LIST: Final = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+(?:and|&)\s+")
+"""Between the parts of an answer that lists several."""
 
 
 def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[Relation, ...]:
-    """The relations that lead from what the question names to the answer, nearest first.
+    """Return the relations that lead from what the question names to the answer, nearest first.
 
-    The answer is a node of that name, a value or an attribute that says it (an attribute counts
-    as a relation "described as"), or a list of these; a node that only contains its words is
-    another thing. From each node that the question names leads one way, up to `MOST_HOPS` long:
-    of all ways the one that has most of the question's words in the fewest relations.
+    The answer is a node of that name, a value or attribute that states it (an attribute counts as
+    a relation "described as"), or a list of these. A node that only contains the answer's words is
+    another thing. The chain has one path from each node that the question names, up to `MAX_HOPS`
+    long: the one with most of the question's words in the fewest relations.
 
-    Where the answer is yes, no or a node that the question names, it is a comparison. Its evidence
-    are the facts that decide: in the question's words, and stated alike of the things compared,
-    or leading from one to the other.
+    If the answer is yes, no or a node that the question names, the question is a comparison. Its
+    evidence are facts in the question's words that are stated of several of the things compared,
+    or that connect them.
 
     Returns:
-        Relations of the graph, each once; none where the graph has no such chain.
+        Relations of the graph, each once; empty if the graph has no such chain.
     """
     sources = named_in(graph, question)
     if not sources or not normalise(answer):
@@ -379,39 +378,42 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
     names = graph.names
     asked = _asked(question, (names[source] for source in sources))
     named = named_by(graph, answer)
-    if named & set(sources) or (not named and _JUDGEMENT.match(normalise(answer))):
-        told, plain = (each.tail for each in descriptions(graph)), normalise(question)
-        said = {text for text in told if stands_in(normalise(text), plain)}
-        return _comparison(graph, sources if len(sources) > 1 else (*sources, *sorted(said)), asked)
+    if named & set(sources) or (not named and JUDGEMENT.match(normalise(answer))):
+        plain = normalise(question)
+        values = {
+            each.tail for each in descriptions(graph) if stands_in(normalise(each.tail), plain)
+        }
+        compared = sources if len(sources) > 1 else (*sources, *sorted(values))
+        return _comparison(graph, compared, asked)
     if chain := _chain_to(graph, sources, asked, answer):
         return chain
-    chains = [_chain_to(graph, sources, asked, part) for part in _AND.split(answer)]
+    chains = [_chain_to(graph, sources, asked, part) for part in LIST.split(answer)]
     together = (relation for chain in chains for relation in chain)
     return tuple(dict.fromkeys(together)) if all(chains) else ()
 
 
 def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
-    """The cheapest ways to nodes that go by the answer, else to what says it."""
+    """Return the cheapest ways to nodes named like the answer, else to values that state it."""
     if chain := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
         return chain
     described = [each for each in descriptions(graph) if says(each.tail, answer)]
     edges = _edges((*graph.relations, *described), asked)
     kinds = {entity.name: kind_of(entity.type) for entity in graph.entities}
-    said = {
+    stating = {
         node
         for node in edges
-        if kinds.get(node) not in _WORKS
+        if kinds.get(node) not in WORKS
         and (
             says(node, answer)
             if node not in kinds or kind_of_value(node)
             else _is_before_comma(answer, node)
         )
     }
-    return _cheapest(edges, sources, said)
+    return _cheapest(edges, sources, stating)
 
 
 def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
-    """From each source the cheapest way to a target; of equal ones that to the first by name."""
+    """Return the cheapest way from each source to a target; ties go to the first by name."""
     found = (_ways(edges, source) for source in sources) if targets else ()
     ways = ([way for node in sorted(targets) for way in known.get(node, ())] for known in found)
     best = (min(each, key=_cost) for each in ways if each)
@@ -419,7 +421,7 @@ def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chai
 
 
 def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
-    """Types and attributes as relations."""
+    """Yield types and attributes as relations."""
     for each in graph.entities:
         for text in filter(None, (each.type, *each.attributes)):
             yield Relation(
@@ -428,9 +430,9 @@ def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
 
 
 def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain:
-    """The facts that decide; what sort the things are decides only where nothing else is asked.
+    """Return the deciding facts; the class of a thing decides only if nothing else is asked.
 
-    What is first, older or larger is not decided without the dates or numbers of both.
+    A comparison by date or number needs the value of each thing.
     """
     relations = (*graph.relations, *descriptions(graph))
     types = (meanings_in(each.type) for each in graph.entities if each.name in sources)
@@ -438,14 +440,14 @@ def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain
     sorts = frozenset[str]().union(*types, *(meanings_in(fact.tail) for fact in facts))
     telling = [word for word in asked if not word & sorts] or list(asked)
     chosen = _deciding(_edges(relations, telling), sources, telling)
-    had = frozenset[int | str]().union(*(facts.has for facts in chosen))
-    if any(i not in had for i, word in enumerate(telling) if word & _MEASURED):
+    covered = frozenset[int | str]().union(*(facts.has for facts in chosen))
+    if any(i not in covered for i, word in enumerate(telling) if word & _MEASURED):
         return ()
     return tuple(dict.fromkeys(each for facts in chosen for each in facts.relations))
 
 
 class _Facts(NamedTuple):
-    """Facts that may decide a comparison, with the question's words and things that they have."""
+    """Facts that may decide a comparison, with the question's words and things they cover."""
 
     has: frozenset[int | str]
     rank: tuple[int, ...]
@@ -453,13 +455,13 @@ class _Facts(NamedTuple):
 
 
 def _deciding(edges: _Edges, sources: _Nodes, asked: _Asked) -> list[_Facts]:
-    """Facts that together have most of the question's words, chosen one after the other."""
+    """Choose facts greedily until they cover most of the question's words."""
     known = list(_alike(edges, sources, asked))
     chosen: list[_Facts] = []
-    had: set[int | str] = set()
-    while any(facts.has - had for facts in known):
-        chosen.append(max(known, key=lambda facts: (len(facts.has - had), *facts.rank)))
-        had |= chosen[-1].has
+    covered: set[int | str] = set()
+    while any(facts.has - covered for facts in known):
+        chosen.append(max(known, key=lambda facts: (len(facts.has - covered), *facts.rank)))
+        covered |= chosen[-1].has
     return chosen
 
 
@@ -468,9 +470,9 @@ def _kind_of_end(edge: _Edge) -> str:
 
 
 def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Facts]:
-    """What is stated alike of several of the sources, and what leads from one to another.
+    """Yield the same fact of several sources, and what connects one source with another.
 
-    Facts are alike where they have the same words of the question, else the same meanings, and
+    Facts are the same if they have the same words of the question, else the same meanings, and
     end in a value of the same kind.
     """
     stated: dict[tuple[object, ...], dict[str, list[_Way]]] = defaultdict(lambda: defaultdict(list))
@@ -486,11 +488,11 @@ def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Fa
             if hops <= 2 or all(edge.asked for edge in way.edges):
                 wording = tuple(edge.shared or edge.meanings for edge in way.edges)
                 stated[*wording, _kind_of_end(way.edges[-1])][source].append(way)
-    for told in stated.values():
-        every = [way for ways in told.values() for way in ways[:_MOST_ALIKE]]
+    for by_source in stated.values():
+        every = [way for ways in by_source.values() for way in ways[:_MAX_ALIKE]]
         first = every[0]
-        if len(told) > 1 and first.asked:
-            things = {*told, *(way.nodes[-1] for way in every if way.nodes[-1] in sources)}
+        if len(by_source) > 1 and first.asked:
+            things = {*by_source, *(way.nodes[-1] for way in every if way.nodes[-1] in sources)}
             relations = tuple(each for way in every for each in way.relations)
             shared, value = max(way.shared for way in every), _kind_of_end(first.edges[-1])
             rank = (-len(first.edges), shared, len(value), -len(relations))
@@ -501,11 +503,11 @@ def _alike(edges: _Edges, sources: Sequence[str], asked: _Asked) -> Iterator[_Fa
 
 
 def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
-    """Hops from the nearest source to each node that can be reached, whatever the direction.
+    """Return the hops from the nearest source to each reachable node, in either direction.
 
     Args:
         graph: The graph; its nodes are entity names and the plain values at relation ends.
-        sources: Nodes to start from; those that the graph does not have are passed over.
+        sources: Nodes to start from; unknown ones are ignored.
     """
     import networkx as nx
 
@@ -515,7 +517,7 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
 
 
 def _hops(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
-    """As `distances`; an edge is as long as its `hops` say, else one."""
+    """Return distances as `distances` does; an edge with `hops` is that long, else 1."""
     import networkx as nx
 
     known = [source for source in sources if source in network]
@@ -523,21 +525,16 @@ def _hops(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
     return dict(paths)
 
 
-# --- What fits a budget of tokens: what leads from the question to an answer is left out last
+# --- Pruning to a token budget: paths from the question to an answer are dropped last
 
 _UNREACHED: Final = 1_000_000
 
 
 class Pruned(NamedTuple):
-    """A graph that fits, and what was left out of it."""
+    """A graph that fits a budget, and its compact form."""
 
     graph: KnowledgeGraph
     text: str
-    """Its compact form."""
-    entities: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
-    fits: bool
-    """Whether the budget was met; not where what the question names alone exceeds it."""
 
 
 def prune(
@@ -548,13 +545,13 @@ def prune(
     labels: Mapping[str, int] | None = None,
     keep: Collection[str] = (),
 ) -> Pruned:
-    """Leave out as little as possible, the farthest first, for the compact form to fit a budget.
+    """Drop as little as possible, the farthest first, so that the compact form fits a budget.
 
-    Far is what takes many relations to reach from what the question names; `MOST_HOPS` relations
-    in the question's words are nearer than one other. What cannot be reached goes first, of
-    equally far entities the least connected, each with its relations. What `keep` names, and the
-    ways there from the question, go last. Entities that the question names never go. The result
-    still holds all records; a merge shows them again.
+    Distance is measured from what the question names; `MAX_HOPS` relations in the question's
+    words are nearer than one other relation. Unreachable nodes are dropped first; of equally far
+    entities, the least connected, each with its relations. What `keep` names, and the paths to it,
+    are dropped last; entities that the question names, never. The result still holds all records;
+    a merge shows them again.
 
     Args:
         graph: The graph.
@@ -564,8 +561,12 @@ def prune(
         labels: As for `linearise`, so that the labels are counted too.
         keep: Names, such as those of a possible answer and of what is searched next.
     """
-    if count(text := linearise(graph, labels=labels, question=question)) <= budget:
-        return Pruned(graph, text, (), (), fits=True)
+
+    def written(shown: KnowledgeGraph) -> str:
+        return linearise(shown, labels=labels, question=question)
+
+    if count(text := written(graph)) <= budget:
+        return Pruned(graph, text)
     order = _order(graph, question, keep)
 
     def without(out: int) -> KnowledgeGraph:
@@ -578,29 +579,21 @@ def prune(
         )
 
     def fits(out: int) -> bool:
-        return count(linearise(without(out), labels=labels, question=question)) <= budget
+        return count(written(without(out))) <= budget
 
-    out = bisect_left(range(len(order)), True, key=fits)
-    kept = without(out) if out else graph
-    entities, relations = set(kept.entities), set(kept.relations)
-    return Pruned(
-        kept,
-        linearise(kept, labels=labels, question=question),
-        tuple(entity for entity in graph.entities if entity not in entities),
-        tuple(relation for relation in graph.relations if relation not in relations),
-        fits(out),
-    )
+    pruned = without(bisect_left(range(len(order)), True, key=fits))
+    return Pruned(pruned, written(pruned))
 
 
 def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[Entity | Relation]:
-    """Everything that may be left out, what to leave out first in front."""
+    """Return everything that may be dropped, in the order of dropping."""
     named, names = named_in(graph, question), graph.names
     edges = _edges(graph.relations, _asked(question, (names[node] for node in named)))
     hops = _weighted_distances(edges, named)
-    kept = {node for name in keep for node in named_by(graph, name)}
-    last: set[object] = set(kept)
-    for known in (_ways(edges, source) for source in named if kept):
-        for way in (min(known[node], key=_cost) for node in kept if node in known):
+    to_keep = {node for name in keep for node in named_by(graph, name)}
+    last: set[object] = set(to_keep)
+    for known in (_ways(edges, source) for source in named if to_keep):
+        for way in (min(known[node], key=_cost) for node in to_keep if node in known):
             last.update(way.nodes, way.relations)
     degree = Counter(end for r in graph.relations for end in (r.head, r.tail))
 
@@ -620,5 +613,5 @@ def _weighted_distances(edges: _Edges, sources: Iterable[str]) -> dict[str, int]
     network: nx.Graph[str] = nx.Graph()
     walked = [(node, edge) for node in edges for edge in edges[node]]
     for node, edge in sorted(walked, key=lambda pair: bool(pair[1].asked)):
-        network.add_edge(node, edge.end, hops=1 if edge.asked else MOST_HOPS + 1)
+        network.add_edge(node, edge.end, hops=1 if edge.asked else MAX_HOPS + 1)
     return _hops(network, sources)

@@ -1,4 +1,4 @@
-"""The values a graph is made of: entities, relations, the text that states them, drafts."""
+"""The values of a graph: entities, relations, their evidence, and drafts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\
 
 
 def printable(text: str) -> str:
-    r"""Leave out lone surrogates and control characters, white space aside.
+    r"""Remove lone surrogates and control characters except white space.
 
     >>> printable("caf\ud83d\x07")
     'caf'
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
 
 
 def single_line(text: str) -> str:
-    r"""Collapse every run of white space into one space, and leave out what is not printable.
+    r"""Collapse every run of white space into one space, and remove unprintable characters.
 
     >>> single_line(" Katy\n Perry\x00 ")
     'Katy Perry'
@@ -50,7 +50,7 @@ def _line(value: Any) -> Any:
 
 
 def _name(value: Any) -> Any:
-    """As a line; a name of nothing but control characters is one replacement character."""
+    """Clean a name; a name of control characters alone becomes a replacement character."""
     return (_line(value) or "\ufffd" * bool(value.strip())) if isinstance(value, str) else value
 
 
@@ -59,7 +59,7 @@ Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 
 
 def distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts that are not empty, each once, in first-seen order."""
+    """Return the texts that are not empty, each once, in first-seen order."""
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -102,10 +102,10 @@ class _Triple(Value):
 
 
 class Entity(_Described):
-    """A person, place, work or whatever else has a name, and what the passages state of it.
+    """A named person, place, work or other thing, and what the passages state about it.
 
-    `about` is what its passages say besides that could tell it from a namesake: lines of
-    "key: value" that `ga_dspy.graph.traits` writes and reads.
+    `about` holds what could distinguish it from a namesake: lines of "key: value" that
+    `ga_dspy.graph.traits` writes and reads.
     """
 
     aliases: Lines = ()
@@ -120,20 +120,20 @@ class Relation(_Triple):
 
 
 class GraphUpdate(Value):
-    """What one step adds to a graph: records whose support is already checked."""
+    """What one step adds to a graph: grounded records."""
 
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
 
 
 class DraftEntity(_Described):
-    """An entity as an LM proposed it, before it is checked; `passages` are the labels it cites."""
+    """An entity as an LM proposed it, not yet grounded; `passages` are the labels it cites."""
 
     passages: tuple[int, ...] = ()
 
 
 class DraftRelation(_Triple):
-    """A relation as an LM proposed it, before it is checked; `passages` are the labels it cites.
+    """A relation as an LM proposed it, not yet grounded; `passages` are the labels it cites.
 
     It may describe its ends: "Ann Lee (person; singer) -> born in -> Oslo (place)".
     """
@@ -146,7 +146,7 @@ class DraftRelation(_Triple):
 
     @property
     def ends(self) -> tuple[DraftEntity, DraftEntity]:
-        """The head and the tail as entities, each as the relation describes it."""
+        """Return the head and the tail as entities, as the relation describes them."""
         head = {"name": self.head, "type": self.head_type, "attributes": self.head_attributes}
         tail = {"name": self.tail, "type": self.tail_type, "attributes": self.tail_attributes}
         return (
@@ -156,7 +156,7 @@ class DraftRelation(_Triple):
 
 
 class Draft(Value):
-    """What could be read of an LM's proposal, and word for word what could not."""
+    """What could be read of an LM's proposal, and the lines that could not."""
 
     entities: tuple[DraftEntity, ...] = ()
     relations: tuple[DraftRelation, ...] = ()
@@ -164,10 +164,10 @@ class Draft(Value):
 
     @cached_property
     def nodes(self) -> tuple[DraftEntity, ...]:
-        """The listed entities, then the other ends of relations, each once.
+        """Return the listed entities, then the other ends of relations, each once.
 
-        The first type stated counts, that of the list before all others. An end has the passages
-        of all its relations.
+        The first type counts, that of the list before all others. An end has the passages of all
+        its relations.
 
         >>> born = DraftRelation(head="Ann", head_type="person", relation="born in", tail="Oslo")
         >>> [(node.name, node.type) for node in Draft(relations=(born,)).nodes]
@@ -184,7 +184,7 @@ class Draft(Value):
 
 
 def _joined(parts: list[DraftEntity]) -> DraftEntity:
-    """What several descriptions say of one entity."""
+    """Merge several descriptions of one entity."""
     return DraftEntity(
         name=parts[0].name,
         type=next((part.type for part in parts if part.type), ""),

@@ -1,8 +1,8 @@
-"""Traits: what keeps a mention of a thing apart from its namesakes.
+"""Traits: what distinguishes a mention of a thing from its namesakes.
 
 A mention belongs to its passage, and a passage is about the thing in its title. Two mentions of
-one name are two things where what their passages say of them contradicts itself: the kind, the
-title, the whereabouts, a date, a rank, or another thing that there can be one of.
+one name are two things if their passages contradict each other: in the kind, the title, the
+location, a date, a rank, or another single-valued fact.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ga_dspy.graph.identity import (
     plain_relation,
     split_title,
 )
-from ga_dspy.terms import fold
-from ga_dspy.text import ARTICLES, normalise, remembered
+from ga_dspy.terms import ORDINAL_WORDS, fold
+from ga_dspy.text import ARTICLES, cached_short, normalise
 
 Facts = frozenset[tuple[str, str]]
 
 
 class Traits(NamedTuple):
-    """What could keep a thing apart from a namesake: its kind, and facts as (key, value)."""
+    """The kind of a thing and its distinguishing facts as (key, value)."""
 
     kind: str
     facts: Facts
 
     def values(self, key: str) -> frozenset[str]:
-        """What is stated under a key."""
+        """Return the values under a key."""
         return frozenset(value for each, value in self.facts if each == key)
 
 
@@ -44,8 +44,8 @@ _KIND_OF: Final = group_of("kinds")
 _BROAD: Final = group_of("broad")
 _FIELD_OF: Final = group_of("fields")
 _MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in TABLES["may_coincide"]}
-_WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
-_MOVABLE: Final = _WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
+WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
+_MOVABLE: Final = WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
 _ADJECTIVES: Final = re.compile(r"\A(?:[a-z-]+, )+(?=[a-z-]+ )")
 """Before the noun that names a kind: "round, edible fruit"."""
 _HEAD_ENDS: Final = re.compile(
@@ -54,9 +54,9 @@ _HEAD_ENDS: Final = re.compile(
 )
 
 
-@remembered(most=16384, longest=200)
+@cached_short(maxsize=16384, max_length=200)
 def kind_of(type_: str) -> str:
-    """The broad kind of a type as the text words it; empty where it is unknown.
+    """Return the kind of a type as a text words it; empty if it is unknown.
 
     >>> kind_of("American singer-songwriter"), kind_of("capital city of France"), kind_of("thing")
     ('person', 'settlement', '')
@@ -66,8 +66,13 @@ def kind_of(type_: str) -> str:
     return next((_KIND_OF[word] for word in reversed(head) if word in _KIND_OF), "")
 
 
+def broad_kind(kind: str) -> str:
+    """Return "work" for any work, "place" for any place, else the kind itself."""
+    return "work" if kind in WORKS else "place" if is_placed_kind(kind) else kind
+
+
 def is_placed_kind(kind: str) -> bool:
-    """Whether things of a kind have a place that tells them apart, and are places themselves."""
+    """Return whether things of a kind are places, which their location distinguishes."""
     return kind == "place" or kind in TABLES["broad"]["place"]
 
 
@@ -78,7 +83,7 @@ def _kinds_apart(one: str, other: str) -> bool:
 
 
 def _finest(kinds: Iterable[str]) -> str:
-    """The first kind that is no mere work, place or organisation, else the first."""
+    """Return the first kind more specific than work, place or organisation, else the first."""
     known = [kind for kind in kinds if kind]
     return next((kind for kind in known if kind not in TABLES["broad"]), "".join(known[:1]))
 
@@ -102,7 +107,6 @@ _DIED: Final = re.compile(r"\bd\.\s?[^()]*?(\d{3,4})\b")
 _DATED: Final = re.compile(
     r"(?:(?:release )?(?:year|date)\b:? ?|from |of |in )?(\d{4})\b(.{0,60})", re.IGNORECASE
 )
-_NUMBER_WORDS: Final = group_of("numbers")
 _RANK: Final = re.compile(
     r"\b(?P<number>\d{1,2}(?:st|nd|rd|th)|[a-z]{5,8}) (?P<rank>duke|earl|baron|viscount|marquess|"
     r"marquis|count|prince|lord|baronet|king|pope)\b(?P<land>(?: of)?(?: (?!and\b)[a-z]+){0,2})"
@@ -126,12 +130,12 @@ _PLACE_WORDS: Final = ARTICLES.union(TABLES["place_words"])
 
 
 def is_known_place(name: str) -> bool:
-    """Whether a normalised name is a country or a first part of one."""
+    """Return whether a normalised name is a country or a state or region of one."""
     return name in _WHOLES or _PART_OF.get(name, "") in _WHOLES
 
 
 def is_place(name: str) -> bool:
-    """Whether a normalised name is a country, a state or a county that these rules know."""
+    """Return whether a normalised name is a known country, state or county."""
     words = name.split()
     return (
         name in _PART_OF
@@ -141,7 +145,7 @@ def is_place(name: str) -> bool:
 
 
 def _levels(place: str) -> Iterator[tuple[str, str]]:
-    """A known place and all that it lies in, each with its level: 0 for a country."""
+    """Yield a known place and all places around it, each with its level: 0 for a country."""
     while place in _PART_OF:
         whole = _PART_OF[place]
         yield ("in 2" if whole in _PART_OF else "in 1"), place
@@ -152,9 +156,9 @@ def _levels(place: str) -> Iterator[tuple[str, str]]:
         yield "in 2", place.removeprefix("county ").removesuffix(" county")
 
 
-@remembered(most=16384, longest=400)
+@cached_short(maxsize=16384, max_length=400)
 def _places_in(text: str) -> Facts:
-    """The known places that a text names, and what follows "country:" and the like."""
+    """Return the known places that a text names, and what follows "country:" and the like."""
     found: set[tuple[str, str]] = set()
     where = _WHERE.fullmatch(text)
     level = _LEVEL.get((where["level"] or "").casefold()) if where else None
@@ -169,12 +173,12 @@ def _places_in(text: str) -> Facts:
 
 
 def _is_placed(text: str) -> bool:
-    """Whether a wording says where its thing is: "located in", "town in", or places alone."""
+    """Return whether a wording states a location: "located in", "town in", or places alone."""
     parts = [identity(part) for part in text.split(",") if part.strip()]
     return bool(_WHERE.fullmatch(text)) or all(map(is_place, parts)) or " in " in f" {text}"
 
 
-@remembered(most=16384, longest=400)
+@cached_short(maxsize=16384, max_length=400)
 def _dates_in(text: str) -> Facts:
     found = {(_EVENTS[verb.casefold()], year) for verb, year in _WHEN.findall(text)}
     if life := _LIFE.fullmatch(text.rstrip(" )")):
@@ -182,19 +186,19 @@ def _dates_in(text: str) -> Facts:
     return frozenset(found)
 
 
-@remembered(most=16384, longest=400)
+@cached_short(maxsize=16384, max_length=400)
 def _ranks_in(text: str) -> Facts:
     found = set()
     for match in _RANK.finditer(normalise(text)):
         number = match["number"]
-        digits = number[:-2] if number[0].isdigit() else _NUMBER_WORDS.get(number, "")[:-2]
+        digits = number[:-2] if number[0].isdigit() else str(ORDINAL_WORDS.get(number, ""))
         if digits:
             found.add((f"{match['rank']}{match['land'].rstrip()}", digits))
     return frozenset(found)
 
 
 def _personal(text: str) -> Facts:
-    """The countries and the field of work in what is said of a person."""
+    """Return the countries and the field of work in a description of a person."""
     words = normalise(text).replace("-", " ").split()
     nations = {lexicon.COUNTRY_OF[word] for word in words if word in lexicon.COUNTRY_OF}
     head = normalise(_HEAD_ENDS.split(text, maxsplit=1)[0]).split()
@@ -203,7 +207,7 @@ def _personal(text: str) -> Facts:
 
 
 def _released(text: str, kind: str) -> Facts:
-    """The year of a work, where a wording opens with it: "1969", "1996 romantic drama film"."""
+    """Return the year of a work if a wording opens with it: "1996 romantic drama film"."""
     dated = _DATED.match(text)
     if not dated or not _is_sort(dated[2], kind):
         return frozenset()
@@ -211,7 +215,7 @@ def _released(text: str, kind: str) -> Facts:
 
 
 def _is_sort(text: str, kind: str) -> bool:
-    """Whether what follows a year says what sort of work it is: "1969 film", "1969 western"."""
+    """Return whether the text behind a year is a class of work: "1969 film", "1969 western"."""
     is_short = len(text.split()) < 3 and text.islower() and not kind_of(text)
     return not text or is_short or kind_of(text) in (kind, "work")
 
@@ -234,7 +238,7 @@ _NAMES: Final = frozenset(_ONE_OF.values()) | frozenset(_INVERSE.values())
 
 @lru_cache(maxsize=16384)
 def facts_of_ends(head: str, relation: str, tail: str) -> tuple[Facts, Facts]:
-    """What a relation says of its head and of its tail that there can be one of.
+    """Return the single-valued facts that a relation states of its head and of its tail.
 
     >>> facts_of_ends("Ann", "is the author of", "Red Hill")
     (frozenset(), frozenset({('written by', 'ann')}))
@@ -248,7 +252,7 @@ def facts_of_ends(head: str, relation: str, tail: str) -> tuple[Facts, Facts]:
     return ours, frozenset({(inverse, identity(head))} if inverse else ())
 
 
-# --- What a passage says of a mention
+# --- What a passage states about a mention
 
 _DEFINED: Final = re.compile(
     r"(?P<aside>\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?(?P<more>,[^.;()]{0,200}?)??"
@@ -258,19 +262,19 @@ _APPOSED: Final = re.compile(
     r"(?P<aside>\s*\([^()]*\))?(?P<more>), (?:an?|the) (?P<what>[^.;,]{3,300})"
 )
 _PLACED: Final = re.compile(r"\b(?:of|in|at|by|to|from|for|with|and|on|near|as) (?:the )?\Z")
-"""Before a name: then what stands behind it is said of something else."""
+"""Before a name: then the text behind the name describes something else."""
 _ROMAN: Final = re.compile(r"[ivx]+")
 _SUBJECT: Final = re.compile(
     r"\W*(?P<name>[^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|has|had) )"
 )
 _BEHIND: Final = re.compile(r", (?P<place>[A-Z][\w'’.]*(?: [A-Z][\w'’.]*)*)")
 _LONGER: Final = re.compile(r"(?<!\w)(?!(?:The|An?|In|At|By|On)\b)[A-Z][\w'’.]*\s\Z")
-"""Before a name: then it is the end of a longer one."""
+"""Before a name: then the name is the end of a longer one."""
 _MAX_LEAD: Final = 6
 
 
 def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tuple[str, ...]:
-    """What a passage says of a name, as lines of "key: value" for `traits`.
+    """Return what a passage states about a name, as lines of "key: value" for `traits`.
 
     Args:
         name: The name, as a model writes it.
@@ -313,7 +317,7 @@ def _near_years(text: str, at: Iterable[tuple[int, int]], is_titled: bool) -> se
 
 
 def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> list[str]:
-    """Read "(1850–1912), …, was a painter in …" behind a name; its kind, if it is known."""
+    """Read "(1850–1912), …, was a painter in …" behind a name; return the kind, if any."""
     defined = _DEFINED.match(text) if is_subject else _APPOSED.match(text)
     aside = defined["aside"] if defined else (re.match(r"\s*\([^()]*\)", text) or [""])[0]
     if aside:
@@ -328,7 +332,7 @@ def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> 
     facts |= _ranks_in(defined["more"] or "")
     if kind == "person":
         facts |= _personal(_HEAD_ENDS.split(what, maxsplit=1)[0]) | _dates_in(what)
-    elif kind in _WORKS:
+    elif kind in WORKS:
         facts |= _released(what, kind)
         if year := re.match(r"[^,]*?\b((?:1[89]|20)\d\d) ", _HEAD_ENDS.split(what)[0] + " "):
             facts.add(("released", year[1]))
@@ -345,16 +349,16 @@ def _lead(text: str, facts: set[tuple[str, str]]) -> list[str]:
     kind = kind_of(words[-1])
     if kind == "person":
         facts |= _personal(" ".join(words))
-    elif kind in _WORKS and len(words) > 1 and _YEAR.fullmatch(words[-2]):
+    elif kind in WORKS and len(words) > 1 and _YEAR.fullmatch(words[-2]):
         facts.add(("released", words[-2]))
     return [kind]
 
 
 def names_title(name: str, title: str, text: str) -> bool:
-    """Whether a passage of this title is about what a name means.
+    """Return whether a passage with this title is about the thing of this name.
 
-    It is where the title is the name, with or without what tells it from namesakes, or where the
-    text opens with the name as a longer form of the title.
+    It is if the title is the name, with or without its qualifier, or if the text opens with the
+    name as a longer form of the title.
     """
     key = identity(name)
     if key in (identity(title), identity(split_title(title).base)):
@@ -364,7 +368,7 @@ def names_title(name: str, title: str, text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def long_title(title: str, opening_text: str) -> str:
-    """The subject that a text opens with, where it is the title with more names in it; else "".
+    """Return the subject that a text opens with if it is a longer form of the title, else "".
 
     >>> long_title("Robert A. Lund", "Robert Adolf Lund (born 1903) was a director.")
     'Robert Adolf Lund'
@@ -390,7 +394,7 @@ def long_title(title: str, opening_text: str) -> str:
 
 
 def _stated(text: str) -> Facts:
-    """The facts in a qualifier: "1969 film", "Suffolk", "7th Earl of Mar", "born 1989"."""
+    """Return the facts in a qualifier: "1969 film", "Suffolk", "7th Earl of Mar"."""
     found = _dates_in(text) | _ranks_in(text) | _places_in(text) | _personal(text)
     found |= {("qualifier", identity(text))}
     if generation := _GENERATION.search(text):
@@ -403,18 +407,18 @@ def _stated(text: str) -> Facts:
 
 @lru_cache(maxsize=16384)
 def traits(
-    type_: str, attributes: tuple[str, ...], qualifier: str, said: tuple[str, ...] = ()
+    type_: str, attributes: tuple[str, ...], qualifier: str, lines: tuple[str, ...] = ()
 ) -> Traits:
-    """Read the kind and the telling facts out of a record's wording.
+    """Read the kind and the distinguishing facts of a record.
 
     Args:
         type_: The type of the record.
         attributes: Its attributes.
-        qualifier: What stands in parentheses behind its name.
-        said: What its passage says of it, as `about` writes it.
+        qualifier: The qualifier of its name.
+        lines: What its passage states about it, as written by `about`.
     """
     kind = _finest(map(kind_of, (type_, qualifier, *attributes)))
-    theirs = frozenset((key, value) for key, _, value in (line.partition(": ") for line in said))
+    theirs = frozenset((key, value) for key, _, value in (line.partition(": ") for line in lines))
     passage_kind = next((value for key, value in theirs if key == "kind"), "")
     if _kinds_apart(kind, passage_kind):
         theirs = frozenset(fact for fact in theirs if fact[0] == "year")
@@ -429,7 +433,7 @@ def traits(
             facts |= _places_in(text)
         if kind == "person":
             facts |= _personal(text)
-        elif kind in _WORKS:
+        elif kind in WORKS:
             facts |= _released(text, kind)
     if qualifier:
         facts |= _stated(qualifier)
@@ -437,7 +441,7 @@ def traits(
 
 
 def wordings_of(one: Traits) -> Iterator[str]:
-    """Wordings of what tells a mention from its namesakes, the plainest first."""
+    """Yield wordings of what distinguishes a mention, the plainest first."""
     for key in ("title", "in 1", "in 0", "in 2", "released", "born", "died", *sorted(_NAMES)):
         for value in sorted(one.values(key)):
             if key == "title":
@@ -451,13 +455,13 @@ def wordings_of(one: Traits) -> Iterator[str]:
 
 
 def _dated(kind: str, facts: Iterable[tuple[str, str]]) -> Traits:
-    """Traits in which a year of a work is the year of its release."""
-    key_of = {"dated": "released"} if kind in _WORKS else {}
+    """Return traits in which the year of a work is its release year."""
+    key_of = {"dated": "released"} if kind in WORKS else {}
     return Traits(kind, frozenset((key_of.get(key, key), value) for key, value in facts))
 
 
 def _tells(key: str, kind: str) -> bool:
-    """Whether a fact can tell things of a kind apart: a person may be anywhere."""
+    """Return whether a fact can distinguish things of a kind: a person may be anywhere."""
     if key.startswith("in "):
         return kind not in _MOVABLE
     if key in ("nation", "field"):
@@ -465,34 +469,34 @@ def _tells(key: str, kind: str) -> bool:
     if key in ("born", "died"):
         return kind in ("", "person")
     if key == "released":
-        return kind in _WORKS or not kind
+        return kind in WORKS or not kind
     return key not in ("dated", "year")
 
 
 def with_facts(one: Traits, facts: Iterable[tuple[str, str]]) -> Traits:
-    """Traits with more facts, of those that can tell things of its kind apart."""
+    """Return traits with more facts."""
     return pooled((one, Traits("", frozenset(facts))))
 
 
 def pooled(several: Iterable[Traits]) -> Traits:
-    """What several mentions say together."""
+    """Return the traits of several mentions together."""
     every = list(several)
     kind = _finest(one.kind for one in every)
     return _dated(kind, (fact for one in every for fact in one.facts))
 
 
-# --- When two contradict each other
+# --- Contradictions
 
 _SOFT: Final = frozenset(("nation", "field", "in 0"))
 _FIELDS_APART: Final = {frozenset(pair.split()) for pair in TABLES["fields_apart"]}
 
 
 def contradict(one: Traits, other: Traits) -> bool:
-    """Whether two mentions of one name cannot mean one thing.
+    """Return whether two mentions of one name cannot mean the same thing.
 
-    They cannot when both state a kind, a title, a qualifier, a whereabouts, a year or another
-    thing that there is one of, and differ in it. A qualifier may say more than the other:
-    "(film)", "(1925 film)". Years that are one apart count as one: sources differ by that.
+    They cannot if both state a kind, a title, a qualifier, a location, a year or another
+    single-valued fact, and differ in it. One qualifier may be more specific than the other:
+    "(film)", "(1925 film)". Years may differ by one, as they do between sources.
 
     >>> england = traits("city", ("country: England",), "")
     >>> contradict(england, traits("city", ("state: Massachusetts",), ""))
@@ -510,12 +514,12 @@ def contradict(one: Traits, other: Traits) -> bool:
 
 
 def shared(one: Traits, other: Traits) -> Facts:
-    """The facts that speak for one thing: those that few namesakes share."""
+    """Return the facts of both mentions that few namesakes share."""
     return telling(one) & telling(other)
 
 
 def telling(one: Traits) -> Facts:
-    """The facts of a mention that few namesakes share."""
+    """Return the facts of a mention that few namesakes share."""
     return frozenset(f for f in one.facts if f[0] not in _SOFT and _tells(f[0], one.kind))
 
 
@@ -545,7 +549,7 @@ def _differ(key: str, one: Traits, other: Traits) -> bool:
 
 
 def _titles_apart(one: str, other: str) -> bool:
-    """Whether two titles are of two things: those of two qualifiers that can both hold are not."""
+    """Return whether two titles mean two things; compatible qualifiers do not."""
     first, second = split_title(one), split_title(other)
     if first.qualifier and second.qualifier:
         return _qualified_apart(identity(first.qualifier), identity(second.qualifier))
@@ -554,7 +558,7 @@ def _titles_apart(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=16384)
 def _alike(one: str, other: str) -> bool:
-    """Whether two names may mean one person: a surname, an initial, a slip."""
+    """Return whether two names may mean one person: by surname, initial or typo."""
     words, others = set(one.split()), set(other.split())
     if words <= others or others <= words or near_duplicate(one, other):
         return True
@@ -564,7 +568,7 @@ def _alike(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=16384)
 def _qualified_apart(one: str, other: str) -> bool:
-    """Whether two qualifiers differ, and neither only says more than the other."""
+    """Return whether two qualifiers differ, and neither is a more specific form of the other."""
     if one == other:
         return False
     words, others = (

@@ -1,4 +1,4 @@
-"""Wording: what a text gives away besides what it states: nothing, no name, a guess, an alias."""
+"""Wording: empty statements, placeholders, guesses, and aliases that a text states."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from ga_dspy.graph.identity import is_acronym
-from ga_dspy.text import normalise, remembered
+from ga_dspy.text import cached_short, normalise
 
 _WORDS: Final = json.loads(Path(__file__).with_name("wording.json").read_text("utf-8"))
 
-# --- That there is nothing to say
+# --- Empty statements
 
 _DENIALS: Final = frozenset(_WORDS["denials"])
 _REPORTS: Final = frozenset(_WORDS["reports"])
@@ -21,16 +21,16 @@ _BLANK: Final = re.compile(r"[\s\-–—_.…·•*#()\[\]{}<>\"'“”‘’`,:
 _PASSAGE: Final = re.compile(r"\[\d{1,3}(?:[,\s-]+\d{1,3})*\]|\bpassages?\s#?\d{1,3}\b")
 _NOT_APPLICABLE: Final = re.compile(r"\bn\s?[./]\s?a\b\.?")
 _ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
-"""Words that deny, and say something where they stand alone."""
+"""Negations that are an answer by themselves."""
 _MANY_WORDS: Final = 40
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def says_nothing(text: str) -> bool:
-    """Whether a text says that there is nothing to say: "none", "N/A", "No new relations found.".
+    """Return whether a text says that there is nothing: "none", "N/A", "No new relations found.".
 
-    It does where it holds no word, or where it denies and every word of it is one of a report on
-    reading, so that no name is among them. A bare "no" is an answer.
+    It does if it has no word, or if it contains a negation and all its words are those of a report
+    on reading, so that no name is among them. A bare "no" is an answer.
 
     >>> [says_nothing(text) for text in ("(none)", "The passages add nothing new.", "No Doubt")]
     [True, True, False]
@@ -48,7 +48,7 @@ def says_nothing(text: str) -> bool:
     return bool(denials) and known == len(words) <= _MANY_WORDS and is_report
 
 
-# --- That something is not known, names nothing, or is a guess
+# --- Unknown values, placeholders, guesses
 
 _UNSTATED: Final = re.compile(
     r"(?i:unknown|n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|"
@@ -80,7 +80,7 @@ _HEDGED: Final = re.compile(rf"\b(?:{_HEDGE})\b|\A(?i:{_HEDGE}) (?=[a-z0-9])|\(\
 
 
 def is_unstated(text: str) -> bool:
-    """Whether a text says that something is not known: "unknown", "N/A", "not mentioned", "?".
+    """Return whether a text says that a value is unknown: "unknown", "N/A", "not mentioned", "?".
 
     >>> [is_unstated(text) for text in ("Not mentioned in [1]", "person", "Unknown Pleasures")]
     [True, False, False]
@@ -91,12 +91,12 @@ def is_unstated(text: str) -> bool:
     return _UNSTATED.fullmatch(plain) is not None
 
 
-@remembered(most=4096, longest=200)
+@cached_short(maxsize=4096, max_length=200)
 def is_placeholder(name: str) -> bool:
-    """Whether a name names nothing: "unknown", "N/A", "[Entity 1]", "person", "the singer", "?".
+    """Return whether a name is a placeholder: "unknown", "[Entity 1]", "person", "the singer".
 
-    Names that start in capitals are spared where a work or a band could bear them. A word like
-    "person" is a placeholder for a name alone: as a type it is a good one.
+    Capitalised names that a work or a band could have are accepted. A word like "person" is a
+    placeholder only as a name, not as a type.
 
     >>> [is_placeholder(name) for name in ("Not mentioned", "the band", "The Band", "The Who")]
     [True, True, False, False]
@@ -106,9 +106,9 @@ def is_placeholder(name: str) -> bool:
 
 
 def is_hedged(text: str) -> bool:
-    """Whether a wording is a guess: "likely a singer", "may be the same person".
+    """Return whether a wording is a guess: "likely a singer", "may be the same person".
 
-    The words count in lower case, or at the start before lower case; so titles are spared.
+    The words count in lower case, or at the start before lower case, so that titles do not match.
 
     >>> [is_hedged(text) for text in ("Possibly a singer", "may be", "May 4, 1984", "Maybe")]
     [True, True, False, False]
@@ -116,7 +116,7 @@ def is_hedged(text: str) -> bool:
     return _HEDGED.search(text) is not None
 
 
-# --- That something has another name
+# --- Stated aliases
 
 _PRONOUNS: Final = frozenset(("He", "She", "It", "They", "This", "These"))
 _WORD: Final = r"(?:(?:[A-Z]\.)+|(?:Dr|St|Mrs?|Jr|Sr)\.|[A-ZÀ-ÖØ-Þ][\w'’-]*)"
@@ -138,21 +138,21 @@ _CUT_BEFORE: Final = re.compile(
     r"\b(?:of|von|van|de|du|da|di|dos|das|den|der|ter|la|le|al|bin|ibn|and|&)\s|"
     r"[A-ZÀ-ÖØ-Þ][\w'’.-]*\s(?:(?:to|with|in|for|on|at|by|from|the|a|an|und|y|et)\s){1,2})\Z"
 )
-"""What may not stand before a name: then it is the end of a longer one, or in apposition."""
+"""Before a name: then the name is the end of a longer one, or in apposition."""
 _LOOSE: Final = re.compile(r"\b(?:from|in|at|to|with|on|near|for)\s(?:the\s)?\Z")
-"""Before a name: what follows the name behind a comma may speak of something else."""
+"""Before a name: then the text behind its comma may be about something else."""
 _ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|are|were)\s|\n")
 _REACH: Final = 60
 
 
-@remembered(most=512, longest=8000)
+@cached_short(maxsize=512, max_length=8000)
 def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of a name and another name for it, where a text states that: (name, alias).
+    """Return the pairs (name, alias) that a text states.
 
-    Reads "known as" in its variants, "née" (a lone maiden name is put behind the first name), and
-    an acronym in parentheses. A name that may be the rest of a longer one, or that stands in
-    apposition ("William, Prince of Orange, known as"), is passed over, and so is an alias that
-    goes on ("known as The Rules for Starting Over").
+    Reads the variants of "known as", "née" (a lone maiden name is put behind the first name), and
+    an acronym in parentheses. A name that may be the end of a longer one or that is in apposition
+    ("William, Prince of Orange, known as") is ignored, and so is an alias that continues ("known as
+    The Rules for Starting Over").
 
     >>> stated_aliases("Robert Dale Hayes (born 1950), better known as Bob Hayes, founded the "
     ...                "Northern Arts Guild (NAG).")
@@ -184,7 +184,7 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _spelled_out(name: str, short: str) -> list[str]:
-    """The longest end of a name that a short form abbreviates, if one does."""
+    """Return the longest end of a name that a short form abbreviates, if any."""
     words = name.split()
     ends = [words[i:] for i in range(len(words)) if words[i][0].isupper()]
     fitting = (" ".join(end) for end in ends if _abbreviates(short.replace(".", ""), end))
@@ -192,7 +192,7 @@ def _spelled_out(name: str, short: str) -> list[str]:
 
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
-    """Whether a short form in capitals is made of beginnings of words, small words aside.
+    """Return whether a short form in capitals consists of beginnings of words.
 
     >>> _abbreviates("ISKCON", "International Society for Krishna Consciousness".split())
     True
@@ -207,12 +207,12 @@ def _abbreviates(short: str, words: Sequence[str]) -> bool:
 
 
 def _beginning(rest: str) -> str:
-    """A pattern for none or more of the first letters of what follows an initial."""
+    """Return a pattern for zero or more of the letters behind an initial."""
     return f"(?:{re.escape(rest[0])}{_beginning(rest[1:])})?" if rest else ""
 
 
 def _begins(text: str, match: re.Match[str]) -> bool:
-    """Whether a name is whole to its left."""
+    """Return whether a name is complete on its left."""
     start, end = match.span("name")
     before, between = text[max(0, start - _REACH) : start], text[end : match.start("alias")]
     is_apart = between.lstrip().startswith(",") or ")," in between
@@ -220,5 +220,5 @@ def _begins(text: str, match: re.Match[str]) -> bool:
 
 
 def _ends(text: str, end: int) -> bool:
-    """Whether an alias is whole to its right."""
+    """Return whether an alias is complete on its right."""
     return _ENDS.match(text, end) is not None

@@ -1,7 +1,7 @@
-"""Building a corpus graph in a folder, and bringing it up to date.
+"""Build and update a corpus graph in a folder.
 
-Both read what has not been read, then make the graph from all records: an update asks the LM for
-new and changed passages only, and gives the graph that a build from scratch would give.
+Both read the passages that have not been read, then build the graph from all records: an update
+calls the LM for new and changed passages only, and gives the same graph as a build from scratch.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ from ga_dspy.graphrag.store import (
     store,
 )
 from ga_dspy.lm.adapters import PlainAdapter
-from ga_dspy.lm.store import CallStore
-from ga_dspy.lm.wrapper import wrap_for_work
+from ga_dspy.lm.patience import KeptCalls
 from ga_dspy.passage import Passage
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Index
@@ -54,10 +53,10 @@ from ga_dspy.storage import MANIFEST
 from ga_dspy.text import estimate_tokens
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage's name, the units done and the units in all."""
+"""Called with the name of the stage, the units done and the total."""
 
 ABORT_AFTER: Final = 20
-"""So many failures in a row mean that the LM is down."""
+"""After this many consecutive failures the LM counts as down."""
 
 
 def build_graph(
@@ -71,29 +70,28 @@ def build_graph(
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
-    """Read all passages of an index and store the graph of what they state.
+    """Read all passages of an index and store their graph.
 
-    A build that was stopped, by Ctrl-C or `kill -9`, goes on where it stopped; passages that were
-    read are never asked for again. Building again with other rules or labels asks the
-    LM for nothing.
+    A build that was stopped, by Ctrl-C or `kill -9`, resumes where it stopped; no passage is read
+    twice. Rebuilding with other rules or labels makes no LM calls.
 
     Args:
         index: The passages.
-        out: The folder; made where it is absent.
+        out: The folder; created if missing.
         lm: The LM that reads them; by default the extractor's or the configured one.
-        extractor: How a passage is read.
-        rules: What may enter, what is flagged, what is private.
-        labels: The labels of passages that not everybody may see, by passage id.
-        threads: Passages read at once.
-        progress: Called with a stage's name, units done and units in all.
+        extractor: The module that reads a passage.
+        rules: What enters, what is flagged, what is private.
+        labels: The labels of restricted passages, by passage id.
+        threads: Number of passages read in parallel.
+        progress: Called with the name of the stage, the units done and the total.
 
     Returns:
         The stored graph; `manifest.failed` lists passages that could not be read.
 
     Raises:
         InputError: There is no LM, the folder's passages were read by another one, or the folder
-            holds something else.
-        RunAborted: Passage after passage could not be read; what was read is kept.
+            has other contents.
+        RunAborted: Too many consecutive passages could not be read; finished ones are kept.
         InUse: Another process builds there.
     """
     folder = Path(out)
@@ -116,24 +114,24 @@ def update_graph(
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
-    """Bring a stored graph up to date with its index, under the rules it was built with.
+    """Update a stored graph to its index, under the rules it was built with.
 
-    Only new and changed passages are read. What rested on a deleted passage alone goes.
-    Summaries of communities that did not change stay.
+    Only new and changed passages are read. Facts of deleted passages alone are removed. Summaries
+    of unchanged communities are kept.
 
     Args:
         index: The passages as they are now.
         out: The folder of the graph.
         lm: As for `build_graph`.
         extractor: As for `build_graph`.
-        labels: The labels of passages, where they changed; by default as before. Labels of
-            passages that are gone are kept, should they come back.
-        threads: Passages read at once.
+        labels: The new labels of passages; by default unchanged. Labels of deleted passages are
+            kept.
+        threads: Number of passages read in parallel.
         progress: As for `build_graph`.
 
     Raises:
         InputError: There is no graph in the folder, no LM, or another one read the passages.
-        RunAborted: Passage after passage could not be read; what was read is kept.
+        RunAborted: Too many consecutive passages could not be read; finished ones are kept.
     """
     folder = Path(out)
     with writing(folder):
@@ -151,7 +149,7 @@ def _build(
     threads: int,
     progress: Progress | None,
 ) -> StoredGraph:
-    """Read, resolve and store; `settings` has rules and labels."""
+    """Read, resolve and store; `settings` has the rules and labels."""
     lm = chosen_lm(lm, extractor.extract)
     if lm is None:
         raise no_lm()
@@ -212,18 +210,15 @@ def _read(
     threads: int,
     progress: Progress,
 ) -> tuple[dict[str, Extraction], list[FailedPassage]]:
-    """What every passage states, read now or before, and the passages that cannot be read."""
+    """Return the extraction of every passage, and the passages that could not be read."""
 
     def lm_for(passage: Passage) -> Any:
-        return wrap_for_work(dspy.settings.lm, calls, keys[passage.id])
+        return calls.front(dspy.settings.lm, keys[passage.id])
 
     read = partial(_outcome, extractor)
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
-    with (
-        FinishedSteps(folder / JOURNAL) as journal,
-        CallStore(folder / CALLS, "graph build", is_temporary=True) as calls,
-    ):
+    with FinishedSteps(folder / JOURNAL) as journal, KeptCalls(folder / CALLS) as calls:
         known = journal.known(Extraction)
         pending = [passage for passage in passages if keys[passage.id] not in known]
         done, in_a_row = len(passages) - len(pending), 0
@@ -258,16 +253,16 @@ def _outcome(extractor: Extractor, passage: Passage) -> tuple[Passage, Extractio
     return passage, outcome_of(lambda: extractor(passage=passage).extraction)
 
 
-# --- What a build will cost, before it is begun.
+# --- Cost estimate of a build.
 
 
 class Estimate(NamedTuple):
-    """What a build will ask of the LM, without second attempts.
+    """The estimated LM usage of a build, without retries.
 
     Attributes:
         calls: Passages that have not been read yet.
-        prompt_tokens: Tokens sent.
-        completion_tokens: Tokens written, about as many as the passages hold.
+        prompt_tokens: Prompt tokens.
+        completion_tokens: Completion tokens, about as many as the passages have.
         finished: Passages that need no call.
     """
 
@@ -278,7 +273,7 @@ class Estimate(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All tokens."""
+        """Return prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
 
@@ -289,11 +284,11 @@ def estimate_build(
     lm: Any = None,
     extractor: Extractor | None = None,
 ) -> Estimate:
-    """Estimate the calls and tokens of a build before it is begun.
+    """Estimate the LM calls and tokens of a build.
 
     Args:
         index: The passages.
-        out: The folder of the graph, where passages may have been read already.
+        out: The folder of the graph, in which some passages may have been read.
         lm: As for `build_graph`.
         extractor: As for `build_graph`.
     """
@@ -304,10 +299,10 @@ def estimate_build(
         with FinishedSteps(Path(out) / JOURNAL) as journal:
             known = journal.known(Extraction)
         passages = [p for p in passages if reading_key(p, fingerprint) not in known]
-    held = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
+    content = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
     adapter = dspy.settings.adapter or PlainAdapter()
     predictor = extractor.extract
     messages = adapter.format(predictor.signature, predictor.demos, {"passages": ""})
     framing = sum(estimate_tokens(str(message["content"])) for message in messages)
     calls = len(passages)
-    return Estimate(calls, framing * calls + held, held, len(index) - calls)
+    return Estimate(calls, framing * calls + content, content, len(index) - calls)

@@ -1,7 +1,6 @@
-"""Communities: what of the graph hangs together, their summaries, and which a question is about.
+"""Communities of the graph, their summaries, and the communities that a question is about.
 
-They are found on the graph that everybody may see, so neither a community nor its summary reveals
-what is private.
+They are computed on the public graph, so neither a community nor its summary reveals private text.
 """
 
 from __future__ import annotations
@@ -42,31 +41,31 @@ from ga_dspy.text import TokenCounter, fold, sentences, words
 
 # --- Communities, found by Leiden, in levels.
 #
-# The result is a function of the graph: vertices stand in the order of their names and the seed is
-# fixed. A community too large to be summarised is divided again. Parts of the graph that are not
-# connected are divided one by one, so a change in one leaves the others as they are.
+# The result is deterministic: vertices are ordered by name and the seed is fixed. A community that
+# is too large to summarise is divided again. Each connected component is divided separately, so a
+# change in one does not affect the others.
 
 LARGEST: Final = 60
-"""Entities in a community that is not divided further: about what one prompt can hold."""
+"""Entities in a community that is not divided further: about what fits one prompt."""
 
 SMALLEST: Final = 3
-"""Fewer entities than this are no community."""
+"""The minimum number of entities in a community."""
 
 DEEPEST: Final = 4
 _SEED: Final = 20_240_607
-_MOST_LINES: Final = 80
+_MAX_LINES: Final = 80
 _LEAVING_EACH: Final = 3
-_MOST_LEAVING: Final = 40
+_MAX_LEAVING: Final = 40
 
 
 class Community(NamedTuple):
-    """Entities that hang together.
+    """A community of entities.
 
     Attributes:
-        key: Hash of its members and what is stated of them: the same key, the same summary.
-        level: 0 for the coarsest division; each further level divides one community of the last.
-        parent: Place of the community that it is a part of, in the list of all; -1 at level 0.
-        nodes: Its entities, the most linked first, in `CorpusGraph.public`.
+        key: Hash of its members and their facts: the same key has the same summary.
+        level: 0 for the coarsest division; each further level divides communities of the last.
+        parent: The index of its parent community in the list of all; -1 at level 0.
+        nodes: Its entities in `CorpusGraph.public`, the most connected first.
         edges: The relations between them.
     """
 
@@ -81,7 +80,7 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
     """Divide the public part of a graph.
 
     Returns:
-        All communities of `SMALLEST` entities or more, those of a level in one run, larger first.
+        All communities of `SMALLEST` entities or more, by level, larger ones first.
 
     Raises:
         MissingExtra: igraph is not installed.
@@ -106,7 +105,7 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
 
 
 def _divide(graph: CorpusGraph, nodes: Sequence[int]) -> list[list[int]]:
-    """Parts by Leiden on modularity, each in the order of `nodes`; a small part is one."""
+    """Divide nodes by Leiden on modularity; a small part is not divided."""
     if len(nodes) <= LARGEST:
         return [list(nodes)]
     igraph = require("igraph", "graph")
@@ -130,7 +129,7 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
     edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
-    # All that a summary may tell, whatever the numbers of its nodes.
+    # Everything that a summary may contain, independent of node numbers.
     part = graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])
     entities = sorted(part.entities, key=lambda entity: entity.name)
     relations = sorted(part.relations, key=lambda r: (r.head, r.relation, r.tail, r.time or ""))
@@ -140,45 +139,45 @@ def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]
 
 
 def community_text(graph: CorpusGraph, community: Community) -> str:
-    """The lines that a summary is written from: the most linked entities and their relations.
+    """Return the lines to summarise: the most connected entities and their relations.
 
     Some of the relations lead out of the community.
     """
-    nodes, inside = community.nodes[:_MOST_LINES], set(community.nodes[:_MOST_LINES])
+    nodes, inside = community.nodes[:_MAX_LINES], set(community.nodes[:_MAX_LINES])
     edges = [j for j in community.edges if {int(graph.heads[j]), int(graph.tails[j])} <= inside]
-    shown = [*edges[:_MOST_LINES], *_leaving(graph, community.nodes)]
+    shown = [*edges[:_MAX_LINES], *_leaving(graph, community.nodes)]
     return linearise(graph.subgraph(nodes, shown))
 
 
 def _leaving(graph: CorpusGraph, nodes: Sequence[int]) -> list[int]:
-    """Relations that lead out of a community, to a few things from each entity."""
+    """Return relations that lead out of a community, a few per entity."""
     members, found = set(nodes), list[int]()
-    for node in nodes[:_MOST_LINES]:
+    for node in nodes[:_MAX_LINES]:
         ends = {
             j: int(graph.heads[j] + graph.tails[j]) - node for j in graph.network.incident(node)
         }
         others = sorted(set(ends.values()) - members, key=graph.name)[:_LEAVING_EACH]
         between = (j for j, other in ends.items() if other in others)
         found += sorted(between, key=lambda j: str(graph.edge(j)))
-    return found[:_MOST_LEAVING]
+    return found[:_MAX_LEAVING]
 
 
-# --- Summaries of communities: written once by the LM, kept until the community changes.
+# --- Summaries of communities: written once by the LM, cached until the community changes.
 #
-# A summary may use only names and numbers of its lines. A sentence that brings in others is
-# sent back once, then left out, and listed as left out.
+# A summary may use only names and numbers of its lines. A sentence with other names is sent back
+# once, then dropped and listed.
 
-_LONGEST_TITLE: Final = 12
+_MAX_TITLE_WORDS: Final = 12
 _WORD: Final = re.compile(r"(\w+)(?:['’]\w+)?")
 
 
 class Summary(BaseModel):
-    """What a community is about; it may be shown to every caller.
+    """The public summary of a community.
 
     Attributes:
         title: A few words.
-        text: Some sentences, of names and numbers of the community's lines alone.
-        left_out: Sentences that brought in others.
+        text: Some sentences with names and numbers of the community's lines only.
+        left_out: Dropped sentences with other names or numbers.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -202,12 +201,12 @@ class Summariser(dspy.Module):
             A prediction whose `summary` is a `Summary`.
 
         Raises:
-            StepFailed: The LM gave nothing usable, or nothing that rests on the lines.
+            StepFailed: The reply is unusable, or no sentence of it is grounded in the lines.
         """
         return drive(self._write(graph))
 
     def fingerprint(self, lm: Any = None) -> str:
-        """Hash of what is asked, and of whom."""
+        """Return a hash of the prompt and the LM."""
         lm = chosen_lm(lm, self.summarise)
         state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
         more = unusual(self, Summariser, self.summarise, lm)
@@ -219,7 +218,7 @@ class Summariser(dspy.Module):
         reply = yield from ask("summarise", self.summarise, inputs, meter)
         if wrong := strangers(f"{reply.title}\n{reply.summary}", graph):
             inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
-            # Where that fails, the first attempt's good sentences are kept, the others listed.
+            # If that fails, the grounded sentences of the first attempt are kept.
             with suppress(StepFailed):
                 again = ask("summarise", self.summarise, inputs, meter)
                 reply = yield from name_outage("summarise", again)
@@ -227,42 +226,42 @@ class Summariser(dspy.Module):
 
 
 def strangers(text: str, graph: str) -> tuple[str, ...]:
-    """Names and numbers in a text that the lines of a community do not hold, word by word.
+    """Return the names and numbers in a text that are not in the lines of a community.
 
-    A word counts as a name where it has a capital and does not open a sentence.
+    A capitalised word that does not open a sentence is a name.
 
     >>> strangers("The river Elbe meets the Vltava at Mělník.", "1. Vltava -> flows into -> Elbe")
     ('Mělník',)
     """
-    held = {word.folded for word in words(graph)}
+    known = {word.folded for word in words(graph)}
     names = (
         match
         for start, end in sentences(text)
         for place, match in enumerate(_WORD.finditer(text, start, end))
         if (place > 0 and match[0][0].isupper()) or match[0][0].isdigit()
     )
-    return tuple(dict.fromkeys(name[0] for name in names if fold(name[1]) not in held))
+    return tuple(dict.fromkeys(name[0] for name in names if fold(name[1]) not in known))
 
 
 def _ground_summary(reply: dspy.Prediction, graph: str) -> Summary:
     text = free_text(reply.summary)
     parts = [text[start:end] for start, end in sentences(text)]
-    kept = [part for part in parts if not strangers(part, graph)]
-    if not kept:
+    grounded = [part for part in parts if not strangers(part, graph)]
+    if not grounded:
         raise StepFailed("summarise", "no sentence of it rests on the graph", text)
     title = free_text(reply.title).split()
-    if not 0 < len(title) <= _LONGEST_TITLE or strangers(f"x {' '.join(title)}", graph):
-        title = kept[0].split()[:_LONGEST_TITLE]
-    left_out = tuple(part for part in parts if part not in kept)
-    return Summary(title=" ".join(title), text=" ".join(kept), left_out=left_out)
+    if not 0 < len(title) <= _MAX_TITLE_WORDS or strangers(f"x {' '.join(title)}", graph):
+        title = grounded[0].split()[:_MAX_TITLE_WORDS]
+    left_out = tuple(part for part in parts if part not in grounded)
+    return Summary(title=" ".join(title), text=" ".join(grounded), left_out=left_out)
 
 
 class Summaries:
-    """Summaries by community, made when first asked for and kept in a file.
+    """Summaries by community, made on first use and cached in a file.
 
     Args:
-        path: The file that keeps them, for several processes; None keeps them in memory.
-        summariser: What writes them.
+        path: The file, shared by several processes; None caches in memory.
+        summariser: The module that writes them.
     """
 
     def __init__(self, path: Path | None = None, summariser: Summariser | None = None) -> None:
@@ -278,14 +277,14 @@ class Summaries:
         threads: int = 8,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> dict[str, Summary | str]:
-        """The summary of each community, by its key; the error, in words, where none could be made.
+        """Return the summary of each community by its key, or the error message if it failed.
 
         Args:
-            graph: The graph that the communities are of; its public part is summarised.
-            communities: Which to summarise; those that have a summary are not asked for again.
+            graph: The graph of the communities; its public part is summarised.
+            communities: The communities; those with a cached summary make no LM call.
             lm: The LM; by default the configured one.
-            threads: Communities summarised at once.
-            progress: Called with a stage's name, units done and units in all.
+            threads: Number of communities summarised in parallel.
+            progress: Called with the name of the stage, the units done and the total.
 
         Raises:
             InputError: A summary must be made and there is no LM.
@@ -307,7 +306,7 @@ class Summaries:
             text = community_text(graph.public, community)
             outcome = outcome_of(lambda: self.summariser(graph=text).summary)
             if journal and isinstance(outcome, Summary):
-                # At once: a kill must not come before the calling thread gets to it.
+                # Record at once, so that a kill loses nothing.
                 journal.record(f"{community.key}-{fingerprint}", outcome)
             return community.key, outcome
 
@@ -319,21 +318,21 @@ class Summaries:
                     progress("summarising", done, len(missing))
         return {community.key: found[community.key] for community in communities}
 
-    def kept(self, communities: Sequence[Community]) -> dict[str, Summary]:
-        """The summaries that there are, by community, whoever wrote them; no LM is asked."""
+    def cached(self, communities: Sequence[Community]) -> dict[str, Summary]:
+        """Return the cached summaries by community, of any LM; makes no LM call."""
         steps = sorted(self._known().items(), key=lambda item: item[0])
         by_key = {step.partition("-")[0]: summary for step, summary in steps}
         keys = [community.key for community in communities]
         return {key: by_key[key] for key in keys if key in by_key}
 
     def keep_only(self, communities: Iterable[Community]) -> None:
-        """Forget the summaries of all other communities: they are gone or have changed."""
+        """Delete the summaries of all other communities."""
         keys = {community.key for community in communities}
         if steps := self._known():
             self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
 
     def _known(self) -> dict[str, Summary]:
-        """The summaries, by community and by how they are written."""
+        """Return the summaries by community and fingerprint."""
         is_new = self._path is not None and not self._path.is_file()
         return {} if is_new else self._journal.known(Summary)
 
@@ -342,16 +341,16 @@ class Summaries:
         return FinishedSteps(self._path or Path(":memory:"), shared=True)
 
 
-# --- Topics: communities of the graph with their summaries, and which of them a question is about.
+# --- Topics: communities with summaries, and those that a question is about.
 
 
 class Topic(NamedTuple):
     """A community of the public graph and its summary.
 
     Attributes:
-        place: Its place in the list of all communities, by which others name it as their parent.
+        place: Its index in the list of all communities, as in `Community.parent`.
         community: Its entities and relations, by their numbers in `CorpusGraph.public`.
-        title: What it is about, in a few words.
+        title: The title, a few words.
         text: The summary.
     """
 
@@ -362,18 +361,18 @@ class Topic(NamedTuple):
 
     @property
     def passage(self) -> Passage:
-        """The summary in the form of a passage, for prompts that number what they show."""
+        """Return the summary as a passage, for prompts with numbered passages."""
         return Passage(id=self.community.key, title=self.title, text=self.text)
 
 
 def topics_of(
     communities: Sequence[Community], summaries: Mapping[str, Summary | str]
 ) -> tuple[Topic, ...]:
-    """The communities that have a summary; those without one are left out.
+    """Return the communities that have a summary.
 
     Args:
-        communities: All communities, in their order.
-        summaries: What `Summaries.of` gave for them.
+        communities: All communities, in order.
+        summaries: Their summaries, from `Summaries.of`.
     """
     return tuple(
         Topic(place, community, summary.title, summary.text)
@@ -385,25 +384,25 @@ def topics_of(
 def topics_with(
     topics: Iterable[Topic], graph: CorpusGraph, names: Iterable[str], most: int
 ) -> tuple[Topic, ...]:
-    """The topics that hold entities of these names, those that hold most of them first.
+    """Return the topics with entities of these names, those with most of them first.
 
-    Of topics that hold as many, the smaller one says more of each.
+    Ties go to the smaller topic, which is more specific.
     """
     nodes = {node for name in names for node in graph.public.find(name)}
-    held = [(len(nodes.intersection(topic.community.nodes)), topic) for topic in topics]
-    held.sort(key=lambda pair: (-pair[0], len(pair[1].community.nodes)))
-    return tuple(topic for count, topic in held[:most] if count)
+    counted = [(len(nodes.intersection(topic.community.nodes)), topic) for topic in topics]
+    counted.sort(key=lambda pair: (-pair[0], len(pair[1].community.nodes)))
+    return tuple(topic for count, topic in counted[:most] if count)
 
 
 def topics_at(topics: Iterable[Topic], level: int) -> tuple[Topic, ...]:
-    """The topics of a level, and of coarser ones where they are not divided that far."""
+    """Return the topics of a level, and coarser ones that are not divided that far."""
     coarse = [topic for topic in topics if topic.community.level <= level]
     divided = {topic.community.parent for topic in coarse}
     return tuple(topic for topic in coarse if topic.place not in divided)
 
 
 def rank_topics(topics: Iterable[Topic], question: str) -> tuple[Topic, ...]:
-    """Topics that share words with a question first, of equal ones the larger."""
+    """Rank topics by the words that they share with a question, then by size."""
 
     def content(text: str) -> set[str]:
         return {word.folded for word in words(normalise(text)) if len(word.folded) > 3}
@@ -418,7 +417,7 @@ def rank_topics(topics: Iterable[Topic], question: str) -> tuple[Topic, ...]:
 
 
 def summaries_text(topics: Iterable[Topic], budget: int, count: TokenCounter) -> str:
-    """Summaries, one a line, without numbers: these are the passages'; cut where they must be."""
+    """Return summaries, one per line, without numbers, truncated to a token budget."""
     passages = {number: topic.passage for number, topic in enumerate(topics)}
     blocks = fit_passages(passages, budget, count).text.split("\n\n")
     lines = (block.partition("] ")[2].replace("\n", ": ", 1) for block in blocks)

@@ -1,8 +1,8 @@
 """The graph of a corpus: entities as numbered nodes, relations as numbered edges.
 
-Nodes and edges are rows of Arrow columns, read when asked for, so a graph of any size opens at
-once. Numbers hold within one `CorpusGraph`; a caller who may not see everything has a graph of
-their own (`visible`), with its own numbers.
+Nodes and edges are rows of Arrow columns, read on access, so a graph of any size opens quickly.
+Numbers are valid within one `CorpusGraph`; a caller with restricted access has a separate graph
+(`visible`) with its own numbers.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class CorpusGraph:
     Make one in memory with `of`; `ga_dspy.graphrag.open_graph` opens a stored one.
 
     Attributes:
-        labels_in_use: The labels that hide something of it.
-        unused_overrides: The overrides that did not fit, in words, where it was just made.
-        left_out: Relations that a rule kept out, by cause, where it was just made.
+        labels_in_use: The labels that hide part of it.
+        unused_overrides: Overrides that did not match, if it was just built.
+        left_out: Number of relations dropped by a rule, by cause, if it was just built.
 
-    >>> said = {"p1": GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))}
-    >>> graph = CorpusGraph.of(said)
+    >>> oslo = GraphUpdate(relations=(Relation(head="Oslo", relation="in", tail="Norway"),))
+    >>> graph = CorpusGraph.of({"p1": oslo})
     >>> graph.find("the oslo"), graph.entities[0].name, graph.heads.tolist()
     ((0,), 'Oslo', [0])
     """
@@ -83,9 +83,9 @@ class CorpusGraph:
         """Make a graph in memory.
 
         Args:
-            records: What each passage states, by passage id; evidence names that passage.
-            labels: The labels of passages that not everybody may see, by passage id.
-            rules: What may enter, what is flagged, what is private.
+            records: What each passage states, by passage id.
+            labels: The labels of restricted passages, by passage id.
+            rules: What enters, what is flagged, what is private.
         """
         read = (Batch.of(passage, update) for passage, update in records.items())
         sources = Sources.of(read, labels or {}, rules or Rules())
@@ -97,7 +97,7 @@ class CorpusGraph:
 
     @property
     def sources(self) -> Sources:
-        """The records and rules that the graph was made from."""
+        """Return the records and rules of the graph."""
         return self._load()
 
     def __len__(self) -> int:
@@ -115,22 +115,22 @@ class CorpusGraph:
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
-        """All entities, by node; `node` reads one."""
+        """Return all entities, by node; `node` reads one."""
         return tuple(map(self.node, range(len(self))))
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
-        """All relations, by edge, their ends under the names of their nodes; `edge` reads one."""
+        """Return all relations, by edge; their ends are names of nodes; `edge` reads one."""
         return tuple(map(self.edge, range(len(self.heads))))
 
     def node(self, i: int) -> Entity:
-        """The entity of a node, with all evidence."""
+        """Return the entity of a node, with all evidence."""
         (row,) = self.tables.nodes.slice(i, 1).to_pylist()
         stated = {name: row[name] for name in ("name", "type", "attributes", "aliases")}
         return Entity(**stated, evidence=self._evidence(row))
 
     def edge(self, j: int) -> Relation:
-        """The relation of an edge; its ends are the names of its nodes."""
+        """Return the relation of an edge; its ends are the names of its nodes."""
         (row,) = self.tables.edges.slice(j, 1).to_pylist()
         stated = {name: row[name] for name in ("relation", "time", "confidence")}
         ends = {end: self.name(row[end]) for end in ("head", "tail")}
@@ -138,34 +138,31 @@ class CorpusGraph:
 
     @cached_property
     def heads(self) -> NDArray[np.int32]:
-        """The node at the head of each edge, shape (edges,)."""
+        """Return the node at the head of each edge, shape (edges,)."""
         return np.asarray(self.tables.edges["head"], np.int32)
 
     @cached_property
     def tails(self) -> NDArray[np.int32]:
-        """The node at the tail of each edge, shape (edges,)."""
+        """Return the node at the tail of each edge, shape (edges,)."""
         return np.asarray(self.tables.edges["tail"], np.int32)
 
     @cached_property
     def plain_values(self) -> NDArray[np.bool_]:
-        """Which nodes are dates, numbers or amounts, which unrelated entities share: (nodes,)."""
+        """Return which nodes are dates, numbers or amounts, shape (nodes,)."""
         return np.asarray(self.tables.nodes["value"], np.bool_)
 
     def name(self, i: int) -> str:
-        """The name that a node is shown under, unlike any other node's."""
+        """Return the unique name of a node."""
         return str(self.tables.nodes["name"][i])
 
     def flags(self, j: int) -> Flags:
-        """What is noted of an edge."""
+        """Return the flags of an edge."""
         edges = self.tables.edges
         return Flags(edges["critical"][j].as_py(), tuple(edges["contradicts"][j].as_py()))
 
     @cached_property
     def names(self) -> Mapping[str, tuple[int, ...]]:
-        """The nodes that go by each name, in the form that `ga_dspy.graph.normalise` gives.
-
-        Names and aliases, with and without a qualifier in parentheses.
-        """
+        """Return the nodes of each normalised name or alias, with and without its qualifier."""
         rows = self.tables.names.to_pylist()
         return MappingProxyType({row["key"]: tuple(row["nodes"]) for row in rows})
 
@@ -175,9 +172,9 @@ class CorpusGraph:
         return {row["key"]: row["shown"] for row in rows if row["shown"] >= 0}
 
     def find(self, name: str) -> tuple[int, ...]:
-        """The nodes that go by a name or alias, in any spelling; namesakes are several.
+        """Return the nodes of a name or alias, in any spelling; namesakes are several.
 
-        A namesake is found alone by the name it is shown under: "Cambridge (England)".
+        The shown name of a namesake, such as "Cambridge (England)", returns it alone.
         """
         shown = self._shown.get(normalise(name))
         if shown is not None and split_qualifier(name).qualifier:
@@ -186,15 +183,15 @@ class CorpusGraph:
 
     @cached_property
     def passages(self) -> tuple[str, ...]:
-        """The ids of the passages that the graph knows, in order."""
+        """Return the ids of the graph's passages, in order."""
         return tuple(self.tables.passages["id"].to_pylist())
 
     def passages_of(self, i: int) -> tuple[str, ...]:
-        """The passages that state an entity, each once."""
+        """Return the ids of the passages that state an entity."""
         return self._passages(self.tables.nodes, i)
 
     def passages_of_edge(self, j: int) -> tuple[str, ...]:
-        """The passages that state a relation, each once."""
+        """Return the ids of the passages that state a relation."""
         return self._passages(self.tables.edges, j)
 
     def _passages(self, table: Any, row: int) -> tuple[str, ...]:
@@ -203,14 +200,14 @@ class CorpusGraph:
 
     @property
     def merges(self) -> Iterator[Merge]:
-        """The spellings that stand for another name of an entity, and why."""
+        """Yield the spellings that are merged into another name, and the rules."""
         for row in self.tables.merges.to_pylist():
             yield Merge(**row | {"passages": tuple(row["passages"])})
 
     def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
-        """What is made of this graph alone, such as `Wiring`: once, and kept as long as the graph.
+        """Return a cached object made of this graph alone, such as `Wiring`.
 
-        What one caller may not see cannot reach them through what was derived for another.
+        Each caller's graph has its own cache, so nothing leaks between callers.
         """
         with self._lock:
             if make not in self._derived:
@@ -219,31 +216,31 @@ class CorpusGraph:
             return made
 
     def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
-        """A part of the graph in the library's own class, for prompts, chains and exports.
+        """Return a part of the graph as a `KnowledgeGraph`, for prompts, chains and exports.
 
-        The ends of the edges are added to the nodes. Order is kept.
+        The ends of the edges are added to the nodes. The order is kept.
         """
         chosen = list(dict.fromkeys(edges))
         ends = (int(end) for j in chosen for end in (self.heads[j], self.tails[j]))
         entities = tuple(self.node(i) for i in dict.fromkeys((*map(int, nodes), *ends)))
         update = GraphUpdate(entities=entities, relations=tuple(map(self.edge, chosen)))
-        # Shown as they stand: resolved in the whole graph, they must not be resolved anew.
+        # Visible as they are: entities were resolved in the whole graph.
         return KnowledgeGraph(records=update, visible=update)
 
     @cached_property
     def network(self) -> igraph.Graph:
-        """The graph in igraph, undirected; vertices are nodes, edge ids are edges."""
+        """Return the undirected igraph graph; vertices are nodes, edge ids are edges."""
         pairs = zip(self.heads.tolist(), self.tails.tolist(), strict=True)
         return require("igraph", "graph").Graph(n=len(self), edges=list(pairs))
 
     def visible(self, access: Access | None = None) -> View:
-        """What a caller may see; by default what everybody may see."""
+        """Return the view of a caller; by default the public view."""
         access = access or Access()
         return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
 
     @property
     def public(self) -> CorpusGraph:
-        """The graph of a caller without labels."""
+        """Return the graph of a caller without labels."""
         return self._graph_for(NO_LABELS)
 
     def _graph_for(self, labels: Labels) -> CorpusGraph:
@@ -255,7 +252,7 @@ class CorpusGraph:
                     self._graphs[labels] = self._load_public()
                 else:
                     seen = self.sources.seen_with(labels)
-                    # The labels of what is left hide nothing from this caller.
+                    # The remaining labels hide nothing from this caller.
                     self._graphs[labels] = CorpusGraph(Tables.of(resolve(seen), {}), lambda: seen)
             return self._graphs[labels]
 
@@ -271,12 +268,12 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class View:
-    """What one caller may see of a corpus graph.
+    """The view of one caller of a corpus graph.
 
     Attributes:
-        graph: The caller's own graph: nothing in it, its numbers and its names rests on what the
-            caller may not see. Every node and edge number of a view is one of this graph.
-        access: The caller's rights.
+        graph: The caller's own graph: nothing in it, its numbers or its names depends on hidden
+            records. Node and edge numbers of a view refer to this graph.
+        access: The caller's access scope.
     """
 
     graph: CorpusGraph
@@ -284,14 +281,14 @@ class View:
     _withheld: Mapping[str, Labels]
 
     def readable(self, passage: str) -> bool:
-        """Whether the text of a passage may enter a prompt of this caller.
+        """Return whether the caller may read the text of a passage.
 
-        Needs the labels of the passage and of every relation that was read from it.
+        This requires the labels of the passage and of every relation extracted from it.
         """
         return self._withheld.get(passage, NO_LABELS) <= self.access.labels
 
 
-# --- The columns of a corpus graph: what was resolved, as Arrow tables that map into memory.
+# --- The resolved graph as memory-mapped Arrow tables.
 
 _SPANS: Final = "passage:int32* start:int32* end:int32*"
 SCHEMAS: Final = {
@@ -304,11 +301,11 @@ SCHEMAS: Final = {
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
     "records": "json:large_string",
 }
-"""The columns of each table of a stored graph, with their Arrow types; lists have a star."""
+"""The columns of each table of a stored graph, with their Arrow types; a star marks a list."""
 
 
 def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """An Arrow table of `SCHEMAS` from rows, which may hold more than the columns."""
+    """Make an Arrow table of `SCHEMAS` from rows; other keys are ignored."""
     pa = require("pyarrow", "graph")
     fields = []
     for column, _, kind in (entry.partition(":") for entry in SCHEMAS[name].split()):
@@ -320,10 +317,10 @@ def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
 def read_table(folder: Path, name: str) -> Any:
     """Map one table into memory.
 
-    Arrow reads where the offsets of a file say, so they are checked before anything else.
+    Arrow trusts the offsets in a file, so they are validated first.
 
     Raises:
-        DamagedFile: The file holds no table, or one that points to what is not there.
+        DamagedFile: The file is not a table, or its offsets are invalid.
     """
     pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
     try:
@@ -350,15 +347,15 @@ def write_table(folder: Path, name: str, table: Any) -> None:
 
 
 class Tables(NamedTuple):
-    """Five Arrow tables; `SCHEMAS` lists what is in each.
+    """Five Arrow tables; `SCHEMAS` lists their columns.
 
     Attributes:
-        nodes: A row an entity; `value` is whether it is a plain value such as a date. The three
-            lists of evidence name passages by their row in `passages`.
-        edges: A row a relation; head and tail are rows of `nodes`, contradicts rows of `edges`.
-        names: A row a spelling, normalised: the nodes that go by it, and the one shown so.
-        passages: A row a passage: its id and the labels needed to read it.
-        merges: A row a spelling that stands for another name of a node.
+        nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
+            passages by their row in `passages`.
+        edges: One row per relation; head and tail are rows of `nodes`, contradicts of `edges`.
+        names: One row per normalised spelling: its nodes, and the node with this shown name.
+        passages: One row per passage: its id and the labels required to read it.
+        merges: One row per spelling that is merged into another name of a node.
     """
 
     nodes: Any
@@ -369,7 +366,7 @@ class Tables(NamedTuple):
 
     @classmethod
     def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
-        """Lay out what was resolved."""
+        """Make the tables of a resolved graph."""
         records: tuple[Entity | Relation, ...] = (*resolved.entities, *resolved.relations)
         stated = {span.passage for record in records for span in record.evidence}
         ids = sorted({*stated, *withheld})

@@ -1,4 +1,4 @@
-"""Extraction: one passage in, the grounded records of what it states out; journaled."""
+"""Extraction: read a passage into grounded records, with a journal of finished passages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ga_dspy.signatures.prompt import render_passage
 from ga_dspy.storage import Journal
 
 _FORMAT = 3
-"""Counts changes of this module that change what is extracted from the same reply."""
+"""Incremented when a change alters what is extracted from the same reply."""
 
 
 class Extraction(BaseModel):
-    """What one passage states, and what it cost to find out.
+    """What one passage states, and the cost of reading it.
 
     Attributes:
         update: Entities and relations with evidence spans in the passage.
-        dropped: What the LM proposed and the passage does not support, or could not be read.
-        calls: LM calls, second attempts among them.
+        dropped: Proposals that the passage does not support, and unreadable lines.
+        calls: LM calls, including retries.
         tokens: Prompt and completion tokens.
     """
 
@@ -58,7 +58,7 @@ class Extractor(dspy.Module):
             A prediction whose `extraction` is an `Extraction`.
 
         Raises:
-            StepFailed: The LM gave nothing usable.
+            StepFailed: The reply is unusable.
         """
         return drive(self._read(passage))
 
@@ -67,10 +67,10 @@ class Extractor(dspy.Module):
         return await adrive(self._read(passage))
 
     def fingerprint(self, lm: Any = None) -> str:
-        """Hash of all that decides what is asked: instructions, fields, demos, settings, the LM."""
+        """Return a hash of instructions, fields, demos, settings and LM."""
         lm = chosen_lm(lm, self.extract)
-        kept = ("temperature", "max_tokens", "reasoning_effort")
-        sampling = {key: lm.kwargs.get(key) for key in kept} if hasattr(lm, "kwargs") else {}
+        names = ("temperature", "max_tokens", "reasoning_effort")
+        sampling = {key: lm.kwargs.get(key) for key in names} if hasattr(lm, "kwargs") else {}
         return digest_of(
             {
                 "format": _FORMAT,
@@ -83,14 +83,14 @@ class Extractor(dspy.Module):
         )
 
     def _read(self, passage: Passage) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
-        """Ask; keep what the passage supports."""
+        """Ask the LM and keep what the passage supports."""
         meter = Meter()
         inputs = {"passages": render_passage(1, passage)}
         found = yield from ask_grounded("extract", self.extract, inputs, meter, {1: passage})
-        kept = {name: tuple(dict.fromkeys(part)) for name, part in found.update}
+        distinct = {name: tuple(dict.fromkeys(part)) for name, part in found.update}
         return dspy.Prediction(
             extraction=Extraction(
-                update=GraphUpdate(**kept),
+                update=GraphUpdate(**distinct),
                 dropped=found.dropped,
                 calls=meter.calls,
                 tokens=meter.tokens,
@@ -98,19 +98,19 @@ class Extractor(dspy.Module):
         )
 
 
-# --- What reading passages and summarising communities share: the LM, failures, the journal.
+# --- Shared by extraction and summaries: the LM, failures, the journal.
 
 
 def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
-    """The LM that a predictor asks: the one given, its own, or the configured one; or None."""
+    """Return the LM of a predictor: the given one, its own, the configured one, or None."""
     return lm or predictor.lm or dspy.settings.lm
 
 
 def unusual(module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any) -> dict[str, Any]:
-    """What decides an answer beside what every fingerprint has; only what is not the default.
+    """Return the non-default settings that belong in a fingerprint.
 
     Raises:
-        InputError: The source of a subclass cannot be read, so its records could be another's.
+        InputError: The source of a subclass cannot be read.
     """
     adapter, kind = dspy.settings.adapter, type(module)
     names = ("top_p", "top_k", "min_p", "seed", "max_completion_tokens", "extra_body")
@@ -126,14 +126,14 @@ def unusual(module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any) 
         except OSError as error:
             raise InputError(
                 f"the source of {kind.__qualname__} cannot be read",
-                expected="a class in a file: its records are told from others' by its source",
+                expected="a class in a file: its source is part of the fingerprint of its records",
                 remedy="put the class into a module",
             ) from error
     return {"unusual": found} if found else {}
 
 
 def no_lm() -> InputError:
-    """The error where an LM must be asked and there is none."""
+    """Return the error for a missing LM."""
     return InputError(
         "no LM is configured",
         expected="one to read the passages",
@@ -145,7 +145,7 @@ Outcome = TypeVar("Outcome")
 
 
 def outcome_of(work: Callable[[], Outcome]) -> Outcome | str:
-    """What a step gives; where it fails, the error in words, to be counted and listed."""
+    """Return the result of a step, or the error message if it fails."""
     try:
         return work()
     except RunAborted:
@@ -155,12 +155,12 @@ def outcome_of(work: Callable[[], Outcome]) -> Outcome | str:
 
 
 def digest_of(value: Any, default: Callable[[Any], Any] = str) -> str:
-    """SHA-256 of a value as JSON, hexadecimal; `default` turns into JSON what JSON cannot hold."""
+    """Return the SHA-256 of a value as JSON, hexadecimal; `default` converts other types."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=default).encode()).hexdigest()
 
 
 def reading_key(passage: Passage, fingerprint: str) -> str:
-    """The digest of a passage and of how it is read."""
+    """Return the cache key of a passage under a fingerprint."""
     return digest_of([fingerprint, passage.id, passage.title, passage.text])
 
 
@@ -168,13 +168,13 @@ Finished = TypeVar("Finished", bound=BaseModel)
 
 
 class FinishedSteps(Journal):
-    """Finished LM steps, as JSON, by the digest of what was asked, so that none is asked twice.
+    """Finished LM steps as JSON, by cache key, so that none is repeated.
 
-    A changed passage or another LM has another digest, and is asked for anew.
+    A changed passage or another LM has another key.
 
     Args:
         path: The file.
-        shared: Let other processes use the file too; by default there is one writer.
+        shared: Allow several processes; by default there is one writer.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -182,15 +182,15 @@ class FinishedSteps(Journal):
         super().__init__(path, "graph build", {"finished": create}, shared=shared)
 
     def known(self, kind: type[Finished]) -> dict[str, Finished]:
-        """What all finished steps gave; a damaged row counts as not finished."""
+        """Return the results of all finished steps; a damaged row counts as unfinished."""
         rows = self.rows("SELECT key, json FROM finished")
         return dict(self.readable(rows, kind.model_validate_json))
 
     def record(self, key: str, found: BaseModel) -> None:
-        """Write a finished step."""
+        """Record a finished step."""
         self.write("INSERT OR REPLACE INTO finished VALUES (?, ?)", key, found.model_dump_json())
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Forget all other steps: those of passages or communities that are gone or changed."""
+        """Delete all other steps."""
         gone = {key for (key,) in self.rows("SELECT key FROM finished")} - set(keys)
         self.transaction([("DELETE FROM finished WHERE key = ?", (key,)) for key in gone])

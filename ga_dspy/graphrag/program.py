@@ -1,4 +1,4 @@
-"""GraphRAG: answers from a graph that was extracted from the whole corpus ahead of time."""
+"""GraphRAG: answer questions from a graph of the whole corpus, built in advance."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ from ga_dspy.signatures.graphrag import with_summaries
 from ga_dspy.signatures.prompt import EMPTY, cited_labels, free_text, render_passage
 from ga_dspy.text import TokenCounter, mentions, words
 
-# --- What a GraphRAG program knows about one question while it works on it.
+# --- The state of one question.
 
 
 @dataclass
 class Inquiry(State):
-    """Everything known about one question, with what the graph has of it.
+    """The state of one question.
 
     Attributes:
-        access: The caller's rights at the time of the question.
-        found: What graph and passages brought.
-        topics: The topics shown, or for a question about the whole corpus those cited.
-        links: Of an answer about the whole corpus, what the passages behind it say.
-        quoted: Passages that the chain quotes and that were not among those read.
+        access: The caller's access scope.
+        found: The search result.
+        topics: The topics shown, or the topics cited by an answer about the whole corpus.
+        links: The evidence of an answer about the whole corpus.
+        quoted: Passages that the chain quotes but that were not read.
     """
 
     access: Access = field(default_factory=Access)
@@ -90,27 +90,26 @@ def _inquiry(state: State) -> Inquiry:
 
 Mode = Literal["local", "global", "hybrid"]
 _LEADING: Final = 12
-"""How many facts lead to passages where the prompt shows none."""
+"""How many facts are ranked if the prompt shows none."""
 
 
 class GraphRAG(MultiHopProgram):
-    """Enter the graph at what the question names, read what lies around it; then answer.
+    """Answer from the part of a corpus graph around the entities of a question.
 
-    `mode="local"` answers from facts, paths and passages around the question's names;
-    `mode="global"` from the summaries of all communities, first points from each, then an answer
-    from the points; `mode="hybrid"` is local with the summaries around its names, and global
-    for a question about everything that names nothing of the graph.
+    `mode="local"` answers from facts, paths and passages around the question's names.
+    `mode="global"` answers from the summaries of all communities: it collects points from each,
+    then answers from the points. `mode="hybrid"` is local with the summaries around the names, and
+    global for a question about the whole corpus that names no entity.
 
-    Where the question names nothing that the graph knows, the graph is entered by meaning
-    and passages are found as ever.
+    If the question has no known name, entities are linked by meaning.
 
-    It sees what everybody may see; `program.for_caller(Access(labels=…))` is the same program for a
-    caller who may see more. A call with labels leaves nothing in DSPy's trace, so that no optimizer
-    makes demonstrations of what only some may see.
+    The program has public access; `program.for_caller(Access(labels=…))` returns it for a caller
+    with more labels. A call with labels leaves nothing in DSPy's trace, so that no optimizer makes
+    demos of restricted text.
 
-    The prediction has, besides the fields of every program, `seconds` (the time of linking,
-    expansion, ranking, passages and lm), `gap` (whether the graph knows nothing of what is
-    named) and `communities` (the keys of the summaries used).
+    Besides the fields of every program, the prediction has `seconds` (of linking, expansion,
+    ranking, passages and lm), `gap` (whether the graph has none of the names) and `communities`
+    (the keys of the summaries used).
 
     The retriever is a `GraphIndex`.
     """
@@ -363,8 +362,8 @@ class GraphRAG(MultiHopProgram):
         read, room = 0, max(inquiry.budget.room("collect"), MINIMUM_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
-            dear = inquiry.budget.room("collect") < min(room, self.count(text))
-            if calls and (calls >= self.batches or dear):
+            is_over = inquiry.budget.room("collect") < min(room, self.count(text))
+            if calls and (calls >= self.batches or is_over):
                 break
             inputs = {"question": inquiry.question, "documents": text}
             read = max(batch)
@@ -391,7 +390,7 @@ class GraphRAG(MultiHopProgram):
         return prediction
 
 
-# --- Reading the question, and the paths as a prompt shows them.
+# --- Questions about the whole corpus, and paths in a prompt.
 
 _BULLET: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s+")
 _GLOBAL: Final = re.compile(
@@ -403,7 +402,7 @@ _GLOBAL: Final = re.compile(
 
 
 def is_global(question: str) -> bool:
-    """Whether a question's words ask about everything rather than about something.
+    """Return whether the wording of a question asks about the whole corpus.
 
     >>> is_global("What are the main themes?"), is_global("Who founded Tavira?")
     (True, False)
@@ -412,15 +411,14 @@ def is_global(question: str) -> bool:
 
 
 def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
-    """The paths between linked entities, one a line under a heading; "" where there are none.
+    """Return the paths between linked entities, one per line under a heading; "" if none.
 
-    Arrows are drawn as "→" and "←", unlike those of the relations listed before them: a chain is
-    a way to read them, not one more relation.
+    Their arrows are "→" and "←", unlike those of relations, because a path is not a new relation.
 
     Args:
-        found: What was found.
+        found: The search result.
         labels: The number of each passage in the prompt.
-        least: The fewest relations of a path that is worth a line.
+        least: The minimum number of relations in a path.
     """
     lines = []
     for path in found.paths:
@@ -431,20 +429,20 @@ def chains_text(found: Found, labels: Mapping[str, int], *, least: int) -> str:
     return "\n".join(["Paths:", *dict.fromkeys(lines)]) if lines else ""
 
 
-# --- Points: what an LM collected from summaries, read from its lines.
+# --- Points that an LM collects from summaries.
 
 UNRATED: Final = 50
-"""The helpfulness of a point that the LM did not rate."""
+"""The default helpfulness of an unrated point."""
 
 _RATED: Final = re.compile(r"\s*\((?:helpfulness:?\s*)?(\d{1,3})(?:\s*/\s*100|\s*%)?\)\s*[.;]?\s*$")
 _CITED: Final = re.compile(r"\s*\[((?:\s*\d+\s*[,;]?)+)\]\s*[.;]?\s*$")
 
 
 class Point(NamedTuple):
-    """Something that summaries state.
+    """A statement of summaries.
 
     Attributes:
-        text: What they state.
+        text: The statement.
         labels: The numbers of the summaries; never empty.
         rating: How much it helps to answer the question, from 0 to 100.
     """
@@ -454,15 +452,15 @@ class Point(NamedTuple):
     rating: int
 
     def __str__(self) -> str:
-        """One line of a prompt."""
+        """Return one line of a prompt."""
         return f"- {self.text} [{','.join(map(str, self.labels))}]"
 
 
 def read_points(text: str, shown: Mapping[int, Passage]) -> tuple[Point, ...]:
-    r"""The points that an LM wrote, whatever order their marks are in.
+    r"""Read the points that an LM wrote, with rating and numbers in any order.
 
-    A point without a number, or with one that was not shown, belongs to the first summary that
-    mentions it; one that none mentions, or that is rated 0, is left out.
+    A point without a valid number belongs to the first summary that mentions it. A point that no
+    summary mentions, or that is rated 0, is dropped.
 
     >>> shown = {3: Passage(id="c", title="Rivers", text="The Gilão is short.")}
     >>> read_points("- The Gilão is short [3] (80)\n- It is deep [9] (70)", shown)
@@ -489,7 +487,7 @@ def _point(line: str, shown: Mapping[int, Passage]) -> Point | None:
 
 
 def best_points(points: Iterable[Point], budget: int, count: TokenCounter) -> str:
-    """The points as notes, the most helpful first, as many as a budget holds; each text once."""
+    """Return the points as notes, the most helpful first, within a token budget."""
     lines: dict[str, str] = {}
     for point in sorted(points, key=lambda point: -point.rating):
         line = str(point)
@@ -502,32 +500,32 @@ def best_points(points: Iterable[Point], budget: int, count: TokenCounter) -> st
 def _batches(
     topics: Sequence[Topic], budget: int, count: TokenCounter
 ) -> Iterator[dict[int, Passage]]:
-    """Summaries by their numbers, which count from 1, as many at a time as a budget holds."""
+    """Yield summaries by number, counting from 1, in batches that fit a token budget."""
     batch: dict[int, Passage] = {}
-    held = 0
+    size = 0
     for label, topic in enumerate(topics, 1):
         tokens = count(render_passage(label, topic.passage))
-        if batch and held + tokens > budget:
+        if batch and size + tokens > budget:
             yield batch
-            batch, held = {}, 0
+            batch, size = {}, 0
         batch[label] = topic.passage
-        held += tokens
+        size += tokens
     if batch:
         yield batch
 
 
-# --- What an answer from summaries is credited to: the passages behind them.
+# --- The evidence of an answer from summaries: the passages behind them.
 
 _CONSIDERED: Final = 20
-"""Passages of a community that are compared with the answer."""
+"""The maximum number of passages of a community that are compared with the answer."""
 
 
 def passages_behind(
     answer: str, topics: Iterable[Topic], index: GraphIndex, access: Access, most: int
 ) -> tuple[Passage, ...]:
-    """The passages behind some topics that are nearest to an answer, if the caller may read them.
+    """Return the readable passages behind some topics that are nearest to an answer.
 
-    Each topic has its best passage before any has a second.
+    The best passage of each topic comes before any second passage.
     """
     public, ranked = index.graph.public, list[list[Passage]]()
     for topic in topics:
@@ -543,7 +541,7 @@ def passages_behind(
 def stated_in(
     passages: Iterable[Passage], topics: Iterable[Topic], index: GraphIndex, access: Access
 ) -> KnowledgeGraph:
-    """What passages state of the entities of some topics, as the caller sees the graph."""
+    """Return what passages state about the entities of some topics, in the caller's graph."""
     public, view = index.graph.public, index.graph.visible(access)
     names = {public.name(node) for topic in topics for node in topic.community.nodes}
     members = {node for name in names for node in view.graph.find(name)}
@@ -554,5 +552,5 @@ def stated_in(
 
 
 def _shared(one: str, other: str) -> int:
-    """How many words two texts share."""
+    """Return the number of words that two texts share."""
     return len({word.folded for word in words(one)} & {word.folded for word in words(other)})

@@ -1,7 +1,7 @@
-"""What a corpus graph is made of, who may see which part of it, and who is asking.
+"""The records of a corpus graph, its rules, and the access of callers.
 
-Records are kept as they were extracted. Names, edges, flags and what a caller may see all derive
-from them, so an update or another rule gives the graph that a build from scratch would.
+Records are stored as they were extracted. Names, edges, flags and the view of a caller are derived
+from them, so an update or a new rule gives the same graph as a build from scratch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ga_dspy.graph.identity import plain_relation
 from ga_dspy.graph.records import Confidence, Value
 from ga_dspy.text import stands_in
 
-# --- Rules: what may enter the graph, what is flagged in it, which relations are private.
+# --- Rules: what enters the graph, what is flagged, which relations are private.
 
 SINGLE_VALUED: Final = frozenset(
     "born|born in|born on|date of birth|place of birth|died|died in|died on|date of death|"
     "capital of|capital".split("|")
 )
-"""Relations that an entity has to one other, as `relation_key` words them."""
+"""Relations that an entity has once, in the form of `relation_key`."""
 
 SINGLE_DATED: Final = frozenset(
     "founded|established|released|published|premiered|opened|completed|built".split("|")
 )
-"""Events that happen once: "founded in" a place says nothing against it, another year does."""
+"""Events that happen once: a second year contradicts the first, a place does not."""
 
 Labels = frozenset[str]
 NO_LABELS: Final[Labels] = frozenset()
@@ -38,7 +38,7 @@ NO_LABELS: Final[Labels] = frozenset()
 
 @lru_cache(maxsize=65536)
 def relation_key(relation: str) -> str:
-    """The wording by which relations are compared: tense, person and articles do not count.
+    """Return the wording by which relations are compared, without tense, person and articles.
 
     >>> relation_key("was born in"), relation_key("is the capital of")
     ('born in', 'capital of')
@@ -47,7 +47,7 @@ def relation_key(relation: str) -> str:
 
 
 class Spelling(Value):
-    """A name as the corpus spells it, in one passage or, where that is blank, in all."""
+    """A name as the corpus spells it, in one passage, or in all if `passage` is blank."""
 
     name: str
     passage: str = ""
@@ -81,9 +81,9 @@ class Pair(Value):
 
 
 class Overrides(Value):
-    """What a person decided about names: these two are one entity, those two are not.
+    """Manual decisions on names: pairs that are one entity, and pairs that are not.
 
-    `apart` undoes merges. The records do not change, so without an override the old graph is back.
+    `apart` undoes merges. The records do not change, so removing an override restores the graph.
     """
 
     same: tuple[Pair, ...] = ()
@@ -91,18 +91,18 @@ class Overrides(Value):
 
 
 class Rules(Value):
-    """What may enter the graph, what is flagged in it, and which relations are private.
+    """What enters the graph, what is flagged in it, and which relations are private.
 
     Relations are compared by `relation_key`: "was born in" is "born in".
 
     Attributes:
-        min_confidence: A relation that states a lower confidence is left out.
-        relations: The only relations that may enter; None for all.
-        critical: Relations that need evidence from two passages to be shown.
+        min_confidence: Relations with a lower stated confidence are dropped.
+        relations: The only relations that enter; None for all.
+        critical: Relations that need evidence from two passages.
         single_valued: Relations that an entity has once; two of them contradict each other.
         single_dated: Relations, also with "in" or "on", that have one date.
         relation_labels: The labels that a caller needs to see a relation of this name.
-        overrides: Names joined or parted by hand.
+        overrides: Names joined or separated manually.
     """
 
     min_confidence: Confidence = 0.0
@@ -118,22 +118,22 @@ class Rules(Value):
         return {relation_key(name): labels for name, labels in self.relation_labels.items()}
 
     def labels_of(self, relation: str) -> Labels:
-        """The labels that a relation of this wording needs."""
+        """Return the labels that a relation of this wording requires."""
         return self._labels.get(relation_key(relation), NO_LABELS)
 
 
-# --- Records by the passage, with the labels that a caller needs to see them.
+# --- Records by passage, with the labels that a caller needs to see them.
 #
-# Nothing is hidden in a finished graph, because a finished graph says more than its parts: who is
-# who, how often an entity is linked, what stands near it. A caller's graph is made from the records
-# that the caller may see, as if the others had never been read.
+# Nothing is hidden in a finished graph, because its structure reveals more than its parts: merged
+# names, degrees, neighbours. A caller's graph is built only from the records that the caller may
+# see, as if the others had never been read.
 
 
 class Batch(Value):
-    """The records of a passage, which stand or fall together.
+    """The records of a passage.
 
     Attributes:
-        passage: The passage they were read from.
+        passage: The id of the passage.
         update: The records; every end of a relation is an entity among them.
     """
 
@@ -142,7 +142,7 @@ class Batch(Value):
 
     @classmethod
     def of(cls, passage: str, update: GraphUpdate) -> Batch:
-        """What a passage states, with an entity for every end of a relation, on its evidence."""
+        """Make a batch, with an entity for every end of a relation."""
         names = {entity.name for entity in update.entities}
         ends: dict[str, dict[Evidence, None]] = {}
         for relation in update.relations:
@@ -156,11 +156,11 @@ class Batch(Value):
 
 @dataclass(frozen=True)
 class Sources:
-    """All records of a graph with the rules for reading them.
+    """All records of a graph, and its rules.
 
     Attributes:
         batches: In canonical order, by passage id.
-        labels: The labels of passages; a passage that is absent has none.
+        labels: The labels of passages; other passages have none.
         rules: See `Rules`.
     """
 
@@ -172,19 +172,19 @@ class Sources:
     def of(
         cls, batches: Iterable[Batch], labels: Mapping[str, Iterable[str]], rules: Rules
     ) -> Sources:
-        """Put records in canonical order; an empty set of labels is none."""
+        """Put records in canonical order and drop empty sets of labels."""
         checked = {id: frozenset(check_names("labels", names)) for id, names in labels.items()}
-        needed = {id: held for id, held in checked.items() if held}
+        needed = {id: names for id, names in checked.items() if names}
         return cls(tuple(sorted(batches, key=lambda batch: batch.passage)), needed, rules)
 
     @cached_property
     def labels_in_use(self) -> Labels:
-        """Every label that hides something."""
+        """Return every label that hides something."""
         return NO_LABELS.union(*self.labels.values(), *map(self._stated_labels, self.batches))
 
     @cached_property
     def withheld(self) -> dict[str, Labels]:
-        """The labels needed to read each passage that needs any: its own and its relations'."""
+        """Return the labels required to read each restricted passage, with its relations'."""
         needed = dict(self.labels)
         for batch in self.batches:
             labels = self._stated_labels(batch)
@@ -193,16 +193,16 @@ class Sources:
         return needed
 
     def _stated_labels(self, batch: Batch) -> Labels:
-        """The labels of a batch's relations, without those of its passage."""
+        """Return the labels of a batch's relations, without those of its passage."""
         wordings = (relation.relation for relation in batch.update.relations)
         return NO_LABELS.union(*map(self.rules.labels_of, wordings))
 
     def seen_with(self, labels: Labels) -> Sources:
-        """The sources that a caller with these labels may see.
+        """Return the sources that a caller with these labels may see.
 
-        A batch is seen with all labels of its passage; of what is left, a relation
-        with the labels of its name. What only a hidden relation names goes with it: its ends,
-        where no other relation of the passage names them, and attributes that mention them.
+        A batch requires all labels of its passage, and each relation those of its name. A hidden
+        relation also hides its ends, unless another relation of the passage has them, and the
+        attributes that mention them.
         """
         seen = tuple(
             self._without_hidden(batch, labels)
@@ -217,8 +217,8 @@ class Sources:
         if len(shown) == len(relations):
             return batch
         hidden = _ends(relations) - _ends(shown)
-        kept = [entity for entity in batch.update.entities if entity.name not in hidden]
-        entities = tuple(_redact(entity, hidden) for entity in kept)
+        shown_entities = [entity for entity in batch.update.entities if entity.name not in hidden]
+        entities = tuple(_redact(entity, hidden) for entity in shown_entities)
         update = GraphUpdate(entities=entities, relations=shown)
         return batch.model_copy(update={"update": update})
 
@@ -228,7 +228,7 @@ def _ends(relations: Iterable[Relation]) -> set[str]:
 
 
 def _redact(entity: Entity, hidden: set[str]) -> Entity:
-    """The entity without a wording that mentions a hidden name."""
+    """Remove every wording that mentions a hidden name from an entity."""
     secrets = [normalise(name) for name in hidden]
 
     def is_open(text: str) -> bool:
@@ -244,11 +244,11 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
     )
 
 
-# --- Who is asking: the rights under which a program sees a corpus graph.
+# --- Access: the labels under which a program sees a corpus graph.
 
 
 class Access(Value):
-    """A caller's rights.
+    """The access scope of a caller.
 
     Attributes:
         labels: The labels that the caller holds.

@@ -1,8 +1,8 @@
-"""From records to a graph: who is who, which relations stand, which of them disagree.
+"""From records to a graph: entity resolution, filtering and contradictions.
 
-The rules of `ga_dspy.graph` say which names are one entity, then a person's word. Every decision
-can be undone: records never change, merges are listed with the rule that made them, and `Overrides`
-part or join names by hand.
+The rules of `ga_dspy.graph` decide which names are one entity, then manual overrides. Every
+decision can be undone: records never change, merges are listed with their rule, and `Overrides`
+separate or join names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ga_dspy.text import MONTHS
 
 
 class Merge(NamedTuple):
-    """A spelling of an entity that is shown under another name: the rule, and the passages."""
+    """A spelling that is merged into another name, with the rule and the passages."""
 
     node: int
     name: str
@@ -43,23 +43,23 @@ class Merge(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """What is noted of an edge: whether the rules call it critical, and what it contradicts."""
+    """Whether an edge is critical under the rules, and the edges that it contradicts."""
 
     critical: bool
     contradicts: tuple[int, ...]
 
 
 class Resolved(NamedTuple):
-    """Entities, the relations between them, and what is noted of both.
+    """The entities and relations of a graph, with flags and merges.
 
     Attributes:
         entities: The entities, by node.
         relations: The relations, by edge.
         ends: The nodes of head and tail of each edge.
-        flags: What is noted of each edge.
-        merges: Spellings that stand for another name of an entity.
-        left_out: Why each relation that is not there was kept out.
-        unused: The overrides that did not fit, in words.
+        flags: The flags of each edge.
+        merges: Spellings that are merged into another name.
+        left_out: For each dropped relation, the reason.
+        unused: Descriptions of the overrides that did not match.
     """
 
     entities: tuple[Entity, ...]
@@ -72,7 +72,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(sources: Sources) -> Resolved:
-    """Resolve all records of a graph; the result is a function of the set of them."""
+    """Resolve all records of a graph; the result does not depend on their order."""
     rules = sources.rules
     records, left_out = _admit(sources)
     named = references(records)
@@ -81,7 +81,7 @@ def resolve(sources: Sources) -> Resolved:
     parts, unused = _override(parts, rules.overrides)
     records = _with_unclear_ends(records, parts)
     part_of = {(one.name, one.passages): i for i, part in enumerate(parts) for one in part}
-    # A relation of an entity with itself names an alias, which the entity carries.
+    # A relation of an entity with itself states an alias, which the entity already has.
     between = tuple(
         r for r in records.relations
         if part_of[r.head, passages_of(r)] != part_of[r.tail, passages_of(r)]
@@ -113,11 +113,11 @@ def resolve(sources: Sources) -> Resolved:
     )
 
 
-# --- What the rules let in.
+# --- Filtering by the rules.
 
 
 def _admit(sources: Sources) -> tuple[GraphUpdate, list[str]]:
-    """All records that the rules let in, each once, and why the others were kept out."""
+    """Return the records that the rules admit, each once, and why the others were dropped."""
     rules = sources.rules
     entities = dict.fromkeys(
         _without_parted_aliases(entity, rules.overrides)
@@ -138,27 +138,27 @@ def _admit(sources: Sources) -> tuple[GraphUpdate, list[str]]:
 
 
 def _without_parted_aliases(entity: Entity, overrides: Overrides) -> Entity:
-    """The record without aliases that, by hand, are somebody else's."""
+    """Remove aliases that overrides assign to another entity."""
     others = {
         normalise(other.name)
         for pair in overrides.apart
         for one, other in ((pair.one, pair.other), (pair.other, pair.one))
         if normalise(one.name) == normalise(entity.name)
     }
-    kept = tuple(alias for alias in entity.aliases if normalise(alias) not in others)
-    return entity if kept == entity.aliases else entity.model_copy(update={"aliases": kept})
+    aliases = tuple(alias for alias in entity.aliases if normalise(alias) not in others)
+    return entity if aliases == entity.aliases else entity.model_copy(update={"aliases": aliases})
 
 
-# --- Who is who.
+# --- Entity resolution.
 
 
 def _matches_in_corpus(
     named: Sequence[Reference], records: GraphUpdate, overrides: Overrides
 ) -> tuple[Match, ...]:
-    """The matches that hold in a corpus, where one wrong alias would join two much-named entities.
+    """Return the matches that hold in a corpus, where one wrong alias would join large entities.
 
-    An acronym needs a passage that holds its long form too. Where each of two names also stands
-    in passages that do not say they are one, it needs two passages that say so.
+    An acronym needs a passage that contains its long form too. If both names also occur in
+    passages that do not state the match, two passages must state it.
     """
     parted = {frozenset(map(key_of, (p.one.name, p.other.name))) for p in overrides.apart}
     places: dict[str, set[str]] = defaultdict(set)
@@ -183,7 +183,7 @@ def _matches_in_corpus(
 
 
 def _split(part: Cluster, pair: Pair) -> list[Cluster]:
-    """Split a cluster by a pair; references of neither go where passage, traits or name point."""
+    """Split a cluster by a pair; other references follow their passage, traits or name."""
     groups: dict[str, Cluster] = defaultdict(list)
     for one in part:
         groups[_side(pair, one)].append(one)
@@ -194,7 +194,7 @@ def _split(part: Cluster, pair: Pair) -> list[Cluster]:
 
 
 def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], tuple[str, ...]]:
-    """The clusters parted and joined by hand, and the overrides that did not fit, in words."""
+    """Apply overrides to clusters; return also descriptions of those that did not match."""
     unused: list[str] = []
     for pair in overrides.apart:
         sides = {_side(pair, one) for part in parts for one in part}
@@ -231,9 +231,9 @@ def _in_words(pair: Pair) -> str:
 
 
 def _with_unclear_ends(records: GraphUpdate, parts: list[Cluster]) -> GraphUpdate:
-    """Make an entity of every relation end that could be several namesakes, and so is none of them.
+    """Make an entity of every relation end that could be any of several namesakes.
 
-    It rests on the evidence of its relations. The cluster of the end gets it too.
+    Its evidence is that of its relations. It is added to the cluster of the end too.
     """
     evidence = {
         (end, passages_of(relation)): relation.evidence
@@ -257,13 +257,13 @@ def _merges(
     found: Iterable[Match],
     overrides: Overrides,
 ) -> Iterator[Merge]:
-    """Each spelling that differs from the name that its entity is shown under.
+    """Yield each spelling that differs from the shown name of its entity.
 
     Args:
-        entities: The entity of each node, under the name that is shown.
+        entities: The entity of each node, under its shown name.
         parts: The references to each node.
-        found: What joined names, by key.
-        overrides: The overrides used.
+        found: The matches that joined names.
+        overrides: The overrides.
     """
     near: dict[str, dict[str, str]] = defaultdict(dict)
     for match in found:
@@ -284,7 +284,7 @@ def _merges(
             yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
 
 
-# --- Which relations contradict each other; both are kept.
+# --- Contradictions: both relations are kept.
 
 _YEAR: Final = re.compile(r"\b\d{4}\b")
 _NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
@@ -297,7 +297,7 @@ _VALUE_WORD: Final = re.compile(
 
 
 def is_plain_value(name: str) -> bool:
-    """Whether a name is a date, a number or an amount, which many unrelated entities share.
+    """Return whether a name is a date, a number or an amount, which unrelated entities share.
 
     >>> [is_plain_value(name) for name in ("October 25, 1984", "9.5 km", "Apollo 11")]
     [True, True, False]
@@ -312,11 +312,11 @@ def _contradictions(
     ends: Sequence[tuple[int, int]],
     rules: Rules,
 ) -> list[tuple[int, ...]]:
-    """For each relation those that cannot hold beside it.
+    """Return for each relation the relations that contradict it.
 
-    Two relations contradict where one denies the other, or where an entity has two different
-    values of a relation that it can have once: years that differ, or places that
-    do not lie in one another as far as the graph knows. Relations of different times do not.
+    Two relations contradict each other if one denies the other, or if an entity has two values of
+    a single-valued relation: different years, or places of which neither is known to contain the
+    other. Relations of different times do not contradict each other.
     """
     against: list[set[int]] = [set() for _ in relations]
     linked = set(ends) | {(tail, head) for head, tail in ends}
@@ -335,7 +335,7 @@ def _contradictions(
 def _candidates(
     relations: Sequence[Relation], ends: Sequence[tuple[int, int]], rules: Rules
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of one head that say yes and no of one tail, or give a single value twice."""
+    """Yield pairs of one head that assert and deny one tail, or state a single value twice."""
     asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     valued: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -355,11 +355,10 @@ def _candidates(
 
 
 def agree(one: Entity, other: Entity) -> bool:
-    """Whether two values of a single-valued relation may both be right.
+    """Return whether two values of a single-valued relation may both be right.
 
-    They may where one says more of the same ("1984" and "October 25, 1984"), where they are of
-    different kinds, as a city and its country are, and where one place is known to lie in the
-    other.
+    They may if one is more specific ("1984" and "October 25, 1984"), if they are of different
+    kinds, such as a city and its country, and if one place is known to contain the other.
 
     >>> agree(Entity(name="Houston"), Entity(name="Houston, Texas"))
     True

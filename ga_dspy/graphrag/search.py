@@ -1,4 +1,4 @@
-"""Search over a corpus graph and the index of its passages."""
+"""Search in a corpus graph and the index of its passages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ from typing import Any, Final
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
-from ga_dspy.graphrag.facts import Query, RankedFact, rank
-from ga_dspy.graphrag.linking import Lexicon, Link, Linker, Profiles, surest
+from ga_dspy.graphrag.linking import (
+    Lexicon,
+    Link,
+    Linker,
+    Profiles,
+    Query,
+    RankedFact,
+    rank_facts,
+    surest,
+)
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.store import SUMMARIES, VECTORS, open_graph
 from ga_dspy.graphrag.walk import (
@@ -38,15 +46,15 @@ from ga_dspy.retrieval.protocol import PassageRetriever, check_query
 
 @dataclass(frozen=True)
 class Found:
-    """What was found for one question; numbers of nodes and edges are those of `view.graph`.
+    """The search result of one question; node and edge numbers are those of `view.graph`.
 
     Attributes:
-        linked: The entities that the question is about, surest first.
-        nodes: The entities in the neighbourhood of the linked ones, those first.
+        linked: The entities that the question is about, most certain first.
+        nodes: The linked entities and their neighbourhood, in this order.
         edges: The relations among them.
-        paths: How linked entities are connected, cheapest first.
+        paths: Paths between linked entities, cheapest first.
         facts: The relations that fit the question best, best first.
-        passages: What to read, best first; only passages that the caller may read.
+        passages: The passages to read, best first; only those that the caller may read.
         seconds: Time spent on "linking", "expansion", "ranking" and "passages".
         view: The caller's view of the graph.
     """
@@ -62,15 +70,15 @@ class Found:
 
     @property
     def gap(self) -> bool:
-        """Whether the graph has nothing that the question names: a gap worth logging."""
+        """Return whether the graph has none of the names in the question."""
         return all(link.how == "vector" for link in self.linked)
 
 
 DEPTH: Final = 50
-"""How many passages the index and PageRank each put forward."""
+"""How many passages the index and PageRank each contribute."""
 
 FIRST, START = 10, 0.5
-"""PageRank also starts from the index's first hits: how many, and with what share in all."""
+"""PageRank also starts from the index's first hits: how many, and their total share."""
 
 _QUESTION_NEAREST, _QUESTION_LEAST = 5, 0.25
 _PAIRS, _CANDIDATES = 8, 2
@@ -78,26 +86,26 @@ _STAGES: Final = ("linking", "expansion", "ranking", "passages")
 
 
 class GraphIndex(PassageRetriever):
-    """An index and the graph of the same passages; a `Retriever` that keeps to labels.
+    """An index and the graph of the same passages; a `Retriever` that enforces labels.
 
-    Safe to search from several threads. Copies of a program share it. What searches derive from a
-    graph (words, edges by node, vectors) is made at the first question, for each caller's graph
-    apart; `warm` makes it ahead of that.
+    It is thread-safe, and copies of a program share it. Data derived from a graph (words, edges
+    by node, vectors) is computed at the first question, separately for each caller's graph;
+    `warm` computes it in advance.
 
     Args:
         index: The passages.
-        graph: What they state.
-        topics: Communities of the graph's public part, summarised (`topics_of`).
-        folder: Where the vectors of the graph's entities are kept; in memory alone without one.
+        graph: Their graph.
+        topics: Summarised communities of the graph's public part (`topics_of`).
+        folder: The cache folder of entity vectors; in memory only if None.
 
     Attributes:
-        index: The passages; searching them here is searching past the labels.
+        index: The passages; searching the index directly ignores labels.
         graph: The whole graph, whoever asks.
         topics: As given.
-        access: The rights of whoever asks here: those of everybody, but in what `for_caller` made.
+        access: The access scope: public, unless set by `for_caller`.
 
     Raises:
-        InputError: The index is a view (`Index.only`): the graph states what others say.
+        InputError: The index is a view (`Index.only`), but the graph covers all its passages.
     """
 
     def __init__(
@@ -136,49 +144,49 @@ class GraphIndex(PassageRetriever):
             index: The folder of the index.
             graph: The folder of the graph.
             encoder: As for `Index.open`.
-            summaries: Have the communities summarised that have no summary in the folder yet; the
-                modes "global" and "hybrid" need some.
+            summaries: Summarise the communities that have no summary yet; the modes "global" and
+                "hybrid" need summaries.
             lm: Writes summaries; by default the configured one.
 
         Raises:
             InputError: A summary must be made and there is no LM.
-            GaDspyError: A folder is not what it should be; see `Index.open` and `open_graph`.
+            GaDspyError: A folder is invalid; see `Index.open` and `open_graph`.
         """
         opened = Index.open(index, encoder=encoder)
         stored = open_graph(graph, opened)
-        kept = Summaries(stored.path / SUMMARIES)
-        written: Mapping[str, Any] = kept.kept(stored.communities)
+        cache = Summaries(stored.path / SUMMARIES)
+        written: Mapping[str, Any] = cache.cached(stored.communities)
         if summaries:
-            written = kept.of(stored.graph, stored.communities, lm=lm)
+            written = cache.of(stored.graph, stored.communities, lm=lm)
         topics = topics_of(stored.communities, written)
         return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS / "profiles")
 
     def for_caller(self, access: Access) -> GraphIndex:
-        """Return the same index and graph for a caller with these rights, and no others."""
+        """Return the same index and graph for a caller with exactly these labels."""
         found = copy.copy(self)
         found.access = access
         return found
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The caller's labels, as the condition that they amount to; none for everybody."""
+        """Return the caller's labels as a condition; empty for public access."""
         held = sorted(self.access.labels)
         return ({"labels": {"within": held}},) if held else ()
 
     def check_scope(self) -> None:
-        """Raise `InputError` where the index requires conditions, which a graph cannot keep."""
+        """Raise `InputError` if the index requires conditions, which a graph cannot apply."""
         self.index.check_scope()
 
     def __call__(self, query: str, k: int = 5) -> list[Passage]:
         """Return at most `k` passages that the caller may read, best first.
 
-        Passages that need labels are passed over as if they were not there.
+        Restricted passages are skipped.
         """
         hits = self._hits(query, k, k, self.graph.visible(self.access))
         return [hit.passage for hit in hits[:k]]
 
     def passage(self, id: str, access: Access) -> Passage | None:
-        """A passage by its id; None where there is none that the caller may read."""
+        """Return a passage by its id; None if the caller may not read it or it does not exist."""
         readable = id in self.index and self.graph.visible(access).readable(id)
         return self.index.get(id) if readable else None
 
@@ -196,11 +204,11 @@ class GraphIndex(PassageRetriever):
 
         Args:
             question: The question.
-            k: Passages to return, at most.
-            access: The caller's rights; by default those of `for_caller`.
-            hops: How far to go from the entities that a question names.
-            paths: The most paths between two entities that a question names; 0 for none.
-            keep: How many facts to return.
+            k: The maximum number of passages.
+            access: The caller's access scope; by default that of `for_caller`.
+            hops: The number of hops from the linked entities.
+            paths: The maximum number of paths between two linked entities; 0 for none.
+            keep: The maximum number of facts.
 
         Raises:
             InputError: The question is blank, or `k`, `hops` or `keep` is below 1.
@@ -218,7 +226,7 @@ class GraphIndex(PassageRetriever):
         near = expand(lexicon.wiring, starts, query.fit, hops=hops)
         between = _between(links, graph, paths) if paths else ()
         clock.append(time.perf_counter())
-        facts = rank(query, graph, near, between, encoder=self.index.encoder, keep=keep)
+        facts = rank_facts(query, graph, near, between, encoder=self.index.encoder, keep=keep)
         clock.append(time.perf_counter())
         passages = self._passages(question, links, view, k)
         clock.append(time.perf_counter())
@@ -234,7 +242,7 @@ class GraphIndex(PassageRetriever):
         )
 
     def warm(self, access: Access | None = None) -> None:
-        """Make what a caller's questions need, the vectors of all entities included."""
+        """Compute the data that a caller's questions need, including entity vectors."""
         graph = self.graph.visible(access).graph
         graph.derive(Lexicon)
         graph.derive(PassageWalk)
@@ -243,7 +251,7 @@ class GraphIndex(PassageRetriever):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over passages, graph and summaries; for the passages alone see `index`."""
+        """Return the SHA-256 over passages, graph and summaries."""
         digest = hashlib.sha256(self.index.fingerprint.encode())
         tables = self.graph.tables
         for table in (tables.nodes, tables.edges, tables.passages):
@@ -260,7 +268,7 @@ class GraphIndex(PassageRetriever):
         return f"GraphIndex({self.index!r}, {self.graph!r}, {len(self.topics):,} summaries)"
 
     def _linked(self, question: str, graph: CorpusGraph) -> tuple[Link, ...]:
-        """What a question names; by meaning where it names nothing."""
+        """Link a question by name, or by meaning if it has no known name."""
         links = Linker(graph).link(question)
         if links or self.index.encoder is None:
             return links
@@ -268,16 +276,16 @@ class GraphIndex(PassageRetriever):
         return surest(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
 
     def _profiles_of(self, graph: CorpusGraph, encoder: Encoder) -> Profiles:
-        """The vectors of a graph's entities; encoded once, which lasts a while."""
+        """Return the cached vectors of a graph's entities; encoding them is slow."""
         with self._lock:
             if graph not in self._profiles:
                 self._profiles[graph] = Profiles(graph, encoder, self._folder)
             return self._profiles[graph]
 
     def _passages(self, question: str, links: Sequence[Link], view: View, k: int) -> list[Passage]:
-        """At most `k` passages that the caller may read.
+        """Return at most `k` passages that the caller may read.
 
-        Ranked by the index's score and by PageRank from what the question names.
+        They are ranked by the index's score and by PageRank from the linked entities.
         """
         hits = self._hits(question, max(DEPTH, 4 * k), DEPTH, view)
         total = sum(1 / rank for rank in range(1, len(hits[:FIRST]) + 1))
@@ -290,7 +298,7 @@ class GraphIndex(PassageRetriever):
         return list(islice(filter(None, (self.passage(id, view.access) for id in ranked)), k))
 
     def _hits(self, query: str, depth: int, least: int, view: View) -> list[Hit]:
-        """What the index finds and the caller may read: at least so many, where there are."""
+        """Return hits that the caller may read: at least `least`, if there are as many."""
         while True:
             found = self.index.search(query, depth)
             hits = [hit for hit in found if view.readable(hit.passage.id)]
@@ -300,7 +308,7 @@ class GraphIndex(PassageRetriever):
 
 
 def _between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[GraphPath, ...]:
-    """The cheapest paths between entities that different words of the question name."""
+    """Return the cheapest paths between entities of different mentions."""
     mentions = [each[:_CANDIDATES] for each in _by_mention(links).values()]
     pairs = [pair for one, other in combinations(mentions, 2) for pair in product(one, other)]
     found = {
@@ -312,7 +320,7 @@ def _between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[Grap
 
 
 def _start_shares(links: Sequence[Link]) -> dict[int, float]:
-    """Where PageRank starts: each mention's share is divided among the entities it may mean."""
+    """Return the restart weights of PageRank: a mention's share is divided among its entities."""
     shares: dict[int, float] = {}
     for each in _by_mention(links).values():
         share = max(link.score for link in each) / sum(link.score for link in each)

@@ -1,8 +1,8 @@
-"""One folder, one corpus graph: written so that readers never see a half, opened in no time.
+"""The folder of a corpus graph: atomic writes and fast opening.
 
-`contents-000003/` holds the Arrow tables of one generation, `manifest.json` names it with the
-hashes of its files, `journal.sqlite` holds what was read of each passage, `summaries.sqlite` the
-summaries of communities. A process killed anywhere leaves a graph that opens, old or new.
+`contents-000003/` has the Arrow tables of one generation, `manifest.json` names it with the hashes
+of its files, `journal.sqlite` has the records of each passage, `summaries.sqlite` the summaries of
+communities. A killed process leaves a graph that opens, either the old or the new one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ JOURNAL: Final = "journal.sqlite"
 SUMMARIES: Final = "summaries.sqlite"
 CALLS: Final = "calls.sqlite"
 VECTORS: Final = "vectors"
-"""The folder for what searches make of a graph, and can make again."""
+"""The folder for data that searches derive from a graph and can recompute."""
 _SETTINGS: Final = "settings.json"
 
 
 class FailedPassage(BaseModel):
-    """A passage that could not be read, and why; the next build asks for it again."""
+    """A passage that could not be read, and why; the next build retries it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,23 +41,23 @@ class FailedPassage(BaseModel):
 
 
 class GraphManifest(Generation):
-    """What a graph folder holds.
+    """The contents of a graph folder.
 
     Attributes:
         version: The version of ga-dspy that wrote it.
         index: `Index.fingerprint` of the passages.
-        extraction: Fingerprint of how passages are read: instructions, settings, LM.
+        extraction: `Extractor.fingerprint`: instructions, settings, LM.
         settings: Digest of rules and labels.
         lm: The LM that read them, by name.
         passages: Passages of the index.
         entities: Nodes, of the whole graph.
         relations: Edges, of the whole graph.
-        communities: Communities, of the part that everybody may see.
+        communities: Communities, of the public part.
         labels: The labels that hide something.
-        left_out: Relations that the rules kept out, by cause.
-        dropped: What the LM proposed and passages did not support, by cause.
+        left_out: Number of relations dropped by the rules, by cause.
+        dropped: Number of unsupported proposals, by cause.
         failed: Passages that could not be read.
-        unused_overrides: The overrides that did not fit, in words.
+        unused_overrides: Descriptions of the overrides that did not match.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -85,7 +85,7 @@ class _Settings(BaseModel):
 
 
 class GraphOutdated(GaDspyError):
-    """The index holds other passages than the graph was built from: update the graph."""
+    """The graph was built from other passages than the index has; update the graph."""
 
 
 class StoredGraph:
@@ -93,8 +93,8 @@ class StoredGraph:
 
     Attributes:
         path: The folder.
-        manifest: What it holds.
-        graph: The graph; `graph.visible(access)` is what a caller may see.
+        manifest: Its contents.
+        graph: The graph; `graph.visible(access)` is the view of a caller.
     """
 
     def __init__(self, path: Path, manifest: GraphManifest) -> None:
@@ -109,7 +109,7 @@ class StoredGraph:
 
     @cached_property
     def communities(self) -> tuple[Community, ...]:
-        """The communities of `graph.public`, coarsest level first."""
+        """Return the communities of `graph.public`, coarsest level first."""
         rows = read_table(self._contents, "communities").to_pylist()
         return tuple(
             Community(**row | {"nodes": tuple(row["nodes"]), "edges": tuple(row["edges"])})
@@ -117,7 +117,7 @@ class StoredGraph:
         )
 
     def verify(self) -> None:
-        """Read all files and compare them with the hashes of when they were written.
+        """Verify the hashes of all files.
 
         Raises:
             DamagedFile: A file differs.
@@ -143,17 +143,17 @@ class StoredGraph:
 
 
 def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
-    """Open a stored graph: sizes of all files are checked, of large ones only `verify` checks more.
+    """Open a stored graph. The sizes of all files are checked; `verify` checks hashes.
 
     Args:
         path: The folder.
-        index: The index that it will be used with, to see that it holds the same passages.
+        index: The index to use it with, to check that it has the same passages.
 
     Raises:
-        InputError: The folder holds no finished graph.
+        InputError: The folder has no finished graph.
         UnknownFormat: Another version wrote it.
         DamagedFile: A file is missing or has another size.
-        GraphOutdated: The index holds other passages.
+        GraphOutdated: The index has other passages.
     """
     folder = Path(path)
 
@@ -175,7 +175,7 @@ def read_manifest(folder: Path) -> GraphManifest:
 
     Raises:
         InputError: There is none.
-        UnknownFormat: It was written by another version, or is no manifest.
+        UnknownFormat: It was written by another version, or is not a manifest.
     """
     if not (folder / MANIFEST).is_file():
         found, remedy = f"no {MANIFEST}", "build it there"
@@ -193,7 +193,7 @@ def store(
     communities: Sequence[Community],
     manifest: GraphManifest,
 ) -> None:
-    """Write a graph as the manifest's generation and make it the current one."""
+    """Write a graph as the manifest's generation and make it current."""
     sources = graph.sources
 
     def save(target: Path) -> None:
@@ -211,5 +211,5 @@ def store(
 
 
 def _as_json(value: BaseModel, **settings: Any) -> str:
-    """A record as JSON, sets in order: the same bytes from every process."""
+    """Return a record as deterministic JSON, with sorted sets."""
     return json.dumps(value.model_dump(**settings), default=sorted, ensure_ascii=False)

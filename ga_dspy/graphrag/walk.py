@@ -1,6 +1,6 @@
-"""Walks over a graph: what lies around entities, which passages they lead to, how two connect.
+"""Walks over a graph: neighbourhoods, passages by PageRank, paths between entities.
 
-An edge is followed either way. All numbers of nodes and edges are those of one `CorpusGraph`.
+Edges are followed in both directions. Node and edge numbers are those of one `CorpusGraph`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rapidfuzz import process
 
 from ga_dspy.errors import InputError, require
 from ga_dspy.graph import normalise
-from ga_dspy.graph.paths import MOST_HOPS
+from ga_dspy.graph.paths import MAX_HOPS
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.retrieval.engine import top
 
-# --- Which edges meet at each node, and what each of them adds to a path.
+# --- The edges at each node, and their cost in a path.
 
 _HUB_COST, _VALUE_COST, _COMMON_COST = 0.12, 1.0, 0.06
 
@@ -31,11 +31,11 @@ class Wiring:
         heads: The node at the head of each edge, shape (edges,).
         tails: The node at its tail.
         values: Which nodes are plain values such as dates, shape (nodes,).
-        degrees: How many edges each node has, shape (nodes,).
-        confidence: The stated confidence of each edge, 1 where none is stated.
+        degrees: The number of edges at each node, shape (nodes,).
+        confidence: The stated confidence of each edge, else 1.
         wordings: Each distinct relation, once.
         wording_of: The row of `wordings` for each edge, shape (edges,).
-        often: How many edges have each wording, shape (wordings,).
+        often: The number of edges with each wording, shape (wordings,).
     """
 
     def __init__(self, graph: CorpusGraph) -> None:
@@ -52,22 +52,22 @@ class Wiring:
         self.often = np.bincount(self.wording_of, minlength=len(self.wordings))
 
     def touching(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The edges at each of the nodes, node by node; shapes (found,): node and edge."""
+        """Return the edges at each node, as two arrays of nodes and edges, shapes (found,)."""
         counts = self.degrees[nodes]
         skipped = np.repeat(np.cumsum(counts) - counts, counts)
         places = np.arange(counts.sum()) - skipped + np.repeat(self._starts[nodes], counts)
         return np.repeat(nodes, counts).astype(np.int64), self._edges[places]
 
     def across(self, nodes: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The other end of each edge, seen from a node at one end of it."""
+        """Return the other end of each edge, given a node at one end."""
         heads, tails = self.heads[edges], self.tails[edges]
         return np.where(heads == nodes, tails, heads).astype(np.int64)
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """What each edge adds to a path, shape (edges,), at least 1.
+        """Return the cost of each edge in a path, shape (edges,), at least 1.
 
-        More at a hub or a plain value, with a common relation or with low confidence.
+        Hubs, plain values, common relations and low confidence cost more.
         """
         heads, tails = self.heads, self.tails
         hubs = np.log2(self.degrees[heads]) + np.log2(self.degrees[tails])
@@ -77,16 +77,16 @@ class Wiring:
         return costs
 
 
-# --- The neighbourhood of entities: what lies a few hops away, nearest and most fitting first.
+# --- The neighbourhood of entities, nearest and most relevant first.
 
-MOST_NODES: Final = 200
-"""The most entities in a neighbourhood."""
+MAX_NODES: Final = 200
+"""The maximum number of entities in a neighbourhood."""
 
 HUB: Final = 50
-"""Up to about so many edges a node passes on all of its closeness; with more, ever less."""
+"""A node with about this many edges or fewer passes on all of its closeness."""
 
 _UNASKED: Final = 0.2
-"""What an edge passes on that shares no word with the question."""
+"""The weight of an edge that shares no word with the question."""
 
 
 class Neighbourhood(NamedTuple):
@@ -108,20 +108,20 @@ def expand(
     fit: NDArray[np.floating],
     *,
     hops: int,
-    most: int = MOST_NODES,
+    most: int = MAX_NODES,
 ) -> Neighbourhood:
-    """Go out from some nodes, hop by hop, keeping the closest of each hop.
+    """Expand from some nodes, hop by hop, keeping the closest nodes of each hop.
 
-    An edge passes on the closeness of the node it starts from: more where it fits the question
-    and is stated with confidence, less where the node is a hub. Nothing is passed on by a plain
-    value, for entities that share a year have nothing else to do with each other.
+    An edge passes on the closeness of its start: more if it fits the question and has a high
+    confidence, less if the node is a hub. Plain values pass on nothing, because entities that
+    share a year are not related by it.
 
     Args:
         wiring: The edges of the graph.
-        starts: How close each starting node is, above 0 and at most 1.
+        starts: The closeness of each starting node, above 0 and at most 1.
         fit: How well each edge fits the question, from 0 to 1, shape (edges,).
-        hops: How far to go.
-        most: The most nodes to keep; of each hop but the last, half of what is left.
+        hops: The number of hops.
+        most: The maximum number of nodes; each hop but the last takes half of the rest.
     """
     close, distance = np.zeros(len(wiring.degrees)), np.full(len(wiring.degrees), -1)
     close[list(starts)] = list(starts.values())
@@ -137,7 +137,7 @@ def expand(
         new = ~inside[others]
         np.maximum.at(close, others[new], gains[new] / (_UNASKED + 1))
         distance[others[distance[others] < 0]] = hop
-        # Room that the last hop does not need goes to what the others left out.
+        # Unused room of the last hop goes to nodes that earlier hops left out.
         reached = np.flatnonzero((close > 0) & ~inside)
         ranked = reached[np.argsort(-close[reached], kind="stable")]
         room = max(most - len(nodes), 0)
@@ -151,12 +151,12 @@ def expand(
     return Neighbourhood(dict(zip(nodes, distance[nodes].tolist(), strict=True)), between)
 
 
-# --- Which passages a question leads to: personalised PageRank over entities and passages.
+# --- Passages by personalised PageRank over entities and passages.
 
 DAMPING: Final = 0.7
 
 GRAPH_SHARE: Final = 0.2
-"""What the walk adds to the index's score, from 0 to 1, of the passage visited most.
+"""What the walk adds to the index's score, from 0 to 1, for the most visited passage.
 
 Chosen on 100 training questions each of HotpotQA and MuSiQue with a graph read by the embedded
 LM, sparse as it is (one relation an entity or fewer): recall at 5 goes from 75.5 to 78.5 and
@@ -183,15 +183,15 @@ class PassageWalk:
         passages: Mapping[str, float],
         count: int,
     ) -> dict[str, float]:
-        """The passages that a walk from some nodes and passages visits most, most visited first.
+        """Rank passages by PageRank from some nodes and passages.
 
         Returns:
-            How often each is visited, over how often the first one is: from 0 to 1, by id.
+            The rank of each passage relative to the first, from 0 to 1, by id, best first.
 
         Args:
-            nodes: Where walks start, by node: its share.
-            passages: Where walks start, by passage id; ids that the graph lacks are passed over.
-            count: The most passages.
+            nodes: The restart weights of nodes.
+            passages: The restart weights of passages, by id; unknown ids are ignored.
+            count: The maximum number of passages.
         """
         known = {self._vertex[id]: w for id, w in passages.items() if id in self._vertex}
         reset = np.zeros(self._network.vcount())
@@ -202,20 +202,19 @@ class PassageWalk:
         mass = self._network.personalized_pagerank(
             damping=DAMPING, reset=reset.tolist(), directed=False
         )
-        # PRPACK's last digits depend on the order of its sums; ties must not.
+        # Rounded, because PRPACK's last digits depend on the order of summation.
         visited = np.round(mass[self._nodes :], 12)
         best = [row for row in top(visited, count).tolist() if visited[row] > 0]
         return {self._passages[row]: float(visited[row] / visited[best[0]]) for row in best}
 
 
 def fuse(scores: Mapping[str, float], visited: Mapping[str, float], share: float) -> list[str]:
-    """Passages by the index's score and a share of how often they are visited, best first.
+    """Rank passages by the index's score plus a share of their PageRank.
 
     Args:
         scores: The index's scores from 0 to 1, by passage id.
-        visited: What `PassageWalk.rank` returns.
-        share: How much a passage that is visited most gains; equal ones keep the order of
-            `scores`, then of `visited`.
+        visited: The result of `PassageWalk.rank`.
+        share: The weight of `visited`; ties keep the order of `scores`, then of `visited`.
 
     >>> fuse({"a": 1.0, "b": 0.9, "c": 0.5}, {"d": 1.0, "b": 0.8}, 0.2)
     ['b', 'a', 'c', 'd']
@@ -226,22 +225,22 @@ def fuse(scores: Mapping[str, float], visited: Mapping[str, float], share: float
     return sorted(gained, key=lambda id: -gained[id])
 
 
-# --- How two entities are connected: the cheapest few paths between them.
+# --- The cheapest paths between two entities.
 
 CROWD: Final = 500
-"""The search does not fan out of a node with more edges than this; paths may meet in it."""
+"""Nodes with more edges are not expanded; a path may only meet in them."""
 
-_MOST_EDGES: Final = 2000
+_MAX_EDGES: Final = 2000
 
 
 class GraphPath(NamedTuple):
-    """A chain of edges from one node to another, whatever the direction of each.
+    """A path between two nodes; edges may have either direction.
 
     Attributes:
-        nodes: The nodes on the way, ends included.
+        nodes: The nodes of the path, including its ends.
         edges: The edges between them, in order.
         text: "A → wrote → B ← played in ← C".
-        cost: What the edges cost together; less is better.
+        cost: The total cost of the edges; less is better.
     """
 
     nodes: tuple[int, ...]
@@ -251,7 +250,7 @@ class GraphPath(NamedTuple):
 
     @classmethod
     def along(cls, graph: CorpusGraph, start: int, edges: Iterable[int]) -> GraphPath:
-        """The path from a node along some edges."""
+        """Make the path from a node along some edges."""
         wiring, chain = graph.derive(Wiring), tuple(map(int, edges))
         nodes, text = [start], graph.name(start)
         for edge in chain:
@@ -264,23 +263,23 @@ class GraphPath(NamedTuple):
 
 
 def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list[GraphPath]:
-    """The cheapest paths between two nodes, cheapest first.
+    """Return the cheapest paths between two nodes, cheapest first.
 
-    Of several edges between the same two nodes the cheapest counts, so that paths differ in the
-    nodes they pass. A path of more than `MOST_HOPS` hops counts as chance.
+    Of several edges between two nodes the cheapest counts, so that paths differ in their nodes.
+    Paths of more than `MAX_HOPS` hops are ignored.
 
     Args:
         graph: The caller's graph.
         source: One end.
         target: The other end.
-        k: The most paths.
+        k: The maximum number of paths.
     """
     if source == target:
         return []
     wiring = graph.derive(Wiring)
     costs = wiring.costs
     edges = _edges_between(wiring, source, target)
-    edges = edges[np.lexsort((edges, costs[edges]))][:_MOST_EDGES]
+    edges = edges[np.lexsort((edges, costs[edges]))][:_MAX_EDGES]
     pairs = np.column_stack([wiring.heads[edges], wiring.tails[edges]])
     _, first = np.unique(np.sort(pairs, axis=1), axis=0, return_index=True)
     edges, pairs = edges[np.sort(first)], pairs[np.sort(first)]
@@ -292,19 +291,19 @@ def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list
         n=len(local), edges=np.searchsorted(local, pairs).tolist()
     )
     found = network.get_k_shortest_paths(
-        one, to=other, k=k + MOST_HOPS, weights=costs[edges].tolist(), output="epath"
+        one, to=other, k=k + MAX_HOPS, weights=costs[edges].tolist(), output="epath"
     )
-    chains = [edges[path] for path in found if 0 < len(path) <= MOST_HOPS]
+    chains = [edges[path] for path in found if 0 < len(path) <= MAX_HOPS]
     return [GraphPath.along(graph, source, chain) for chain in chains[:k]]
 
 
 def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
-    """How two entities of a caller's graph are connected; cheapest first.
+    """Return the cheapest paths between two entities, all their namesakes included.
 
-    Namesakes are all looked at. No path is an answer: nothing short connects the two.
+    The result is empty if no short path connects them.
 
     Raises:
-        InputError: Nothing that the caller sees goes by one of the names.
+        InputError: The caller sees no entity of one of the names.
     """
     found = [
         path
@@ -316,14 +315,14 @@ def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple
 
 
 def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
-    """The nodes that go by a name; namesakes are several.
+    """Return the nodes of a name; namesakes are several.
 
     Args:
-        graph: A caller's own graph, so that no name is suggested that the caller may not see.
+        graph: The caller's own graph, so that the error suggests no hidden name.
         name: A name or an alias, in any spelling.
 
     Raises:
-        InputError: There is none; the message has the names that are spelled most alike.
+        InputError: There is none; the message suggests similar names.
     """
     found = graph.find(name)
     if not found:
@@ -339,14 +338,14 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
 
 
 def _edges_between(wiring: Wiring, source: int, target: int) -> NDArray[np.int64]:
-    """The edges on some way of at most `MOST_HOPS` hops from one end to the other."""
+    """Return the edges on paths of at most `MAX_HOPS` hops between two nodes."""
     fans_out = wiring.degrees <= CROWD
-    # From each end half of the way is looked at; the other half lies in what is near to both.
+    # Half of the distance is searched from each end; the rest only among nodes near both.
     far = np.full((2, len(fans_out)), -1)
     far[[0, 1], [source, target]] = 0
     inside = np.ones(far.shape, dtype=np.bool_)
-    for hop in range(1, MOST_HOPS + 1):
-        if hop == (MOST_HOPS + 1) // 2 + 1:
+    for hop in range(1, MAX_HOPS + 1):
+        if hop == (MAX_HOPS + 1) // 2 + 1:
             inside = far[::-1] >= 0
         for distance, within in zip(far, inside, strict=True):
             last = (distance == hop - 1) & within & (fans_out | (hop == 1))
@@ -356,8 +355,8 @@ def _edges_between(wiring: Wiring, source: int, target: int) -> NDArray[np.int64
     both = (far >= 0).all(axis=0) & fans_out
     both[[source, target]] = True
     edges = np.unique(wiring.touching(np.flatnonzero(both))[1])
-    ahead, behind = np.where(far < 0, MOST_HOPS, far)
+    ahead, behind = np.where(far < 0, MAX_HOPS, far)
     heads, tails = wiring.heads[edges], wiring.tails[edges]
     hops = 1 + np.minimum(ahead[heads] + behind[tails], ahead[tails] + behind[heads])
-    short: NDArray[np.int64] = edges[hops <= MOST_HOPS]
+    short: NDArray[np.int64] = edges[hops <= MAX_HOPS]
     return short

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import dspy
+from dspy.primitives.prediction import Completions
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
@@ -129,9 +130,9 @@ class Prediction(dspy.Prediction):
     tokens: int
 
     @property
-    def completions(self) -> dspy.Completions:
+    def completions(self) -> Completions:
         """The prediction as its only completion, which `dspy.majority` counts."""
-        return dspy.Completions([self])
+        return Completions([self])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as JSON values, to store or send."""

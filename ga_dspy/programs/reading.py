@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.signatures import prompt
-from ga_dspy.text import TokenCounter, fold, remembered, sentences, words
+from ga_dspy.text import TokenCounter, cached_short, fold, sentences, words
 
 Labelled = Mapping[int, Passage]
 """Passages by the numbers under which an LM reads and cites them."""
@@ -101,7 +101,7 @@ class Reading:
         return f"{' '.join(tried.query.split())} => {mark}{brought}{gained}"
 
 
-_folded = remembered(most=256, longest=4000)(fold)
+_folded = cached_short(maxsize=256, max_length=4000)(fold)
 
 
 class PromptPassages(NamedTuple):

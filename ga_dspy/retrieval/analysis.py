@@ -171,7 +171,7 @@ def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: str) ->
             held["aliases"].append(alias_keys(passage.title, passage.text))
         if links:
             held["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
-            # The words of the content are remembered, those of the text alone would be read again.
+            # The words of the content are cached, those of the text alone would be read again.
             title = len(passage.title)
             there = name_words(passage.content)
             places, proper = _places([word for word in there if not title or word.start > title])

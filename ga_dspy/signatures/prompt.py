@@ -9,7 +9,7 @@ from functools import lru_cache
 from ga_dspy.graph import is_unstated, says_nothing
 from ga_dspy.lm.replies import THOUGHTS, patterns, spellings
 from ga_dspy.passage import Passage, sound
-from ga_dspy.text import remembered
+from ga_dspy.text import cached_short
 
 EMPTY = "(empty)"
 LONGEST_TITLE = 80
@@ -77,7 +77,7 @@ def title_of(passage: Passage) -> str:
     return _title(passage.title)[:LONGEST_TITLE]
 
 
-@remembered(most=1024, longest=200)
+@cached_short(maxsize=1024, max_length=200)
 def _title(title: str) -> str:
     """A title on one line, without numbers that look like labels."""
     return _LABEL.sub(r"(\1)", " ".join(title.split())) or "(untitled)"
@@ -103,7 +103,7 @@ def render_passage(label: int, passage: Passage) -> str:
     return f"[{label}] {_title(passage.title)}\n{_body(passage.text)}"
 
 
-@remembered(most=256, longest=4000)
+@cached_short(maxsize=256, max_length=4000)
 def _body(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 or any(map(_PART.match, lines)):
