@@ -327,7 +327,8 @@ def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
     for same in letters.values():
         yield from combinations(same, 2)
     for batch in batches.values():
-        yield from _pairs_in_batch(batch)
+        if len(batch) > 1:
+            yield from _pairs_in_batch(batch)
 
 
 def _pairs_in_batch(batch: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -206,7 +206,7 @@ def escape(text: str, also: str = "") -> str:
 
 @cached_short(maxsize=4096, max_length=200)
 def _name_text(name: str) -> str:
-    """Write a name so that neither its beginning nor its end is taken for something else."""
+    """Escape a name so that neither its beginning nor its end is read as something else."""
     group = _last_group(_trim(name))
     text = escape(name, also="()" if group and _states_type(group[1]) else "")
     if not text.startswith("\\") and _is_odd(text):
@@ -216,7 +216,7 @@ def _name_text(name: str) -> str:
 
 
 def _is_odd(text: str) -> bool:
-    """Whether a name by itself would be read as a bullet, a header, quotes, JSON or nothing."""
+    """Return whether a name alone would be read as a bullet, header, quote, JSON or nothing."""
     return bool(
         _BULLET.match(f"{text} ")
         or _RULE.fullmatch(text)
@@ -232,7 +232,7 @@ def _unescape(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Blank out all that is escaped, so that separators can be looked for."""
+    """Blank out escaped characters, so that separators can be found."""
     return _ESCAPED.sub("\0\0", text) if "\\" in text else text
 
 
@@ -257,9 +257,9 @@ def _balances(bare: str, brackets: str) -> bool:
 
 
 def _last_group(text: str) -> tuple[str, str] | None:
-    """Return what stands before the parentheses at the end of a text, and what in them.
+    """Split the parentheses at the end of a text from what is before them.
 
-    None where the text does not end with closed parentheses.
+    None if the text does not end with closed parentheses.
 
     >>> _last_group("Prism (album) (work; 2013)")
     ('Prism (album) ', 'work; 2013')
@@ -273,7 +273,7 @@ def _last_group(text: str) -> tuple[str, str] | None:
 
 
 def _trim(text: str) -> str:
-    """Take off commas, colons and a full stop behind a name."""
+    """Remove commas, colons and a full stop behind a name."""
     bare = _bare(text).rstrip(" ,;:")
     if _FULL_STOP.search(bare[-6:]):
         bare = bare[:-1].rstrip()
@@ -289,7 +289,7 @@ _RULE: Final = re.compile(r"[-=_*#~|:+–—\s]+")
 _BOLD: Final = re.compile(r"(?<!\\)(?:\*\*|`)")
 _HEADER: Final = re.compile(
     r"[#*\s]*(?:new\s)?(?:(?P<entities>entities|nodes)|(?:relation(?:ship)?|triple|edge|fact)s)"
-    r"(?P<end>\s*:[*\s]*(?P<rest>.*)|[*\s]*)",
+    r"(?:\s*:[*\s]*(?P<rest>.*)|[*\s]*)",
     re.IGNORECASE,
 )
 _ONE_LINE: Final = re.compile(r"(?<=\]); (?=Relations: \[)")
@@ -305,7 +305,7 @@ _VERB: Final = re.compile(r"\s(?:is|was|are|were|has|had|have|do|does|did|say|sa
 
 
 class _Read(NamedTuple):
-    """What a line or an item states, and the fault to report where not all of it was read."""
+    """The fact of a line or an item, and the fault to report if part of it is unreadable."""
 
     fact: DraftEntity | DraftRelation | None
     fault: str | None = None
@@ -324,9 +324,8 @@ def _draft_of(read: Iterable[_Read]) -> Draft:
 def parse(text: str) -> Draft:
     r"""Read the entities and relations that a text states in any of the forms.
 
-    What cannot be read is skipped line by line and listed, so one bad line costs nothing else.
-    Where a fence or tag is opened and never closed, the text was cut off: its last line may be
-    half a fact, and is skipped as well.
+    Unreadable lines are skipped and listed. If a fence or tag is never closed, the text was cut
+    off: its last line may be incomplete and is skipped as well.
 
     >>> draft = parse("Entities:\n- Rihanna (singer) [2]\nRelations:\n1. Rihanna -> born in")
     >>> draft.entities[0].type, draft.relations, draft.skipped
@@ -386,7 +385,7 @@ def _read_line(line: str, content: str, section: str) -> _Read:
 
 
 def _without_qualities(text: str) -> tuple[str, dict[str, str]]:
-    """Take "(time: …)" and "(confidence: …)" off the end of a line."""
+    """Remove "(time: …)" and "(confidence: …)" from the end of a line, and return them too."""
     qualities = dict[str, str]()
     text = _trim(text.strip())
     while (group := _last_group(text)) and (stated := _QUALITY.fullmatch(group[1])):
@@ -406,7 +405,7 @@ def _end(end: str, part: str) -> dict[str, Any]:
 
 
 def _states_type(group: str) -> bool:
-    """Whether parentheses hold one of our types, alone or with attributes behind it."""
+    """Return whether parentheses contain one of `TYPES`, with or without attributes."""
     return _details(group)[0].casefold() in TYPES
 
 
@@ -425,7 +424,7 @@ def _entity(text: str, section: str) -> DraftEntity | None:
 
 
 def _details(details: str) -> tuple[str, tuple[str, ...]]:
-    """Return the type and the attributes that stand in an entity's parentheses."""
+    """Return the type and the attributes in an entity's parentheses."""
     if listed := _ATTRIBUTES.match(details):
         return "", tuple(map(_unescape, _cut(details[listed.end() :], _COMMA)))
     kind, *attributes = map(_unescape, _cut(details, _SEMICOLON))
@@ -456,9 +455,9 @@ _SECTIONS: Final = {
 
 
 def draft_from(value: Any) -> Draft:
-    """Read a draft from what an LM returned: text, a mapping, or a list of facts.
+    """Read a draft from the output of an LM: text, a mapping, or a list of facts.
 
-    Whatever the value is, there is no exception: what cannot be read is named in `skipped`.
+    It never raises: unreadable parts are listed in `skipped`.
 
     Args:
         value: Text for `parse`, or text of JSON; `{"entities": [...], "relations": [...]}` (also
