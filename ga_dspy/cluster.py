@@ -24,10 +24,12 @@ from itertools import count
 from typing import Any, TypeVar
 
 import dspy
-from dspy.utils.callback import BaseCallback
+from dspy.utils import BaseCallback
 
 from ga_dspy.errors import InputError, RunAborted, require
-from ga_dspy.lm.patience import METER, PATIENCE, LMWrapper, Replayed, record_of
+from ga_dspy.lm.patience import METER, PATIENCE
+from ga_dspy.lm.store import recorded
+from ga_dspy.lm.wrapper import LMWrapper, Replayed, unwrapped
 from ga_dspy.storage import parallel
 
 Item = TypeVar("Item")
@@ -237,8 +239,8 @@ class _Spread:
         try:
             lm = self.fronts[token]
             with dspy.context(**{METER: tally}):
-                _, record = record_of(lambda: lm(prompt, messages=messages, **settings))
-            answer = json.loads(record)
+                _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
+            answer = json.loads(json.dumps(result.dump(), default=vars))
         except Exception as error:  # noqa: BLE001 - raised again in the worker
             answer = _sendable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))
@@ -269,8 +271,7 @@ def _sendable(error: Exception) -> Exception:
 
 def _portable(lm: Any) -> Any:
     """Return a copy of an LM without its keys, history and callbacks."""
-    while isinstance(lm, LMWrapper):
-        lm = lm.lm
+    lm = unwrapped(lm)
     if not isinstance(lm, dspy.BaseLM):
         return lm
     copy = lm.copy()

@@ -33,8 +33,8 @@ from ga_dspy.graph import from_json, linearise, to_json
 from ga_dspy.graphrag import build_graph, open_graph
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.replies import read_reply
+from ga_dspy.lm.store import CallStore, StoredCall
 from ga_dspy.optimize.recipes import recipe
-from ga_dspy.optimize.spending import Kept, Ledger
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.calls import Meter, ask, drive
 from ga_dspy.programs.loop import name_outage
@@ -219,8 +219,8 @@ def targets(folder: Path) -> Iterator[Target]:
     yield Target("stored graph", _files(folder / "graph"), _read_graph)
     yield Target("graph", {"a": graph}, lambda at, _: linearise(from_json(_text(at / "a"))))
     yield Target("journal", {"a": (folder / "run" / "journal.sqlite").read_bytes()}, _read_run)
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        ledger.keep("key", "task", Kept({"outputs": ["Titan"]}, 3, 0.1))
+    with CallStore(folder / "ledger.sqlite", "compilation") as ledger:
+        ledger.keep("key", "task", StoredCall({"outputs": ["Titan"]}, 3, 0.1))
     yield Target("ledger", {"l.sqlite": (folder / "ledger.sqlite").read_bytes()}, _read_ledger)
     yield Target("settings", {"set": b"demos=3 candidates=4 seed=1"}, _read_settings)
 
@@ -281,7 +281,7 @@ def _read_run(at: Path, name: str) -> None:
 
 
 def _read_ledger(at: Path, name: str) -> None:
-    with Ledger(at / name) as ledger, ledger.turn("key"):
+    with CallStore(at / name, "compilation") as ledger, ledger.turn("key"):
         pass
 
 

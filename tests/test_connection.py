@@ -1,46 +1,22 @@
-"""Connections: as many calls in flight as are made, at the price that DSPy knows."""
+"""Connections: one attempt of a call, at the price that DSPy knows."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
 from endpoint import Behaviour, Endpoint
 
 from ga_dspy.lm.connection import connect
-from ga_dspy.storage import parallel
-
-
-@pytest.fixture
-def slow() -> Iterator[Endpoint]:
-    with Endpoint(Behaviour(reply="Montana", latency=1.5)) as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
 def quick() -> Iterator[Endpoint]:
     with Endpoint(Behaviour(reply="Montana")) as endpoint:
         yield endpoint
-
-
-def test_more_threads_than_dspy_has_connections_are_all_in_flight(slow: Endpoint) -> None:
-    lm = connect(slow.lm(), {})
-    said = list(parallel(lambda n: lm(f"Where is county {n}?"), range(130), 130))
-    assert said == 130 * [["Montana"]]
-    assert slow.counts()["peak"] > 110, slow.counts()
-
-
-def test_more_tasks_than_dspy_has_connections_are_all_in_flight(slow: Endpoint) -> None:
-    async def ask_all() -> Any:
-        lm = connect(slow.lm(), {})
-        return await asyncio.gather(*(lm.acall(f"Where is county {n}?") for n in range(130)))
-
-    assert asyncio.run(ask_all()) == 130 * [["Montana"]]
-    assert slow.counts()["peak"] > 110, slow.counts()
 
 
 def test_one_lm_serves_one_event_loop_after_another(quick: Endpoint) -> None:

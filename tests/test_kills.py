@@ -15,11 +15,9 @@ from endpoint import Endpoint
 from kill_commands import contents, endure
 
 from ga_dspy.demo import corpus, questions
-from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.errors import InputError
 from ga_dspy.eval import Protocol, run
-from ga_dspy.lm.patience import KeptCalls
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import parallel
 from ga_dspy.testing import scripted_lm
 
 
@@ -95,33 +93,12 @@ def test_only_the_calls_of_what_is_under_way_are_kept(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             run(program, asked, out=tmp_path, protocol=protocol)
         with closing(sqlite3.connect(file)) as calls:
-            assert calls.execute("SELECT DISTINCT work FROM call").fetchall() == [("2",)]
+            assert calls.execute("SELECT DISTINCT role FROM call").fetchall() == [("2",)]
             # As a kill leaves them that comes when a question was recorded.
-            calls.execute("INSERT INTO call SELECT '0', key, json FROM call")
+            calls.execute("INSERT INTO call SELECT 'k', '0', tokens, money, result FROM call")
             calls.commit()
         run(two_calls(), asked, out=tmp_path, protocol=protocol)
     assert not file.exists()
-
-
-def test_a_call_that_threads_keep_at_once_is_there_when_keeping_returns(tmp_path: Path) -> None:
-    with KeptCalls(tmp_path / "calls.sqlite") as calls:
-
-        def keep(number: int) -> list[tuple[str]]:
-            calls.keep(str(number % 7), str(number), f'"reply {number}"')
-            return calls.rows("SELECT json FROM call WHERE key = ?", [str(number)])
-
-        kept = list(parallel(keep, range(300), 32))
-    assert sorted(kept) == sorted([(f'"reply {n}"',)] for n in range(300))
-
-
-def test_what_a_full_disk_kept_from_being_written_is_written_with_the_next(tmp_path: Path) -> None:
-    with KeptCalls(tmp_path / "calls.sqlite") as calls:
-        calls.write("PRAGMA query_only = ON")
-        with pytest.raises(RunAborted, match=r"calls\.sqlite"):
-            calls.keep("a", "1", '"one"')
-        calls.write("PRAGMA query_only = OFF")
-        calls.keep("b", "2", '"two"')
-        assert calls.rows("SELECT work, key FROM call ORDER BY work") == [("a", "1"), ("b", "2")]
 
 
 def test_another_timeout_and_other_threads_pay_for_no_question_again(

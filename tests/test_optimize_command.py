@@ -17,9 +17,9 @@ from ga_dspy.cli.choices import read_pairs
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console, minutes_told
 from ga_dspy.errors import InputError
+from ga_dspy.lm.budget import Spent
 from ga_dspy.optimize import Candidate, Caps, Estimate
 from ga_dspy.optimize.compilation import check_sets
-from ga_dspy.optimize.spending import Spent
 from ga_dspy.retrieval import Index
 
 COST = Estimate(questions=10, calls=100, tokens=1000, money=None)

@@ -17,8 +17,8 @@ import pytest
 
 from ga_dspy import GraphAnchor, Passage, patient
 from ga_dspy.errors import DamagedFile, GaDspyError, InUse, RunAborted
+from ga_dspy.lm.store import CallStore
 from ga_dspy.optimize import Candidate, Outcome, Tracker, compile, recipe
-from ga_dspy.optimize.spending import Ledger
 from ga_dspy.testing import Reply, scripted_lm
 
 WORLD = textwrap.dedent(
@@ -228,7 +228,7 @@ def test_a_tracker_hears_of_the_start_each_candidate_and_the_end(tmp_path: Path)
 def test_a_tracker_hears_of_no_compilation_that_could_not_begin(tmp_path: Path) -> None:
     followed = Followed()
     (tmp_path / "file").touch()
-    with Ledger(tmp_path / "held/run/ledger.sqlite"), pytest.raises(InUse):
+    with CallStore(tmp_path / "held/run/ledger.sqlite", "compilation"), pytest.raises(InUse):
         compiled(tmp_path / "held", scripted_lm([]), followed)
     with pytest.raises((GaDspyError, OSError)):
         compiled(tmp_path / "file/out", scripted_lm([]), followed)
@@ -236,16 +236,15 @@ def test_a_tracker_hears_of_no_compilation_that_could_not_begin(tmp_path: Path) 
 
 
 def test_two_compilations_cannot_share_a_folder(tmp_path: Path) -> None:
-    held = (
-        "import sys, time; from pathlib import Path; from ga_dspy.optimize.spending import Ledger"
-    )
-    code = f"{held}; Ledger(Path(sys.argv[1])); print('open', flush=True); time.sleep(60)"
+    held = "import sys, time; from pathlib import Path; from ga_dspy.lm.store import CallStore"
+    opened = "store = CallStore(Path(sys.argv[1]), 'compilation')"
+    code = f"{held}; {opened}; print('open', flush=True); time.sleep(60)"
     path = tmp_path / "ledger.sqlite"
     other = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
         with pytest.raises(InUse, match="in use by another compilation"):
-            Ledger(path)
+            CallStore(path, "compilation")
     finally:
         other.kill()
         other.wait()
@@ -255,5 +254,5 @@ def test_a_file_that_is_no_ledger_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     path.write_text("something else, and long enough to be looked at as a database header" * 20)
     with pytest.raises(DamagedFile, match="of a ga_dspy compilation"):
-        Ledger(path)
+        CallStore(path, "compilation")
     assert path.read_text().startswith("something else")

@@ -22,8 +22,9 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.dummies import DummyLM
 
 from ga_dspy.errors import InputError
-from ga_dspy.optimize import Caps
-from ga_dspy.optimize.spending import BudgetExceeded, Gate, Ledger, LedgerLM, Spent
+from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
+from ga_dspy.lm.store import CallStore, Gate
+from ga_dspy.lm.wrapper import LMWrapper, wrap_for_gate
 from ga_dspy.programs import VanillaRAG
 from ga_dspy.testing import CutOff, scripted_lm
 
@@ -33,20 +34,29 @@ def echo(prompt: str) -> str:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+def ledger(tmp_path: Path) -> Iterator[CallStore]:
+    with opened(tmp_path / "ledger.sqlite") as ledger:
         yield ledger
 
 
-def paying(lm: dspy.BaseLM, ledger: Ledger, caps: Caps | None = None) -> LedgerLM:
-    return LedgerLM(lm, "task", Gate(ledger, caps or Caps()))
+def opened(path: Path) -> CallStore:
+    return CallStore(path, "compilation")
 
 
-def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LedgerLM], Any]) -> tuple[Any, Any]:
+def paying(lm: dspy.BaseLM, ledger: CallStore, caps: Caps | None = None) -> LMWrapper:
+    return wrap_for_gate(lm, Gate(ledger, caps), "task")
+
+
+def gate_of(lm: LMWrapper) -> Gate:
+    assert lm.scope is not None
+    return lm.scope.gate
+
+
+def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LMWrapper], Any]) -> tuple[Any, Any]:
     """What a use of an LM gives in a first run, and in a second one with the same ledger."""
     given = []
     for _ in range(2):
-        with Ledger(path) as ledger:
+        with opened(path) as ledger:
             given.append((use(paying(lm, ledger)), ledger.spent._replace(replayed=0)))
     assert ledger.spent.replayed == ledger.spent.calls > 0
     assert given[0][1] == given[1][1]
@@ -60,10 +70,10 @@ def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Pat
     program = VanillaRAG(lambda query, k: ["Red Lodge | A city in Montana."])
     reply = "[[ ## cited ## ]]\n1\n\n[[ ## answer ## ]]\nMontana"
 
-    def ask(lm: LedgerLM) -> Any:
+    def ask(lm: LMWrapper) -> Any:
         with dspy.context(lm=lm):
             found = program(question="Where is Red Lodge?")
-        assert found.calls == lm.gate.ledger.spent.calls == 1
+        assert found.calls == gate_of(lm).store.spent.calls == 1
         return {step: (u.calls, u.failed) for step, u in found.usage.items()}
 
     assert twice(tmp_path / "l.sqlite", scripted_lm(lambda prompt: reply), ask)[0] == {
@@ -74,7 +84,7 @@ def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Pat
 # --- Caps
 
 
-def test_threads_together_never_make_more_calls_than_the_cap(ledger: Ledger) -> None:
+def test_threads_together_never_make_more_calls_than_the_cap(ledger: CallStore) -> None:
     lm = scripted_lm(echo)
     capped = paying(lm, ledger, Caps(calls=20))
 
@@ -90,7 +100,7 @@ def test_threads_together_never_make_more_calls_than_the_cap(ledger: Ledger) -> 
     assert len(lm.engine.prompts) == ledger.spent.calls == 20
 
 
-def test_a_stop_passes_through_code_that_catches_every_exception(ledger: Ledger) -> None:
+def test_a_stop_passes_through_code_that_catches_every_exception(ledger: CallStore) -> None:
     capped = paying(scripted_lm(echo), ledger, Caps(tokens=1))
 
     def swallowing() -> None:
@@ -103,14 +113,14 @@ def test_a_stop_passes_through_code_that_catches_every_exception(ledger: Ledger)
         swallowing()
 
 
-def test_a_failed_call_is_neither_kept_nor_counted(ledger: Ledger) -> None:
+def test_a_failed_call_is_neither_kept_nor_counted(ledger: CallStore) -> None:
     lm = paying(scripted_lm([RuntimeError("no"), "yes"]), ledger, Caps(calls=1))
     with pytest.raises(dspy.LMError):
         lm("x")
     assert lm("x") == ["yes"] and ledger.spent.calls == 1
 
 
-def test_an_interrupted_call_gives_back_what_was_set_aside_for_it(ledger: Ledger) -> None:
+def test_an_interrupted_call_gives_back_what_was_set_aside_for_it(ledger: CallStore) -> None:
     keys = iter([KeyboardInterrupt])
 
     def interrupted(prompt: str) -> str:
@@ -121,19 +131,21 @@ def test_an_interrupted_call_gives_back_what_was_set_aside_for_it(ledger: Ledger
     lm = paying(scripted_lm(interrupted), ledger, Caps(calls=1))
     with pytest.raises(KeyboardInterrupt):
         lm("x")
-    assert lm("x") == ["yes"] and lm.gate.down == ""
+    assert lm("x") == ["yes"] and gate_of(lm).down == ""
 
 
-def test_a_closed_gate_lets_nothing_through_that_an_optimizer_left_behind(ledger: Ledger) -> None:
+def test_a_closed_gate_lets_nothing_through_that_an_optimizer_left_behind(
+    ledger: CallStore,
+) -> None:
     lm = paying(scripted_lm(echo), ledger)
     copied = lm.copy(temperature=0.7)
-    lm.gate.close("the recipe is over")
+    gate_of(lm).close("the recipe is over")
     for left_behind in (lm, copied, copy.deepcopy(lm)):
         with pytest.raises(BudgetExceeded, match="the recipe is over"):
             left_behind("x")
 
 
-def test_money_is_counted_and_a_call_without_a_price_ends_a_cap_of_money(ledger: Ledger) -> None:
+def test_money_is_counted_and_a_call_without_a_price_ends_a_cap_of_money(ledger: CallStore) -> None:
     priced = scripted_lm(echo).copy(model="ga-dspy/extractive")
     paying(priced, ledger, Caps(money=1.0))("x")
     assert ledger.spent.money == 0.0
@@ -153,7 +165,7 @@ def test_a_cap_under_which_nothing_could_be_tried_is_refused(caps: Caps) -> None
 # --- Every way to the LM leads through the ledger
 
 
-def test_one_request_from_many_threads_is_paid_once(ledger: Ledger) -> None:
+def test_one_request_from_many_threads_is_paid_once(ledger: CallStore) -> None:
     lm = scripted_lm(echo)
     asked = paying(lm, ledger)
     with ThreadPoolExecutor(8) as pool:
@@ -161,7 +173,7 @@ def test_one_request_from_many_threads_is_paid_once(ledger: Ledger) -> None:
     assert len(said) == len(lm.engine.prompts) == ledger.spent.calls == 1
 
 
-def test_one_request_from_many_coroutines_is_paid_once(ledger: Ledger) -> None:
+def test_one_request_from_many_coroutines_is_paid_once(ledger: CallStore) -> None:
     lm = scripted_lm(echo)
     asked = paying(lm, ledger)
 
@@ -174,7 +186,7 @@ def test_one_request_from_many_coroutines_is_paid_once(ledger: Ledger) -> None:
 
 
 def test_another_rollout_temperature_or_number_of_completions_is_another_request(
-    ledger: Ledger,
+    ledger: CallStore,
 ) -> None:
     lm = scripted_lm(echo)
     asked = paying(lm, ledger)
@@ -186,7 +198,7 @@ def test_another_rollout_temperature_or_number_of_completions_is_another_request
     assert ledger.spent.calls == 3 + 3 == len(lm.engine.prompts)
 
 
-def test_no_rollout_is_the_request_without_one(ledger: Ledger) -> None:
+def test_no_rollout_is_the_request_without_one(ledger: CallStore) -> None:
     asked = paying(scripted_lm(echo), ledger)
     asked("x")
     asked.copy(rollout_id=None)("x", rollout_id=None)
@@ -194,7 +206,7 @@ def test_no_rollout_is_the_request_without_one(ledger: Ledger) -> None:
 
 
 def test_copies_of_any_kind_pay_into_one_ledger_and_none_leaves_the_process(
-    ledger: Ledger,
+    ledger: CallStore,
 ) -> None:
     lm = scripted_lm(echo)
     asked = paying(lm, ledger)
@@ -202,7 +214,7 @@ def test_copies_of_any_kind_pay_into_one_ledger_and_none_leaves_the_process(
     program.set_lm(asked)
     inside = program.deepcopy().get_lm()
     for n, copied in enumerate([copy.copy(asked), copy.deepcopy(asked), asked.copy(), inside]):
-        assert isinstance(copied, LedgerLM)
+        assert isinstance(copied, LMWrapper)
         copied(f"prompt {n}")
         copied("the same")
     assert ledger.spent.calls == 5 == len(lm.engine.prompts)
@@ -211,20 +223,20 @@ def test_copies_of_any_kind_pay_into_one_ledger_and_none_leaves_the_process(
 
 
 def test_an_lm_in_a_nested_context_pays_and_the_outer_one_is_back_afterwards(
-    ledger: Ledger,
+    ledger: CallStore,
 ) -> None:
     task, proposer = scripted_lm([{"answer": "outer"}] * 2), scripted_lm([{"answer": "inner"}])
     ask, gate = dspy.Predict("question -> answer"), Gate(ledger, Caps(calls=3))
-    with dspy.context(lm=LedgerLM(task, "task", gate)):
+    with dspy.context(lm=wrap_for_gate(task, gate, "task")):
         said = [ask(question="1").answer]
-        with dspy.context(lm=LedgerLM(proposer, "prompt", gate)):
+        with dspy.context(lm=wrap_for_gate(proposer, gate, "prompt")):
             said.append(ask(question="2").answer)
         said.append(ask(question="3").answer)
     assert said == ["outer", "inner", "outer"] and ledger.spent.calls == 3
     roles = ledger.rows("SELECT role, COUNT(*) FROM call GROUP BY role ORDER BY role")
     assert roles == [("prompt", 1), ("task", 2)]
     with pytest.raises(BudgetExceeded):
-        LedgerLM(scripted_lm(echo), "reflection", gate)("x")
+        wrap_for_gate(scripted_lm(echo), gate, "reflection")("x")
 
 
 class Plugin(dspy.BaseLM):
@@ -264,7 +276,7 @@ class Heard(BaseCallback):
 def test_callbacks_trackers_and_histories_hear_of_a_call_once(tmp_path: Path) -> None:
     lm = scripted_lm(echo)
 
-    def use(paying: LedgerLM) -> Any:
+    def use(paying: LMWrapper) -> Any:
         heard, module = Heard(), SimpleNamespace(history=[])
         with (
             dspy.track_usage() as usage,
@@ -283,14 +295,14 @@ def test_callbacks_trackers_and_histories_hear_of_a_call_once(tmp_path: Path) ->
     assert lm.history == [] and len(lm.engine.prompts) == 1
 
 
-def test_callbacks_of_the_lm_itself_are_kept(ledger: Ledger) -> None:
+def test_callbacks_of_the_lm_itself_are_kept(ledger: CallStore) -> None:
     heard, lm = Heard(), scripted_lm(echo)
     lm.callbacks.append(heard)
     paying(lm, ledger).copy(temperature=0.2)("x")
     assert heard.events == ["x", ["said 3"]]
 
 
-def test_cost_and_outputs_are_known_where_history_is_switched_off(ledger: Ledger) -> None:
+def test_cost_and_outputs_are_known_where_history_is_switched_off(ledger: CallStore) -> None:
     lm = paying(scripted_lm(echo), ledger)
     with dspy.context(disable_history=True):
         assert lm("some prompt") == ["said 13"]
@@ -298,7 +310,7 @@ def test_cost_and_outputs_are_known_where_history_is_switched_off(ledger: Ledger
 
 
 def test_an_answer_cut_off_at_the_token_limit_is_cut_off_when_replayed(tmp_path: Path) -> None:
-    def use(paying: LedgerLM) -> Any:
+    def use(paying: LMWrapper) -> Any:
         paying("x")
         return paying.history[0]["response"].finish_reason
 
@@ -315,7 +327,7 @@ def test_an_explicit_request_is_answered_by_a_response(tmp_path: Path) -> None:
 def test_a_streamed_answer_is_kept_and_replayed(tmp_path: Path) -> None:
     lm = scripted_lm([{"answer": "one two three four"}])
 
-    def use(paying: LedgerLM) -> Any:
+    def use(paying: LMWrapper) -> Any:
         async def stream() -> list[Any]:
             listener = dspy.streaming.StreamListener("answer")
             ask = dspy.streamify(dspy.Predict("question -> answer"), stream_listeners=[listener])
@@ -359,7 +371,7 @@ def test_a_ledger_of_an_earlier_version_is_replayed(tmp_path: Path) -> None:
     db.close()
     lm = dspy.LM("openai/m", api_base="http://127.0.0.1:9/v1", api_key="k", temperature=0.3,
                  max_tokens=50, cache=False)  # fmt: skip
-    with Ledger(path) as ledger:
+    with opened(path) as ledger:
         asked = paying(lm, ledger, Caps(money=1.0))
         assert asked(messages=[{"role": "user", "content": "hi é"}]) == ["kept"]
         assert ledger.spent == (1, 6, 0.25, 1)
@@ -419,7 +431,7 @@ def test_calls_to_an_endpoint_are_kept_by_address_and_replayed_without_a_request
 ) -> None:
     said = []
     for _ in range(2):
-        with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        with opened(tmp_path / "ledger.sqlite") as ledger:
             said.append([paying(lm, ledger)("hello") for lm in endpoints])
             assert (ledger.spent.calls, ledger.spent.tokens) == (2, 20)
     assert said[0] == said[1] and said[0][0] != said[0][1]
@@ -432,9 +444,9 @@ def test_another_timeout_or_number_of_retries_pays_for_nothing_again(
     endpoints: list[dspy.LM], tmp_path: Path
 ) -> None:
     lm, path = endpoints[0], tmp_path / "ledger.sqlite"
-    with Ledger(path) as ledger:
+    with opened(path) as ledger:
         first = paying(lm, ledger)("hello")
-    with Ledger(path) as ledger:
+    with opened(path) as ledger:
         assert paying(lm.copy(timeout=3, num_retries=7), ledger)("hello") == first
         assert ledger.spent.replayed == 1
 
@@ -447,7 +459,7 @@ def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
     try:
         dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
         for name in ("first", "second"):
-            with Ledger(tmp_path / name) as ledger:
+            with opened(tmp_path / name) as ledger:
                 paying(cached, ledger)("hello")
                 assert ledger.spent.tokens == 10
     finally:
@@ -455,7 +467,7 @@ def test_a_call_from_dspys_cache_costs_the_tokens_that_its_reply_reports(
 
 
 def test_an_lm_is_left_as_it_is_and_speaks_for_the_one_before_it(
-    endpoints: list[dspy.LM], ledger: Ledger
+    endpoints: list[dspy.LM], ledger: CallStore
 ) -> None:
     lm = endpoints[0]
     before = paying(lm, ledger)

@@ -22,7 +22,7 @@ from ga_dspy import Passage, VanillaRAG
 from ga_dspy.errors import InputError
 from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import EndpointDown, EndpointRefused, is_transient, too_long
-from ga_dspy.lm.patience import PatientLM, wrap
+from ga_dspy.lm.wrapper import LMWrapper, wrap
 from ga_dspy.programs import DeepNote, IRCoT, IterRetGen, SearchR1, StepFailed
 from ga_dspy.testing import asked_fields, scripted_lm
 from ga_dspy.text import estimate_tokens
@@ -333,7 +333,7 @@ def test_another_server_gets_no_cached_reply_of_the_first(tmp_path: Any) -> None
 def test_a_front_is_asked_for_all_that_is_no_call() -> None:
     lm = dspy.LM("openai/m", temperature=0.3)
     patient = wrap(lm)
-    assert isinstance(patient.copy(temperature=0.5), PatientLM)
+    assert isinstance(patient.copy(temperature=0.5), LMWrapper)
     assert patient.copy(temperature=0.5).kwargs["temperature"] == 0.5
     assert (patient.engine, patient.kwargs, wrap(patient)) == ("auto", lm.kwargs, patient)
 

@@ -21,7 +21,7 @@ from ga_dspy.cli.choices import choose_lms, choose_program
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import ProtocolMismatch, Report, load_report, protocol_of, run
 from ga_dspy.eval import load as load_questions
-from ga_dspy.lm.patience import StepLMs, wrap
+from ga_dspy.lm.wrapper import StepLMs, wrap
 from ga_dspy.testing import scripted_lm
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,8 +11,8 @@ from string import ascii_lowercase
 from ga_dspy.arena.methods import METHODS
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import Report, load_report
-from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.eval.report import JOURNAL, usage_by_step
+from ga_dspy.lm.endpoints import EMBEDDED
 
 DATASETS = {
     "musique": "MuSiQue",

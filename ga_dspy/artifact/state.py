@@ -10,12 +10,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 import dspy
 from dspy.adapters.baml_adapter import BAMLAdapter
-from dspy.adapters.types.base_type import (
-    CUSTOM_TYPE_END_IDENTIFIER,
-    CUSTOM_TYPE_START_IDENTIFIER,
-)
-from dspy.adapters.utils import get_annotation_name
-from dspy.utils.saving import get_dependency_versions
 from pydantic import (
     AwareDatetime,
     BaseModel,
@@ -32,6 +26,12 @@ from ga_dspy import __version__, programs
 from ga_dspy.errors import ArtifactError, InputError, listed
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
+from ga_dspy.lm.dspy_private import (
+    CUSTOM_TYPE_END_IDENTIFIER,
+    CUSTOM_TYPE_START_IDENTIFIER,
+    get_annotation_name,
+    get_dependency_versions,
+)
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
 
 # --- Strict JSON

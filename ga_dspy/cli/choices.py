@@ -26,9 +26,8 @@ from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ScoreVariant
-from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import Access, GraphIndex
-from ga_dspy.lm.endpoints import default_timeout
+from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password

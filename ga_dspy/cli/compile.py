@@ -38,7 +38,7 @@ from ga_dspy.cli.console import Console, minutes_told, say_embedded, warn
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
-from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.testing import recorded_lm
 

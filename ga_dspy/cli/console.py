@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import Event, EvidenceLink, Step, Usage, watching
 from ga_dspy.text import visible
 

@@ -19,7 +19,6 @@ from rich.prompt import Confirm
 from ga_dspy.cli.choices import ApiBase, IndexDir, Model, Timeout, Yes, choose_lm
 from ga_dspy.cli.console import Console, building, facts, number, plain, say_embedded, some
 from ga_dspy.errors import InputError
-from ga_dspy.eval.protocol import EMBEDDED
 from ga_dspy.graphrag import (
     Rules,
     StoredGraph,
@@ -31,6 +30,7 @@ from ga_dspy.graphrag import (
 from ga_dspy.graphrag.build import Estimate
 from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.store import SUMMARIES, GraphManifest, read_manifest
+from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST
 

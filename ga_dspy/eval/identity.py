@@ -29,7 +29,7 @@ from ga_dspy.eval.protocol import UNKNOWN
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.endpoints import endpoint_digest
-from ga_dspy.lm.patience import LMWrapper
+from ga_dspy.lm.wrapper import unwrapped
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.protocol import AdaptedRetriever
@@ -146,8 +146,7 @@ class _Description:
         return [self.of(part) for part in (code.__code__, held, given, used)]
 
     def _lm(self, lm: Any) -> Any:
-        while isinstance(lm, LMWrapper):
-            lm = lm.lm
+        lm = unwrapped(lm)
         engine = getattr(lm, "engine", None)
         settings = {name: part for name, part in lm.kwargs.items() if name not in _NO_ANSWER}
         engine = engine if isinstance(engine, str) else _name(type(engine))

@@ -21,9 +21,6 @@ ScoreVariant = Literal["official", "squad"]
 UNKNOWN = "unknown: "
 """How the digest of what cannot be compared begins; what it is follows."""
 
-EMBEDDED = "ga-dspy/extractive"
-"""The name of the embedded extractive LM, which is no LLM; tables and prices say so."""
-
 
 class ProtocolMismatch(GaDspyError):
     """The journal in the output directory was begun under another protocol."""

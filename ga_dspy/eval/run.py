@@ -22,7 +22,8 @@ from ga_dspy.graphrag import GraphIndex
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import causes
-from ga_dspy.lm.patience import KeptCalls, StepLMs, wrap
+from ga_dspy.lm.store import CallStore
+from ga_dspy.lm.wrapper import StepLMs, wrap, wrap_for_work
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.calls import Usage
 from ga_dspy.programs.program import split_lms
@@ -214,11 +215,14 @@ def run(
     if on_cluster() and isinstance(program, MultiHopProgram):
         program, own = split_lms(program)  # LMs stay here, with their keys
     total, ask = len(examples), partial(_ask, program)
-    with RunJournal(out / JOURNAL, protocol) as journal, KeptCalls(out / CALLS) as calls:
+    with (
+        RunJournal(out / JOURNAL, protocol) as journal,
+        CallStore(out / CALLS, "run", is_temporary=True) as calls,
+    ):
         done = {position: entry.result for position, entry in journal.entries().items()}
 
         def lm_for(asked: tuple[int, dspy.Example]) -> Any:
-            lm = calls.front(dspy.settings.lm, asked[0])
+            lm = wrap_for_work(dspy.settings.lm, calls, asked[0])
             return StepLMs(lm, {s: wrap(one, like=lm) for s, one in own.items()}) if own else lm
 
         def report_progress(last: Result | None) -> None:
@@ -260,7 +264,8 @@ def run(
             with closing(
                 spread(
                     partial(judge_result, Judge()), asked, threads,
-                    lm_for=lambda one: calls.front(judge, f"judge {one[0]}"), name="ga-dspy-judge",
+                    lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
+                    name="ga-dspy-judge",
                 )
             ) as judged:  # fmt: skip
                 for position, result in judged:

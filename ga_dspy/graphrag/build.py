@@ -43,7 +43,8 @@ from ga_dspy.graphrag.store import (
     store,
 )
 from ga_dspy.lm.adapters import PlainAdapter
-from ga_dspy.lm.patience import KeptCalls
+from ga_dspy.lm.store import CallStore
+from ga_dspy.lm.wrapper import wrap_for_work
 from ga_dspy.passage import Passage
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Index
@@ -213,12 +214,15 @@ def _read(
     """Return the extraction of every passage, and the passages that could not be read."""
 
     def lm_for(passage: Passage) -> Any:
-        return calls.front(dspy.settings.lm, keys[passage.id])
+        return wrap_for_work(dspy.settings.lm, calls, keys[passage.id])
 
     read = partial(_outcome, extractor)
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
-    with FinishedSteps(folder / JOURNAL) as journal, KeptCalls(folder / CALLS) as calls:
+    with (
+        FinishedSteps(folder / JOURNAL) as journal,
+        CallStore(folder / CALLS, "graph build", is_temporary=True) as calls,
+    ):
         known = journal.known(Extraction)
         pending = [passage for passage in passages if keys[passage.id] not in known]
         done, in_a_row = len(passages) - len(pending), 0

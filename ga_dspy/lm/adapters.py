@@ -12,12 +12,10 @@ from typing import Any, Final, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.adapters.utils import format_field_value, translate_field_type
-from dspy.utils import exceptions as lm_errors
-from dspy.utils.exceptions import AdapterParseError
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from ga_dspy.lm.dspy_private import format_field_value, translate_field_type
 from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import causes
 from ga_dspy.lm.replies import read_reply
@@ -154,7 +152,7 @@ class PlainAdapter(dspy.ChatAdapter):
         """
         values = read_reply(signature, completion)
         if values is None:
-            raise AdapterParseError(
+            raise dspy.AdapterParseError(
                 adapter_name="PlainAdapter", signature=signature, lm_response=completion
             )
         return values
@@ -243,7 +241,7 @@ class SchemaAdapter(PlainAdapter):
         if known not in _WITHOUT_SCHEMA:
             try:
                 return super().__call__(lm, _with_schema(lm_kwargs, call["signature"]), **call)
-            except lm_errors.LMError as error:
+            except dspy.LMError as error:
                 if not _refuses_schema(error):
                     raise
                 _WITHOUT_SCHEMA.add(known)
@@ -255,7 +253,7 @@ class SchemaAdapter(PlainAdapter):
         if known not in _WITHOUT_SCHEMA:
             try:
                 return await super().acall(lm, _with_schema(lm_kwargs, call["signature"]), **call)
-            except lm_errors.LMError as error:
+            except dspy.LMError as error:
                 if not _refuses_schema(error):
                     raise
                 _WITHOUT_SCHEMA.add(known)
@@ -281,7 +279,7 @@ def _with_schema(lm_kwargs: Mapping[str, Any], signature: type[dspy.Signature]) 
 
 def _refuses_schema(error: BaseException) -> bool:
     """Whether an LM refused a request for the schema in it."""
-    refusals = (lm_errors.LMInvalidRequestError, lm_errors.LMUnsupportedFeatureError)
+    refusals = (dspy.LMInvalidRequestError, dspy.LMUnsupportedFeatureError)
     return any(
         isinstance(cause, refusals) and _SCHEMA_REFUSED.search(str(cause))
         for cause in causes(error)

@@ -1,8 +1,8 @@
-"""Connections: as many calls in flight as threads and tasks make, each priced as DSPy prices it.
+"""Connections: how one attempt of a call is sent.
 
-DSPy sends at most 100 calls to an endpoint at once, and goes through its whole list of prices after
-each. The engine here does neither: an LM takes an engine of one's own, and `dspy.lm15` has routers
-that send a request.
+DSPy caps replies by `max_completion_tokens`, which Ollama and LM Studio ignore, and takes the
+timeout for a part of the question, so that another timeout misses its cache. The engine here sends
+`max_tokens` to a local server, and keeps the timeout to itself.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import dspy
-from dspy.clients.backend_selection import CLIENT_KEYS, select_backend
-from dspy.clients.costs import estimate_cost
-from dspy.clients.engines.lm15_engine import timeouts_for
-from dspy.clients.model_metadata import model_info
 from dspy.lm15 import AsyncLMRouter, LMRouter, Request, Response, RouterConfig
 
-MOST_CONNECTIONS = 10_000
-"""No limit in practice: a process has fewer threads, and fewer files open."""
+from ga_dspy.lm.dspy_private import CLIENT_KEYS, estimate_cost, select_backend, timeouts_for
+
+UNRECORDED = "ga_dspy_unrecorded"
+"""Where `dspy.settings` holds the list of calls that an app without a history does not see."""
 
 _SENT_BY_ALL = {
     "temperature", "max_tokens", "max_completion_tokens", "top_p", "stop", "seed", "n",
@@ -36,7 +34,7 @@ _SENT_BY_ALL = {
 
 
 def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
-    """A copy of an LM for one attempt: no retries, and no limit to the calls in flight.
+    """Return a copy of an LM for one attempt, without retries of its own.
 
     It shares the LM's history and callbacks. An LM with an engine of its own, or a setting for
     which DSPy may turn to LiteLLM, keeps the way that it has.
@@ -47,31 +45,34 @@ def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
     """
     engine, changes = _engine_for(lm, {**lm.kwargs, **settings}), dict[str, Any](num_retries=0)
     if engine is not None:
-        own = dict.fromkeys(CLIENT_KEYS & lm.kwargs.keys())
+        changes |= dict.fromkeys(CLIENT_KEYS & lm.kwargs.keys())
         changes |= {
             "engine": engine,
             "async_engine": SimpleNamespace(complete=engine.acomplete),
-            **own,
         }
     copy = lm.copy(**changes)
     copy.history, copy.callbacks = lm.history, lm.callbacks
-    if engine is not None:
 
-        def update_history(entry: dict[str, Any]) -> None:
-            price = engine.price(entry["response"]) if entry.get("cost") is None else entry["cost"]
-            lm.update_history({**entry, "cost": price})
+    def update_history(entry: dict[str, Any]) -> None:
+        if engine is not None and entry.get("cost") is None:
+            entry = {**entry, "cost": engine.price(entry["response"])}
+        unrecorded = dspy.settings.get(UNRECORDED)
+        if unrecorded is None:
+            lm.update_history(entry)
+        else:
+            unrecorded.append(entry)
 
-        copy.update_history = update_history
+    copy.update_history = update_history
     return copy
 
 
 def _engine_for(lm: dspy.LM, settings: Mapping[str, Any]) -> Connections | None:
-    """The engine for an LM's endpoint; None where DSPy would not send the call by its client."""
-    asked = {name for name, value in settings.items() if value is not None}
+    """Return the engine for an LM's endpoint; None where DSPy would use another client."""
+    given = {name for name, value in settings.items() if value is not None}
     known = _SENT_BY_ALL | ({"response_format"} if lm.model.startswith("openai/") else set())
-    if not isinstance(lm.engine, str) or asked - known:
+    if not isinstance(lm.engine, str) or given - known:
         return None
-    client = tuple(sorted((name, settings[name]) for name in CLIENT_KEYS & asked))
+    client = tuple(sorted((name, settings[name]) for name in CLIENT_KEYS & given))
     prefix = lm.model.partition("/")[0].upper()
     gateway = tuple(os.environ.get(f"{prefix}_{name}") for name in ("API_BASE", "BASE_URL"))
     try:
@@ -95,13 +96,13 @@ def _engine(
 
 
 def address_parts(address: str) -> SplitResult:
-    """An address in its parts, with or without a scheme."""
+    """Return the parts of an address, with or without a scheme."""
     return urlsplit(address if "//" in address else f"//{address}")
 
 
 @lru_cache(maxsize=64)
 def is_local(address: str) -> bool:
-    """Whether an address is of this machine or a private network, where people run small LMs.
+    """Return whether an address is of this machine or a private network, where small LMs run.
 
     >>> is_local("http://localhost:11434/v1"), is_local("http://10.0.0.5:8000/v1")
     (True, True)
@@ -117,18 +118,16 @@ def is_local(address: str) -> bool:
 
 
 class Connections:
-    """An engine with a connection for each call in flight, kept for the next."""
+    """An engine of DSPy for one provider, address and timeout."""
 
     def __init__(self, route: Any, client: Mapping[str, Any]) -> None:
         self.provider, self.model = route.provider, route.model
         address = client.get("api_base") or client.get("base_url")
-        # DSPy caps replies by OpenAI's new name; Ollama and LM Studio know the old one alone.
         self._old_cap = route.provider.startswith("openai") and is_local(address or "")
         self._config = RouterConfig(
             api_keys={route.provider: client["api_key"]} if "api_key" in client else None,
             base_urls={route.provider: address} if address else None,
             timeouts=timeouts_for(client.get("timeout")),
-            max_connections=MOST_CONNECTIONS,
         )
         self._router = LMRouter(self._config)
         self._of_loop: dict[asyncio.AbstractEventLoop, AsyncLMRouter] = {}
@@ -136,7 +135,7 @@ class Connections:
     def complete(self, request: Request) -> Response:
         """Send a request."""
         lm: Any = self._router.lm(f"{self.provider}:{self.model}")
-        answer: Response = lm.complete(self._sent(request))
+        answer: Response = lm.complete(self._adapted(request))
         return answer
 
     async def acomplete(self, request: Request) -> Response:
@@ -148,10 +147,10 @@ class Connections:
                 self._of_loop.pop(other, None)
             self._of_loop[loop] = AsyncLMRouter(self._config)
         lm: Any = self._of_loop[loop].lm(f"{self.provider}:{self.model}")
-        answer: Response = await lm.complete(self._sent(request))
+        answer: Response = await lm.complete(self._adapted(request))
         return answer
 
-    def _sent(self, request: Request) -> Request:
+    def _adapted(self, request: Request) -> Request:
         config = request.config
         if self._old_cap and config.max_tokens is not None:
             more = {**(config.extensions or {}), "max_tokens": config.max_tokens}
@@ -159,21 +158,11 @@ class Connections:
         return replace(request, model=self.model, config=config)
 
     def price(self, answered: Any) -> float | None:
-        """What a response cost, or several, as DSPy estimates it; None where it is not known."""
+        """Return what a response cost, or several, as DSPy estimates it; None if unknown."""
         responses = answered if isinstance(answered, tuple) else (answered,)
-        prices = [self._price(one) for one in responses if isinstance(one, Response)]
+        prices = [
+            estimate_cost(one, provider=self.provider, requested_model=self.model)[0]
+            for one in responses
+            if isinstance(one, Response)
+        ]
         return sum(prices) if prices and None not in prices else None
-
-    def _price(self, response: Response) -> Any:
-        with _LOCK:
-            model = _listed(self.provider, response.model, self.model)
-        if model is None:
-            return None
-        listed = replace(response, model=model)
-        return estimate_cost(listed, provider=self.provider, requested_model=model)[0]
-
-
-@lru_cache(maxsize=256)
-def _listed(provider: str, *names: str) -> str | None:
-    """The first of a model's names that DSPy's list of prices has: to look costs milliseconds."""
-    return next((name for name in names if model_info(provider, name)), None)

@@ -9,6 +9,9 @@ from typing import Any
 
 from ga_dspy.lm.connection import address_parts, is_local
 
+EMBEDDED = "ga-dspy/extractive"
+"""The name of the embedded extractive LM, which is no LLM and free; tables and prices say so."""
+
 
 def endpoint_digest(lm: Any) -> str | None:
     """Twelve hex digits that tell servers apart; None for a provider's own address, or no server.

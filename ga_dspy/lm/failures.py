@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dspy.utils import exceptions as lm_errors
+import dspy
 
 from ga_dspy.errors import RunAborted
 
@@ -19,15 +19,15 @@ class EndpointDown(RunAborted):
 
 
 _PASSING = (
-    lm_errors.LMRateLimitError, lm_errors.LMTimeoutError, lm_errors.LMServerError,
-    lm_errors.LMTransportError, lm_errors.LMLockTimeoutError, lm_errors.LMStreamAssemblyError,
+    dspy.LMRateLimitError, dspy.LMTimeoutError, dspy.LMServerError,
+    dspy.LMTransportError, dspy.LMLockTimeoutError, dspy.LMStreamAssemblyError,
     ConnectionError, TimeoutError, EndpointDown,
 )  # fmt: skip
 _REFUSALS = (
-    (lm_errors.LMBillingError, (402,), "see that the account has money and quota left"),
-    (lm_errors.LMAuthError, (401, 403), "see that the API key is set, valid and allowed the model"),
-    (lm_errors.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
-    (lm_errors.LMConfigurationError, (), "see that the LM's name and its settings are right"),
+    (dspy.LMBillingError, (402,), "see that the account has money and quota left"),
+    (dspy.LMAuthError, (401, 403), "see that the API key is set, valid and allowed the model"),
+    (dspy.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
+    (dspy.LMConfigurationError, (), "see that the LM's name and its settings are right"),
 )
 _NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
 _TOO_LONG = re.compile(
@@ -37,7 +37,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _UNREACHED = re.compile(r"connecting to|CONNECT |TLS handshake")
-_MAY_SAY_TOO_LONG = lm_errors.LMInvalidRequestError | lm_errors.LMServerError
+_MAY_SAY_TOO_LONG = dspy.LMInvalidRequestError | dspy.LMServerError
 _OF_REPLY = re.compile(r"(\d[\d,]*)(?: output tokens| in the completion)")
 """What of a window a server keeps for the reply, as vLLM says it in both its wordings."""
 
@@ -55,7 +55,7 @@ def is_transient(error: BaseException | None) -> bool:
         isinstance(cause, _PASSING)
         # Status 200 and a body that is none: a gateway's, not the model's.
         or (
-            type(cause) is lm_errors.LMProviderError
+            type(cause) is dspy.LMProviderError
             and not 300 <= (getattr(cause, "status", 0) or 0) < 500
         )
         for cause in causes(error)
@@ -66,8 +66,8 @@ def is_transient(error: BaseException | None) -> bool:
 def is_timeout(error: BaseException | None) -> bool:
     """Whether a call was given up because no answer came in time, though it reached a server."""
     return not any(_UNREACHED.search(str(cause)) for cause in causes(error)) and any(
-        isinstance(cause, lm_errors.LMTimeoutError | TimeoutError)
-        or (isinstance(cause, lm_errors.LMTransportError) and "timed out" in str(cause).lower())
+        isinstance(cause, dspy.LMTimeoutError | TimeoutError)
+        or (isinstance(cause, dspy.LMTransportError) and "timed out" in str(cause).lower())
         for cause in causes(error)
     )
 
@@ -75,7 +75,7 @@ def is_timeout(error: BaseException | None) -> bool:
 def too_long(error: BaseException | None) -> bool:
     """Whether an error says that the prompt exceeds the LM's context window."""
     return any(
-        isinstance(cause, lm_errors.ContextWindowExceededError)
+        isinstance(cause, dspy.ContextWindowExceededError)
         or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
         for cause in causes(error)
     )
@@ -111,7 +111,7 @@ def _number(text: str) -> int:
 
 def refusal_remedy(error: BaseException) -> str:
     """What to do about an error that every call will meet; empty for another one."""
-    if not isinstance(error, lm_errors.LMError) or too_long(error):
+    if not isinstance(error, dspy.LMError) or too_long(error):
         return ""
     if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
         return _REFUSALS[0][2]

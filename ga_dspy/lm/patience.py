@@ -1,40 +1,28 @@
-"""Patience: what an LM call does when the endpoint fails: ask again, wait for it, or give up.
+"""Patience: when a failed LM call is retried, waits for its endpoint, or ends the run.
 
-A `PatientLM` stands before an LM. It asks again what may pass, with growing pauses. A breaker for
-each endpoint, shared by threads and tasks, holds all calls back while the endpoint is down, tries
-it now and then, and lets them go on when it answers. What will not pass ends the run at once.
+Transient errors are retried with growing pauses. A breaker for each endpoint, shared by threads and
+tasks, holds all calls back while the endpoint is down, tries it now and then, and lets them go on
+when it answers. A permanent error ends the run at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-import hashlib
-import json
 import logging
 import math
 import random
 import threading
 import time
-import uuid
-import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.clients.call_result import CallResult
-from dspy.lm15 import Request, Response
-from dspy.utils import exceptions as lm_errors
-from dspy.utils.callback import with_callbacks
+import tenacity
 
 from ga_dspy.errors import InputError
-from ga_dspy.lm.connection import connect
 from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import (
     EndpointDown,
@@ -44,15 +32,8 @@ from ga_dspy.lm.failures import (
     is_transient,
     refusal_remedy,
 )
-from ga_dspy.secrets import secrets_of, without
-from ga_dspy.storage import Journal
 
 _log = logging.getLogger("ga_dspy")
-
-# DSPy's adapters still send such messages; here they are only passed on. And a rollout id does
-# tell cached replies apart at temperature 0, whatever the warning says.
-warnings.filterwarnings("ignore", "Passing OpenAI-style message", DeprecationWarning, __name__)
-warnings.filterwarnings("ignore", "rollout_id has no effect", UserWarning, "dspy.clients")
 
 # --- How long to try
 
@@ -188,8 +169,8 @@ class Breaker:
                     _log.warning(text, self.name, how, down, most, _told(error))
             return self._open
 
-    def leave(self, caller: int) -> None:
-        """Let another call try the endpoint, where this one was about to."""
+    def release(self, caller: int) -> None:
+        """Let another call try the endpoint, if it was this one's turn."""
         with self._lock:
             self._prober = None if self._prober == caller else self._prober
 
@@ -252,456 +233,144 @@ def _breaker(lm: dspy.BaseLM) -> Breaker:
     return _OWN_BREAKERS.setdefault(engine if is_key else lm, Breaker(name, probes=False))
 
 
-# --- LMs before an LM
+# --- The attempts of one call
 
 
-def _of_the_lm(name: str) -> Any:
-    return property(lambda self: getattr(self.lm, name), doc="As the LM says.")
+class _Again(Exception):
+    """Another attempt follows after a pause."""
+
+    def __init__(self, pause: float) -> None:
+        super().__init__()
+        self.pause = pause
 
 
-class LMWrapper(dspy.BaseLM):
-    """An LM before an LM: whatever is no call is asked of the one behind it, and so are copies."""
-
-    supports_function_calling = _of_the_lm("supports_function_calling")
-    supports_reasoning = _of_the_lm("supports_reasoning")
-    supports_response_schema = _of_the_lm("supports_response_schema")
-    supported_params = _of_the_lm("supported_params")
-
-    def __init__(self, lm: dspy.BaseLM) -> None:
-        self.lm = lm
-        super().__init__(lm.model, lm.model_type, cache=lm.cache, callbacks=lm.callbacks)
-        self.kwargs = lm.kwargs
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "lm":
-            raise AttributeError(name)
-        return getattr(self.lm, name)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def with_lm(self, lm: dspy.BaseLM) -> Self:
-        """The same before another LM."""
-        return type(self)(lm)
-
-    def copy(self, **kwargs: Any) -> Self:
-        """The same before a copy with other settings."""
-        return self.with_lm(self.lm.copy(**kwargs))
-
-    def replay(self, kept: dict[str, Any], prompt: Any, messages: Any, kwargs: Any) -> Any:
-        """Answer from a record of `result_of`; trackers and history hear of it as of a call."""
-        result, usage = CallResult.load(kept), kept["usage"]
-        if usage and dspy.settings.usage_tracker:
-            dspy.settings.usage_tracker.add_usage(self.model, usage)
-        self.update_history(
-            {
-                "prompt": prompt,
-                "messages": messages,
-                "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("api_")},
-                "response": result.responses if result.raw is None else result.raw,
-                "outputs": result.outputs,
-                "usage": usage,
-                "cost": result.cost,
-                "timestamp": datetime.datetime.now().isoformat(),
-                "uuid": str(uuid.uuid4()),
-                "model": self.model,
-                "response_model": result.response_model,
-                "model_type": self.model_type,
-            }
-        )
-        typed = isinstance(kwargs.get("request", prompt), Request)
-        return result.responses[0] if typed else result.outputs
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
 
 
-def result_of(answer: Any, entries: Sequence[dict[str, Any]]) -> CallResult:
-    """What a call brought and cost: its answer, with the last entry that it made in a history."""
-    entry = entries[-1] if entries else {"outputs": answer}
-    raw = answer if isinstance(answer, Response) else entry.get("response")
-    responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
-    return CallResult(
-        responses,
-        entry["outputs"],
-        entry.get("usage", {}),
-        entry.get("cost"),
-        raw=None if responses else raw,
-        response_model=entry.get("response_model"),
-        cost_details=entry.get("cost_details", {}),
-    )
+async def _asleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
-_PROBE: dict[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
+def _pause_of(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    return error.pause if isinstance(error, _Again) else 0.0
 
 
-class PatientLM(LMWrapper):
-    """Asks the LM behind it for as long as the `Patience` in force allows.
+_AGAIN = tenacity.retry_if_exception_type(_Again)
 
-    Its callbacks, trackers and history hear of each attempt, as the LM's own. Replies of another
-    server are not taken from DSPy's cache. While a reply is streamed DSPy's own retries count.
 
-    Raises:
-        EndpointRefused: No call will be answered.
-        EndpointDown: The endpoint was down for too long.
+def attempts() -> tenacity.Retrying:
+    """Attempts until one of them raises no `_Again`, with its pauses in between."""
+    return tenacity.Retrying(sleep=_sleep, retry=_AGAIN, wait=_pause_of)
+
+
+def async_attempts() -> tenacity.AsyncRetrying:
+    """The same from a coroutine."""
+    return tenacity.AsyncRetrying(sleep=_asleep, retry=_AGAIN, wait=_pause_of)
+
+
+PROBE: Mapping[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
+
+
+@dataclass
+class Sent:
+    """One attempt: what is sent, and the answer.
+
+    Attributes:
+        request: The arguments of the LM.
+        answer: What the LM returned.
     """
 
-    tells_meter = True
-    """Whether a program's meter hears of the attempts; no, where an LM before this one tells it."""
+    request: Mapping[str, Any]
+    answer: Any = None
 
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the LM itself would."""
-        lm, settings = self._prepared(kwargs)
-        request, answer = {"prompt": prompt, "messages": messages, **settings}, None
-        with suppress(StopIteration), closing(self._attempts(request)) as attempts:
-            wanted = next(attempts)
-            while True:
-                try:
-                    if isinstance(wanted, float):
-                        time.sleep(wanted)
-                    else:
-                        with self._heard(wanted) as heard:
-                            answer = lm(**wanted)
-                            heard.append(answer)
-                except Exception as error:  # noqa: BLE001 - raised again where it is no outage
-                    wanted = attempts.throw(error)
-                else:
-                    wanted = next(attempts)
-        return answer
+    @property
+    def is_probe(self) -> bool:
+        """Whether this only tries the endpoint, and nobody is told of it."""
+        return self.request is PROBE
 
-    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine."""
-        lm, settings = self._prepared(kwargs)
-        request, answer = {"prompt": prompt, "messages": messages, **settings}, None
-        with suppress(StopIteration), closing(self._attempts(request)) as attempts:
-            wanted = next(attempts)
-            while True:
-                try:
-                    if isinstance(wanted, float):
-                        await asyncio.sleep(wanted)
-                    else:
-                        with self._heard(wanted) as heard:
-                            answer = await lm.acall(**wanted)
-                            heard.append(answer)
-                except Exception as error:  # noqa: BLE001 - raised again where it is no outage
-                    wanted = attempts.throw(error)
-                else:
-                    wanted = next(attempts)
-        return answer
+
+class Call:
+    """The attempts of one call, under the `Patience` in force."""
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        self.lm, self.patience, self.breaker = lm, Patience.current(), _breaker(lm)
+        # A stream cannot begin again: there DSPy's own retries apply.
+        self.retries = self.patience.retries if dspy.settings.send_stream is None else 0
+        self.meter = dspy.settings.get(METER)
+        self.caller, self.begun = random.getrandbits(64), time.monotonic()
+        self.failed, self.waited = 0, 0.0
 
     @contextmanager
-    def _heard(self, request: dict[str, Any]) -> Iterator[list[Any]]:
-        """The context of an attempt, and the list that its answer is put in.
+    def attempt(self, request: Mapping[str, Any]) -> Iterator[Sent]:
+        """Yield what to send now: the request, or a probe of an endpoint that was down.
 
-        The meter hears of it, without DSPy's inspection of callbacks; of a probe nothing does.
+        Raises:
+            EndpointRefused: No call will be answered.
+            EndpointDown: The endpoint was down for too long.
         """
-        said = list[Any]()
-        if request is _PROBE:
-            quiet: Any = {
-                "callbacks": [],
-                "caller_modules": [],
-                "usage_tracker": None,
-                "disable_history": True,
-            }
-            with dspy.context(**quiet):
-                yield said
-        elif (meter := _unheard()) is None or not self.tells_meter:
-            yield said
-        else:
-            meter.on_lm_start("", self.lm, request)
-            try:
-                yield said
-            except BaseException as error:
-                meter.on_lm_end("", None, error)
-                raise
-            meter.on_lm_end("", *said)
-
-    def _prepared(self, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """The LM without retries of its own, and a call's settings with the server's name in them.
-
-        DSPy's cache knows a reply by its rollout id, too, and not by the server.
-        """
-        lm: Any = self.lm
-        if isinstance(lm, dspy.LM) and (digest := endpoint_digest(lm)):
-            rollout = kwargs.get("rollout_id", lm.kwargs.get("rollout_id"))
-            kwargs = {**kwargs, "rollout_id": digest if rollout is None else f"{digest}-{rollout}"}
-        if type(lm) is dspy.LM and dspy.settings.send_stream is None:
-            lm = connect(lm, kwargs)
-        return lm, kwargs
-
-    def _attempts(self, request: dict[str, Any]) -> Generator[float | dict[str, Any], None, None]:
-        """What a call does: pause for so many seconds, or send a probe or the request.
-
-        A call that fails throws its error into the generator; the answer ends it.
-        """
-        patience, breaker, caller = Patience.current(), _breaker(self.lm), random.getrandbits(64)
-        retries = patience.retries if dspy.settings.send_stream is None else 0
-        meter, begun, waited, tries = dspy.settings.get(METER), time.monotonic(), 0.0, 0
+        if self.retries and (pause := self.breaker.pause(self.caller, self.patience)):
+            self.waited += pause
+            if self.meter is not None:
+                self.meter.waited += pause
+            raise _Again(pause)
+        sent = Sent(PROBE if self.breaker.probed_by(self.caller) else request)
         try:
-            while True:
-                while retries and (pause := breaker.pause(caller, patience)):
-                    yield pause
-                    waited += pause
-                    if meter is not None:
-                        meter.waited += pause
-                is_probe = breaker.probed_by(caller)
-                try:
-                    yield _PROBE if is_probe else request
-                except Exception as found:
-                    error = self._in_words(found)
-                    if remedy := next(filter(None, map(refusal_remedy, causes(error))), ""):
-                        raise EndpointRefused(
-                            f"{breaker.name} refuses: {_told(error)}",
-                            expected="answers",
-                            remedy=f"{remedy}; then start the same again: what was done is kept",
-                        ) from error
-                    if is_transient(error):
-                        hint = self._hint(error, patience, breaker)
-                        if retries and breaker.failed(caller, error, patience, hint):
-                            continue
-                        pause = max(_jittered(min(2.0**tries / 2, _LONGEST_PAUSE)), hint)
-                        tries, spent = tries + 1, time.monotonic() - begun - waited
-                        if tries > retries or spent + pause > patience.call:
-                            raise error from error.__cause__
-                        yield pause
-                        continue
-                    breaker.answered()
-                    if not is_probe:
-                        raise
-                breaker.answered()
-                if not is_probe:
-                    return
+            yield sent
+        except Exception as error:  # noqa: BLE001 - raised again unless a retry may help
+            self._handle(error, sent.is_probe)
         finally:
-            breaker.leave(caller)
+            self.breaker.release(self.caller)
+        self.breaker.answered()
+        if sent.is_probe:
+            raise _Again(0.0)
 
-    def _in_words(self, error: Exception) -> Exception:
-        """The error; where we gave up waiting for an answer, one that says what to do about it."""
+    def _handle(self, found: Exception, is_probe: bool) -> None:
+        """Raise what follows from a failure; nothing where a probe shows that the server is up."""
+        error = self._explained(found)
+        if remedy := next(filter(None, map(refusal_remedy, causes(error))), ""):
+            raise EndpointRefused(
+                f"{self.breaker.name} refuses: {_told(error)}",
+                expected="answers",
+                remedy=f"{remedy}; then start the same again: what was done is kept",
+            ) from error
+        if not is_transient(error):
+            self.breaker.answered()
+            if is_probe:
+                return
+            raise found
+        hint = self._hint(error)
+        if self.retries and self.breaker.failed(self.caller, error, self.patience, hint):
+            raise _Again(0.0) from error
+        pause = max(_jittered(min(2.0**self.failed / 2, _LONGEST_PAUSE)), hint)
+        self.failed += 1
+        spent = time.monotonic() - self.begun - self.waited
+        if self.failed > self.retries or spent + pause > self.patience.call:
+            raise error from error.__cause__
+        raise _Again(pause) from error
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return the error; where no answer came in time, one that says what to do about it."""
         seconds = self.lm.kwargs.get("timeout")
         is_gateway_s = any(getattr(cause, "status", None) == 504 for cause in causes(error))
         if not is_timeout(error) or is_gateway_s or not isinstance(seconds, int | float):
             return error
-        late: Exception = lm_errors.LMTimeoutError(
+        late: Exception = dspy.LMTimeoutError(
             f"No answer within --timeout {seconds:g} s: raise it, or cap replies with "
             "--lm-set max_tokens=500 (in Python, dspy.LM(timeout=600, max_tokens=500))"
         )
         late.__cause__ = error
         return late
 
-    def _hint(self, error: BaseException, patience: Patience, breaker: Breaker) -> float:
-        """The pause that a server asks for, up to the longest that is granted."""
+    def _hint(self, error: BaseException) -> float:
+        """Return the pause that a server asks for, up to the longest that is granted."""
+        limit = self.patience.retry_after
         asked = (getattr(cause, "retry_after", None) for cause in causes(error))
         hint = next((n for n in asked if isinstance(n, int | float) and n > 0), 0.0)
-        if hint > patience.retry_after and not breaker.has_asked_too_much:
-            breaker.has_asked_too_much = True
+        if hint > limit and not self.breaker.has_asked_too_much:
+            self.breaker.has_asked_too_much = True
             asked_for = format_duration(hint) if math.isfinite(hint) else "no end"
-            limit = format_duration(patience.retry_after)
             text = "the server of %s asks for a pause of %s; it gets %s"
-            _log.warning(text, self.model, asked_for, limit)
-        return min(float(hint), patience.retry_after)
-
-
-def _unheard() -> Any:
-    """The meter in force, unless it hears of LM calls as a callback; None without one."""
-    callbacks, meter = dspy.settings.callbacks or [], dspy.settings.get(METER)
-    return None if any(meter is callback for callback in callbacks) else meter
-
-
-def metered() -> Any:
-    """A context in which the meter in force hears of LM calls.
-
-    It is set around these alone: wherever there is a callback, DSPy inspects each call of a module
-    and of an adapter.
-    """
-    meter = _unheard()
-    if meter is None:
-        return nullcontext()
-    return dspy.context(callbacks=[*(dspy.settings.callbacks or []), meter])
-
-
-# --- Calls of work that is not done yet, so that a kill does not have them paid again
-
-
-_KEEP = "INSERT OR REPLACE INTO call VALUES (?, ?, ?)"
-_MOST_DONE = 50
-"""So many pieces of work are done before their calls are taken out."""
-
-
-class KeptCalls(Journal):
-    """The finished LM calls of pieces of work that are under way, until each is done.
-
-    A piece that a kill interrupted is begun again, and is answered as before as far as it got. At
-    the end of a `with` all work is done, unless an error ends it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        create = "CREATE TABLE call (work TEXT, key TEXT, json TEXT, PRIMARY KEY (work, key))"
-        super().__init__(path, "run", {"call": create})
-        # How often each piece of work was begun; what a kill left was begun once.
-        self._begun = Counter(work for (work,) in self.rows("SELECT DISTINCT work FROM call"))
-        self._done, self._turn, self._is_over = list[str](), threading.Lock(), False
-        self._unwritten = deque[tuple[str, str, str]]()
-
-    def front(self, lm: Any, work: object) -> Any:
-        """An LM for a piece of work that begins now; as it is where it keeps its calls itself."""
-        if str(work) in self._done:
-            self._clear()
-        self._begun[str(work)] += 1
-        foreign = isinstance(lm, LMWrapper) and type(lm) is not PatientLM
-        return KeptLM(lm, self, str(work)) if isinstance(lm, dspy.BaseLM) and not foreign else lm
-
-    def kept(self, work: str, key: str) -> dict[str, Any] | None:
-        """The record of a call of work that was begun before; None where there is none."""
-        if self._begun[work] < 2:
-            return None
-        rows = self.rows("SELECT key, json FROM call WHERE work = ? AND key = ?", [work, key])
-        return next((record for _, record in self.readable(rows, json.loads)), None)
-
-    def keep(self, work: str, key: str, record: str) -> None:
-        """Write the record of a call, with those that other threads wait to write meanwhile."""
-        self._unwritten.append((work, key, *without(secrets_of(), [record])))
-        with self._turn:
-            rows = list(self._unwritten)
-            if rows:
-                self.transaction([(_KEEP, row) for row in rows])
-            for _ in rows:
-                self._unwritten.popleft()
-
-    def forget(self, work: object) -> None:
-        """Note that a piece of work is done, and recorded elsewhere."""
-        self._done.append(str(work))
-        if len(self._done) >= _MOST_DONE:
-            self._clear()
-
-    def _clear(self) -> None:
-        """Take out the calls of what is done: each time threads wait for the file."""
-        with self._turn:
-            done, self._done = self._done, []
-            for work in done:
-                self._begun.pop(work, None)
-            if done:
-                self.transaction([("DELETE FROM call WHERE work = ?", [work]) for work in done])
-
-    def __exit__(self, *error: object) -> None:
-        self._is_over = error[0] is None
-        super().__exit__(*error)
-
-    def close(self) -> None:
-        """Give the file back; one without calls is removed."""
-        try:
-            self._clear()
-            is_empty = self._is_over or not self.rows("SELECT 1 FROM call LIMIT 1")
-        finally:
-            super().close()
-        if is_empty:
-            self.path.unlink()
-
-
-class KeptLM(PatientLM):
-    """Answers from the calls of its piece of work; asks what is not there, and keeps it."""
-
-    def __init__(self, lm: Any, calls: KeptCalls, work: str) -> None:
-        super().__init__(lm.lm if isinstance(lm, PatientLM) else lm)
-        self.calls, self.work, self.counts = calls, work, Counter[str]()
-
-    def with_lm(self, lm: dspy.BaseLM) -> Self:
-        """The same piece of work, before another LM."""
-        other = type(self)(lm, self.calls, self.work)
-        other.counts = self.counts
-        return other
-
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the LM itself would, or did."""
-        text = json.dumps([prompt, messages, kwargs], sort_keys=True, default=repr)
-        self.counts[text] += 1
-        # The same request a second time is for another reply.
-        key = hashlib.sha256(f"{text} {self.counts[text]}".encode()).hexdigest()
-        if (record := self.calls.kept(self.work, key)) is not None:
-            return Replayed(self.lm, record)(prompt, messages=messages, **kwargs)
-        ask = partial(super().__call__, prompt, messages=messages, **kwargs)
-        answer, made = record_of(ask)
-        self.calls.keep(self.work, key, made)
-        return answer
-
-    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine, in a worker thread."""
-        return await dspy.asyncify(self)(prompt, messages=messages, **kwargs)
-
-
-def record_of(call: Callable[[], Any]) -> tuple[Any, str]:
-    """Make an LM call: its answer, and the record, as JSON, from which it can be replayed."""
-    entries = _Entries()
-    with dspy.context(caller_modules=[entries, *(dspy.settings.caller_modules or [])]):
-        answer = call()
-    return answer, json.dumps(result_of(answer, entries.history).dump(), default=vars)
-
-
-class _Entries:
-    """What DSPy takes for a module that calls: it leaves its record of each call here."""
-
-    def __init__(self) -> None:
-        self.history: list[dict[str, Any]] = []
-
-
-class Replayed(LMWrapper):
-    """Answers a call from its record."""
-
-    def __init__(self, lm: dspy.BaseLM, kept: dict[str, Any]) -> None:
-        super().__init__(lm)
-        self.kept = kept
-
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as was answered."""
-        with metered():
-            return self._replay(prompt, messages=messages, **kwargs)
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def _replay(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        return self.replay(self.kept, prompt, messages, kwargs)
-
-
-def wrap(lm: Any, like: Any = None) -> Any:
-    """The patient front of an LM; itself where it has one, or is no LM.
-
-    Args:
-        lm: The LM.
-        like: A front of another LM, whose journal, ledger or cluster the calls go through, too.
-    """
-    if not isinstance(lm, dspy.BaseLM) or isinstance(lm, LMWrapper):
-        return lm
-    return like.with_lm(lm) if isinstance(like, LMWrapper) else PatientLM(lm)
-
-
-class StepLMs(LMWrapper):
-    """The LMs of a program's steps as one LM, for what knows one LM of a program alone.
-
-    Args:
-        lm: Answers steps without an LM of their own, and calls outside of a program.
-        steps: LMs by the step's name.
-    """
-
-    def __init__(self, lm: dspy.BaseLM, steps: Mapping[str, dspy.BaseLM]) -> None:
-        super().__init__(lm)
-        self.steps = steps
-
-    def of_step(self, step: str) -> dspy.BaseLM:
-        """The LM that answers a step."""
-        return self.steps.get(step, self.lm)
-
-    def with_lm(self, lm: dspy.BaseLM) -> Any:
-        """An LM behind the journal, ledger or cluster that these go through."""
-        return wrap(lm, like=self.lm)
-
-    def copy(self, **kwargs: Any) -> Self:
-        """The same over copies with other settings."""
-        steps = {step: lm.copy(**kwargs) for step, lm in self.steps.items()}
-        return type(self)(self.lm.copy(**kwargs), steps)
-
-    @property
-    def _asked(self) -> Any:
-        """The LM of the step under way."""
-        return self.of_step(getattr(dspy.settings.get(METER), "step", ""))
-
-    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """Answer as the step's LM does."""
-        return self._asked(prompt, messages=messages, **kwargs)
-
-    async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        """The same from a coroutine."""
-        return await self._asked.acall(prompt, messages=messages, **kwargs)
+            _log.warning(text, self.lm.model, asked_for, format_duration(limit))
+        return min(float(hint), limit)

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.adapters.utils import parse_value
 from pydantic import BaseModel, TypeAdapter
+
+from ga_dspy.lm.dspy_private import parse_value
 
 # --- A reply: its fields, each in its type.
 

@@ -28,12 +28,13 @@ from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, 
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
-from ga_dspy.lm.patience import StepLMs
+from ga_dspy.lm.budget import BudgetExceeded, Caps
+from ga_dspy.lm.store import CallStore, Gate
+from ga_dspy.lm.wrapper import StepLMs, wrap_for_gate
 from ga_dspy.optimize.demos import prompts, sanitise
 from ga_dspy.optimize.estimate import MARGIN, Declined, Estimate, check_prices, estimate, needed
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.recipes import Context, Examples, Recipe
-from ga_dspy.optimize.spending import BudgetExceeded, Caps, Gate, Ledger, LedgerLM
 from ga_dspy.optimize.trials import Candidate, Outcome, Tracker, Trials, fingerprint, transplanted
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.program import split_lms
@@ -144,7 +145,7 @@ def compile(
             for follow in filter(None, (tracker.candidate if tracker else None, progress)):
                 follow(candidate)
 
-    with Ledger(work.out / RUN / LEDGER) as work.ledger:
+    with CallStore(work.out / RUN / LEDGER, "compilation") as work.ledger:
         if tracker is not None:
             tracker.start(recipe.name, work.setup())
         try:
@@ -181,7 +182,7 @@ class _Compilation:
     seed: int
     names: Mapping[str, str]
     keep: bool = False
-    ledger: Ledger = field(init=False)
+    ledger: CallStore = field(init=False)
 
     @property
     def held_out(self) -> str:
@@ -225,10 +226,10 @@ class _Compilation:
     def _behind(self, gate: Gate) -> dict[str, dspy.BaseLM]:
         """The LMs by role, with a gate before them; the task LM has those of the steps in it."""
         lms: dict[str, dspy.BaseLM] = {
-            role: LedgerLM(lm, role, gate) for role, lm in self.lms.items()
+            role: wrap_for_gate(lm, gate, role) for role, lm in self.lms.items()
         }
         if self.step_lms:
-            steps = {step: LedgerLM(lm, step, gate) for step, lm in self.step_lms.items()}
+            steps = {step: wrap_for_gate(lm, gate, step) for step, lm in self.step_lms.items()}
             lms["task"] = StepLMs(lms["task"], steps)
         return lms
 

@@ -7,12 +7,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import dspy
-from dspy.clients.model_metadata import model_info, rate
 
 from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.eval.protocol import EMBEDDED
+from ga_dspy.lm.budget import NOTHING, Caps, Spent
+from ga_dspy.lm.dspy_private import model_info, rate
+from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize.recipes import Recipe
-from ga_dspy.optimize.spending import NOTHING, Caps, Spent
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.text import estimate_tokens
 

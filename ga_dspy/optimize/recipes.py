@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import dspy
 import pydantic
-from dspy.utils.callback import BaseCallback
+from dspy.utils import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
 from ga_dspy.errors import InputError, need_package

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import dspy
-from dspy.utils.callback import BaseCallback
+from dspy.utils import BaseCallback
 
 from ga_dspy.eval import Report
 from ga_dspy.eval.protocol import fingerprint as fingerprint
+from ga_dspy.lm.store import CallStore
 from ga_dspy.optimize.demos import Prompt, prompts
-from ga_dspy.optimize.spending import Ledger
 from ga_dspy.programs import MultiHopProgram
 
 _FEWEST = 5  # questions of a partial score that is worth noting
@@ -222,7 +222,7 @@ class Trials(BaseCallback):
         self,
         given: MultiHopProgram,
         validation: Sequence[dspy.Example],
-        ledger: Ledger,
+        ledger: CallStore,
         tell: Callable[[Candidate], None],
     ) -> None:
         self._given, self._ledger, self._tell = given, ledger, tell

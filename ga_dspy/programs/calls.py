@@ -17,18 +17,17 @@ from weakref import WeakKeyDictionary
 
 import dspy
 import pydantic
-from dspy.clients.base_lm import GLOBAL_HISTORY
-from dspy.utils.callback import BaseCallback, with_callbacks
-from dspy.utils.exceptions import AdapterParseError
+from dspy.utils import BaseCallback, with_callbacks
 from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped, ground
 from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
+from ga_dspy.lm.dspy_private import GLOBAL_HISTORY
 from ga_dspy.lm.endpoints import endpoint_digest, lm_name, note_thoughts, reply_cap
 from ga_dspy.lm.failures import causes, counts_reply, is_timeout, is_transient, room_left, too_long
-from ga_dspy.lm.patience import Patience, StepLMs, format_duration, now, wrap
+from ga_dspy.lm.patience import Patience, format_duration, now
 from ga_dspy.lm.replies import (
     clean,
     field_names,
@@ -38,6 +37,8 @@ from ga_dspy.lm.replies import (
     read_reply,
     tidy,
 )
+from ga_dspy.lm.store import reported_tokens
+from ga_dspy.lm.wrapper import StepLMs, wrap
 from ga_dspy.passage import Passage
 from ga_dspy.programs.events import Tell
 from ga_dspy.programs.reading import Labelled, shorten
@@ -353,6 +354,9 @@ def is_ours(error: BaseException | None) -> bool:
 
 
 _ATTEMPTS = 4
+_UNREADABLE = (
+    dspy.AdapterParseError, pydantic.ValidationError, UnicodeError, RecursionError,
+)  # fmt: skip
 
 
 def ask(
@@ -405,7 +409,12 @@ def ask(
             most = int(meter.sent_tokens * room_left(error, meter.sent_tokens))
             given = shorten(given, most, meter.sent_tokens, estimate_tokens)
             continue
-        except (AdapterParseError, pydantic.ValidationError, UnicodeError, RecursionError) as error:
+        except (
+            dspy.AdapterParseError,
+            pydantic.ValidationError,
+            UnicodeError,
+            RecursionError,
+        ) as error:
             signature = getattr(error, "signature", None) or signature
             values = read_reply(signature, meter.reply, required) if signature else None
             reply = meter.reply or str(error)
@@ -881,19 +890,6 @@ class Meter(BaseCallback):
 _FEWEST_REPORTED = 1_000
 _CUT: set[tuple[str, str | None]] = set()
 """The LMs of which it was said that their prompts are cut."""
-
-
-def reported_tokens(record: dict[str, Any]) -> tuple[int, int] | None:
-    """Prompt and completion tokens as the LM reported them, now or in its cached reply."""
-    usage = record.get("usage") or {}
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not prompt:
-        report = getattr(record.get("response"), "usage", None)
-        prompt, completion = (
-            getattr(report, f"{new}_tokens", None) or getattr(report, f"{old}_tokens", None)
-            for new, old in (("input", "prompt"), ("output", "completion"))
-        )
-    return (int(prompt), int(completion or 0)) if prompt else None
 
 
 class _History(list[Any]):

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import dspy
 from dspy.streaming import StatusMessage
-from dspy.streaming.messages import sync_send_to_stream
 from pydantic_core import to_jsonable_python
 
+from ga_dspy.lm.dspy_private import sync_send_to_stream
 from ga_dspy.programs.reading import Labelled
 from ga_dspy.text import inert
 

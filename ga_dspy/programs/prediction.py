@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Any
 
 import dspy
-from dspy.primitives.prediction import Completions
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
@@ -130,9 +129,9 @@ class Prediction(dspy.Prediction):
     tokens: int
 
     @property
-    def completions(self) -> Completions:
+    def completions(self) -> dspy.Completions:
         """The prediction as its only completion, which `dspy.majority` counts."""
-        return Completions([self])
+        return dspy.Completions([self])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as JSON values, to store or send."""

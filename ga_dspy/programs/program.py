@@ -17,7 +17,7 @@ from types import MethodType
 from typing import Any, Literal, Self
 
 import dspy
-from dspy.utils.callback import with_callbacks
+from dspy.utils import with_callbacks
 from pydantic import BaseModel
 
 from ga_dspy.errors import InputError
