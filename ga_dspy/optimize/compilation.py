@@ -1,8 +1,6 @@
-"""Compiling a program: measure it, let a recipe work on it, measure again, say what it bought.
+"""Compiling a program: measure it, search for better prompts, choose, measure again, save.
 
-The file reads in the order of the work: `compile` checks what it is given and asks whether to go
-on; `_Compilation` measures the program as it is, lets the recipe search within the budget, chooses,
-measures again; `_write` leaves the artifact.
+`compile` has the phases in order; the functions below it are one phase each.
 """
 
 from __future__ import annotations
@@ -13,11 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import dspy
 
@@ -28,7 +26,7 @@ from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, 
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
-from ga_dspy.lm.budget import BudgetExceeded, Caps
+from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
 from ga_dspy.lm.store import CallStore, Gate
 from ga_dspy.lm.wrapper import StepLMs, wrap_for_gate
 from ga_dspy.optimize.demos import prompts, sanitise
@@ -41,7 +39,7 @@ from ga_dspy.programs.program import split_lms
 from ga_dspy.secrets import CleanStream, check_addresses
 
 RUN = "run"
-"""The folder, in the output folder, of all that is not the artifact."""
+"""The folder, in the output folder, of everything but the artifact."""
 
 LEDGER, LOG, SUMMARY = "ledger.sqlite", "optimizer.log", "summary.json"
 _TOLERATED = 0.1  # share of the held-out questions that may fail
@@ -73,14 +71,14 @@ def compile(
 ) -> Outcome:
     """Compile a program and write it to `out` as an artifact, with summary.json beside it.
 
-    The program is measured on the held-out questions before and after; questions that fail are
-    asked again, and those are compared that both programs answered. Every finished LM call is
-    in `out`/run/ledger.sqlite: started again after a kill, with the same arguments, the
+    The program is measured on the held-out questions before and after; failed questions are
+    retried, and the comparison is over those that both programs answered. `out`/run/ledger.sqlite
+    records every finished LM call: started again after a kill, with the same arguments, the
     compilation repeats itself from there and pays only for what is missing. What DSPy's
     optimizers print goes to `out`/run/optimizer.log.
 
     Args:
-        program: The program; left as it is.
+        program: The program; it is not changed.
         recipe: How to compile; see `ga_dspy.optimize.recipe`.
         train: Questions to learn from.
         validation: Questions to choose by.
@@ -94,62 +92,104 @@ def compile(
         teacher_lm: Answers the train questions whose traces become demos, in all steps; by
             default the task LM, and those of steps. A run that `ga_dspy.testing.recorded_lm`
             replays costs nothing.
-        caps: The most that may be spent, both measurements and earlier runs among it.
+        caps: The most that may be spent, including both measurements and earlier runs.
         metric: Score and feedback; by default F1 alone.
-        threads: Questions asked at once.
-        seed: Of what is drawn, where an optimizer takes one.
+        threads: Questions asked in parallel.
+        seed: Random seed, for optimizers that take one.
         names: A name for each question set ("train", "validation", "test"), such as its file.
         tracker: Follows the compilation.
-        progress: Called with each program that was tried.
-        confirm: Asked with the estimate before anything is spent; by default not asked.
-        keep: Write the compiled program also where it is no better on the held-out questions; by
+        progress: Called with each candidate.
+        confirm: Called with the estimate before anything is spent; False stops the compilation.
+        keep: Write the compiled program even if it is no better on the held-out questions; by
             default the program as given is written then.
 
     Raises:
         InputError, MissingExtra: Something is missing, or a question is in two sets; found before
             anything is spent. Or the caps leave nothing to try; the message names the smallest
             that do.
-        Declined: `confirm` said no.
+        Declined: `confirm` returned False.
         RunAborted: The program, as given or compiled, fails on more than a tenth of the held-out
             questions, or the LM stopped answering.
         InUse: Another compilation works in `out`.
     """
-    lms = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
-    lms["teacher"] = teacher_lm
-    sets = {"train": without_context(train), "validation": without_context(validation)}
     bare, step_lms = split_lms(program)
-    work = _Compilation(
-        program=bare,
+    roles = {"task": lm or dspy.settings.lm, "reflection": reflection_lm, "prompt": prompt_lm}
+    roles["teacher"] = teacher_lm
+    sets = {"train": without_context(train), "validation": without_context(validation)}
+    job = _Job(
+        given=bare,
         step_lms=step_lms,
         recipe=recipe,
         sets=sets if test is None else {**sets, "test": test},
         out=Path(out),
-        lms={role: given for role, given in lms.items() if given is not None},
+        lms={role: one for role, one in roles.items() if one is not None},
         caps=caps or Caps(),
         metric=metric or AnswerMetric.of(program),
         threads=threads,
         seed=seed,
         names=names or {},
-        keep=keep,
     )
-    work.check()
-    cost = work.estimate()
-    work.caps.check_enough(cost.least)
+    _check(job)
+    cost = _estimate(job)
+    job.caps.check_enough(cost.least)
     if confirm is not None and not confirm(cost):
         raise Declined(cost)
-    stdout, stderr = sys.stdout, sys.stderr
+    streams = sys.stdout, sys.stderr
 
-    def tell(candidate: Candidate) -> None:
+    def announce(candidate: Candidate) -> None:
         # While the recipe runs, both streams lead to its log.
-        with redirect_stdout(stdout), redirect_stderr(stderr):
-            for follow in filter(None, (tracker.candidate if tracker else None, progress)):
-                follow(candidate)
+        with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+            if tracker is not None:
+                tracker.candidate(candidate)
+            if progress is not None:
+                progress(candidate)
 
-    with CallStore(work.out / RUN / LEDGER, "compilation") as work.ledger:
+    begun = time.monotonic()
+    with CallStore(job.out / RUN / LEDGER, "compilation") as ledger:
         if tracker is not None:
-            tracker.start(recipe.name, work.setup())
+            tracker.start(recipe.name, _setup(job))
         try:
-            outcome = work.run(tell)
+            before, _ = _measure(job, ledger, job.given, "before")
+            baseline = ledger.spent
+            trials = Trials(job.given, job.sets["validation"], ledger, announce)
+            with _log_output(job):
+                found, stopped = _search(job, trials, baseline)
+                chosen, dropped, cut_short = _choose(job, trials, baseline, found)
+            stopped, after = stopped or cut_short, before
+            is_unchanged = fingerprint(chosen) == fingerprint(job.given)
+            if not is_unchanged:
+                after, cut_short = _measure(job, ledger, chosen, "after")
+                stopped = stopped or cut_short
+            ledger.wait()
+            compared = _compare(before, after)
+            rejected = None
+            if not (is_unchanged or keep or compared.gains):
+                # The program as it was given is written instead.
+                rejected, chosen, is_unchanged = _figures(compared.after), job.given, True
+                compared = compared._replace(after=compared.before)
+            outcome = Outcome(
+                recipe=recipe.name,
+                parameters=asdict(recipe),
+                before=compared.before,
+                after=compared.after,
+                held_out=job.held_out,
+                p_value=compared.p_value,
+                better=compared.is_better,
+                **ledger.spent._asdict(),
+                seconds=time.monotonic() - begun,
+                candidates=tuple(trials.candidates),
+                stopped=stopped,
+                prompts_before=prompts(job.given),
+                prompts_after=prompts(chosen),
+                dropped_demos=dropped,
+                data=fingerprints(job.sets, job.names),
+                lms={role: one.model for role, one in job.lms.items()},
+                artifact=job.out,
+                failures=compared.failures,
+                unchanged=is_unchanged,
+                rejected=rejected,
+            )
+            _write(job.with_step_lms(chosen), outcome, job.lms)
         except BaseException as error:
             if tracker is not None:
                 tracker.fail(error)
@@ -159,18 +199,17 @@ def compile(
     return outcome
 
 
-# --- The work: check, measure, search, choose, measure again
+# --- What every phase works with
 
 
-@dataclass
-class _Compilation:
-    """A compilation, each of its phases with a gate of its own before the LMs.
+@dataclass(frozen=True)
+class _Job:
+    """A compilation as it was asked for.
 
-    The program that is worked on has no LMs of its steps: optimizers take those off, or copy them.
-    The task LM asks them.
+    The program has no LMs of its steps: optimizers remove or copy those. The task LM asks them.
     """
 
-    program: MultiHopProgram
+    given: MultiHopProgram
     step_lms: Mapping[str, dspy.BaseLM]
     recipe: Recipe
     sets: Mapping[str, Examples]
@@ -181,50 +220,37 @@ class _Compilation:
     threads: int
     seed: int
     names: Mapping[str, str]
-    keep: bool = False
-    ledger: CallStore = field(init=False)
 
     @property
     def held_out(self) -> str:
-        """The name of the set that is measured on."""
+        """The name of the set to measure on."""
         return "test" if "test" in self.sets else "validation"
 
-    def check(self) -> None:
-        """Check what can be checked before an LM is called.
-
-        Raises:
-            InputError, MissingExtra: Something is missing, or does not go together.
-        """
-        if "task" not in self.lms:
-            raise InputError(
-                "there is no task LM",
-                expected="the LM that the program is compiled for",
-                remedy="pass lm=…, or configure one (dspy.configure(lm=…))",
-            )
-        check_addresses(*self._all_lms)
-        check_sets(self.sets)
-        need_package("scipy", "search")
-        self.program.check_ready()
-        self._check_savable()
-        reflection = "reflection" in self.lms
-        self.recipe.check(len(self.sets["train"]), reflection=reflection)
-        check_prices(self._all_lms, self.caps)
-
     @property
-    def _all_lms(self) -> list[dspy.BaseLM]:
+    def all_lms(self) -> list[dspy.BaseLM]:
+        """The LMs of roles and of steps."""
         return [*self.lms.values(), *self.step_lms.values()]
 
-    def _with_lms(self, program: MultiHopProgram) -> MultiHopProgram:
-        """A copy of a program with the LMs of its steps; itself where no step has one."""
-        if not self.step_lms:
-            return program
+    def with_step_lms(self, program: MultiHopProgram) -> MultiHopProgram:
+        """Return a copy of a program with the LMs of its steps."""
         copied: MultiHopProgram = program.deepcopy()
         for name, predictor in copied.named_predictors():
             predictor.lm = self.step_lms.get(name.partition(".")[0])
         return copied
 
-    def _behind(self, gate: Gate) -> dict[str, dspy.BaseLM]:
-        """The LMs by role, with a gate before them; the task LM has those of the steps in it."""
+    def protocol(self, program: MultiHopProgram) -> Protocol:
+        """Return what a measurement of a program is."""
+        return protocol_of(
+            self.with_step_lms(program),
+            self.sets[self.held_out],
+            name=type(program).__name__,
+            dataset=self.held_out,
+            source=self.names.get(self.held_out, self.held_out),
+            lm=self.lms["task"],
+        )
+
+    def lms_behind(self, gate: Gate) -> dict[str, dspy.BaseLM]:
+        """Return the LMs by role, each paying through a gate; the task LM asks those of steps."""
         lms: dict[str, dspy.BaseLM] = {
             role: wrap_for_gate(lm, gate, role) for role, lm in self.lms.items()
         }
@@ -233,220 +259,193 @@ class _Compilation:
             lms["task"] = StepLMs(lms["task"], steps)
         return lms
 
-    def _check_savable(self) -> None:
-        """Save the program as it is to a folder that is thrown away, and load it again.
 
-        Raises:
-            InputError: What would be written in the end cannot be saved or loaded.
-        """
-        recipe = {"name": self.recipe.name, "parameters": asdict(self.recipe)}
-        about = {"recipe": recipe, "lms": self.lms, "data": fingerprints(self.sets, self.names)}
-        if fault := _unfit(self.program, **about):
-            raise InputError(
-                f"the program could not be saved when it is compiled: {fault}",
-                expected="a program that is saved and loaded as the same one",
-                remedy="put modules of your own into a subclass, in its __post_init__, and "
-                "decorate it with ga_dspy.artifact.register",
-            )
+def _check(job: _Job) -> None:
+    """Check what can be checked before an LM is called.
 
-    def estimate(self) -> Estimate:
-        """What it will cost, about."""
-        sizes = {role: len(examples) for role, examples in self.sets.items()}
-        sizes["held out"] = sizes[self.held_out]
-        program = self._with_lms(self.program)
-        return estimate(program, self.recipe, sizes, self.sets["train"], self.lms)
-
-    def setup(self) -> dict[str, Any]:
-        """What decides the outcome, as JSON values; the same after a kill."""
-        return {
-            **self._protocol(self.program).model_dump(mode="json"),
-            "recipe": self.recipe.name,
-            "parameters": asdict(self.recipe),
-            "data": fingerprints(self.sets, self.names),
-            "held_out": self.held_out,
-            "lm": {role: lm.model for role, lm in self.lms.items()},
-            "caps": self.caps._asdict(),
-            "seed": self.seed,
-            "out": str(self.out.resolve()),
-        }
-
-    def run(self, tell: Callable[[Candidate], None]) -> Outcome:
-        """Carry it out, and write the artifact; `tell` is called with each program tried."""
-        begun = time.monotonic()
-        before, _ = self._measure(self.program, "before")
-        self.trials = Trials(self.program, self.sets["validation"], self.ledger, tell)
-        program, dropped, stopped = self._compiled(before)
-        unchanged = fingerprint(program) == fingerprint(self.program)
-        after, cut_short = (before, "") if unchanged else self._measure(program, "after")
-        self.ledger.wait()
-        failures = len(_unanswered(before)), len(_unanswered(after))
-        # Those are compared that both answered; a cap may have left some of them unasked too.
-        left_out = {r.id for report in (before, after) for r in _unanswered(report)}
-        ids = {r.id for r in after.results} - left_out
-        before, after = (
-            report._replace(results=tuple(r for r in report.results if r.id in ids))
-            for report in (before, after)
+    Raises:
+        InputError, MissingExtra: Something is missing, or does not go together.
+    """
+    if "task" not in job.lms:
+        raise InputError(
+            "there is no task LM",
+            expected="the LM that the program is compiled for",
+            remedy="pass lm=…, or configure one (dspy.configure(lm=…))",
         )
-        paired = paired_test(after, before)
-        rejected = None
-        if not (unchanged or self.keep or _gains(before, after)):
-            rejected, program, after, unchanged = _figures(after), self.program, before, True
-        outcome = Outcome(
-            recipe=self.recipe.name,
-            parameters=asdict(self.recipe),
-            before=before,
-            after=after,
-            held_out=self.held_out,
-            p_value=paired.p_value,
-            better=paired.better and failures[1] <= failures[0],
-            **self.ledger.spent._asdict(),
-            seconds=time.monotonic() - begun,
-            candidates=tuple(self.trials.candidates),
-            stopped=stopped or cut_short,
-            prompts_before=prompts(self.program),
-            prompts_after=prompts(program),
-            dropped_demos=dropped,
-            data=fingerprints(self.sets, self.names),
-            lms={role: lm.model for role, lm in self.lms.items()},
-            artifact=self.out,
-            failures=failures,
-            unchanged=unchanged,
-            rejected=rejected,
+    check_addresses(*job.all_lms)
+    check_sets(job.sets)
+    need_package("scipy", "search")
+    job.given.check_ready()
+    recipe = {"name": job.recipe.name, "parameters": asdict(job.recipe)}
+    data = fingerprints(job.sets, job.names)
+    if fault := _why_unsavable(job.given, recipe=recipe, lms=job.lms, data=data):
+        raise InputError(
+            f"the program could not be saved when it is compiled: {fault}",
+            expected="a program that is saved and loaded as the same one",
+            remedy="put modules of your own into a subclass, in its __post_init__, and "
+            "decorate it with ga_dspy.artifact.register",
         )
-        _write(self._with_lms(program), outcome, self.lms)
-        return outcome
+    job.recipe.check(len(job.sets["train"]), reflection="reflection" in job.lms)
+    check_prices(job.all_lms, job.caps)
 
-    def _protocol(self, program: MultiHopProgram) -> Protocol:
-        """What a measurement of a program is."""
-        return protocol_of(
-            self._with_lms(program),
-            self.sets[self.held_out],
-            name=type(program).__name__,
-            dataset=self.held_out,
-            source=self.names.get(self.held_out, self.held_out),
-            lm=self.lms["task"],
+
+def _estimate(job: _Job) -> Estimate:
+    sizes = {name: len(examples) for name, examples in job.sets.items()}
+    sizes["held out"] = sizes[job.held_out]
+    program = job.with_step_lms(job.given)
+    return estimate(program, job.recipe, sizes, job.sets["train"], job.lms)
+
+
+def _setup(job: _Job) -> dict[str, Any]:
+    """Return what decides the outcome, as JSON values; the same after a kill."""
+    return {
+        **job.protocol(job.given).model_dump(mode="json"),
+        "recipe": job.recipe.name,
+        "parameters": asdict(job.recipe),
+        "data": fingerprints(job.sets, job.names),
+        "held_out": job.held_out,
+        "lm": {role: lm.model for role, lm in job.lms.items()},
+        "caps": job.caps._asdict(),
+        "seed": job.seed,
+        "out": str(job.out.resolve()),
+    }
+
+
+# --- The phases: measure, search, choose, compare
+
+
+def _measure(
+    job: _Job, ledger: CallStore, program: MultiHopProgram, label: str
+) -> tuple[Report, str]:
+    """Ask a program all held-out questions.
+
+    Calls made before are answered from the ledger. More than a tenth of the answers may not fail.
+
+    Returns:
+        The report, and the cap that cut it short, if one did.
+    """
+    out, protocol = job.out / RUN / label, job.protocol(program)
+    # The ledger makes a resumed run free and counts its calls; a journal would hide them.
+    shutil.rmtree(out, ignore_errors=True)
+    gate = Gate(ledger, job.caps)
+    with suppress(BudgetExceeded), dspy.context(lm=job.lms_behind(gate)["task"]):
+        run(program, job.sets[job.held_out], out=out, protocol=protocol, threads=job.threads)
+    _check_answering(gate)
+    with RunJournal(out / JOURNAL) as journal:
+        entries = journal.entries()
+    if gate.closed and (label == "before" or not entries):
+        raise InputError(
+            f"{gate.closed} while the program was measured",
+            expected="a budget that at least measures the program before and after",
+            remedy="raise the cap and start again: finished calls are kept and not paid twice",
         )
+    report = Report.from_entries(protocol, entries.values())
+    if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
+        raise RunAborted(
+            f"{label} compiling, the program failed on {len(lost)} of "
+            f"{len(report.results)} questions, such as: "
+            f"{lost[0].error or lost[0].step_failures[-1]}",
+            expected="at most a tenth to fail",
+            remedy="check that the LM answers and follows the output format (raise max_tokens, "
+            "choose another adapter or model), then start again: finished calls are kept",
+        )
+    return report, gate.closed
 
-    def _measure(self, program: MultiHopProgram, label: str) -> tuple[Report, str]:
-        """Ask a program all held-out questions; also the cap that cut it short, if one did.
 
-        Calls made before are answered from the ledger. More than a tenth of the answers may not
-        fail.
-        """
-        examples, out = self.sets[self.held_out], self.out / RUN / label
-        # The ledger makes a resumed run free and counts its calls; a journal would hide them.
-        shutil.rmtree(out, ignore_errors=True)
-        protocol = self._protocol(program)
-        gate = Gate(self.ledger, self.caps)
-        with suppress(BudgetExceeded), dspy.context(lm=self._behind(gate)["task"]):
-            run(program, examples, out=out, protocol=protocol, threads=self.threads)
-        _check_answering(gate)
-        with RunJournal(out / JOURNAL) as journal:
-            entries = journal.entries()
-        if gate.closed and (label == "before" or not entries):
-            raise InputError(
-                f"{gate.closed} while the program was measured",
-                expected="a budget that at least measures the program before and after",
-                remedy="raise the cap and start again: finished calls are kept and not paid twice",
-            )
-        report = Report.from_entries(protocol, entries.values())
-        if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
-            raise RunAborted(
-                f"{label} compiling, the program failed on {len(lost)} of "
-                f"{len(report.results)} questions, such as: "
-                f"{lost[0].error or lost[0].step_failures[-1]}",
-                expected="at most a tenth to fail",
-                remedy="see that the LM answers and follows the output format (raise max_tokens, "
-                "choose another adapter or model), then start again: finished calls are kept",
-            )
-        return report, gate.closed
+def _search(job: _Job, trials: Trials, baseline: Spent) -> tuple[MultiHopProgram | None, str]:
+    """Let the recipe work within what choosing and the second measurement leave.
 
-    def _compiled(self, before: Report) -> tuple[MultiHopProgram, tuple[str, ...], str]:
-        """Let the recipe work within what choosing and the second measurement leave.
+    Args:
+        job: The compilation.
+        trials: Takes note of each program that is scored.
+        baseline: What measuring the program as given cost.
 
-        Returns:
-            The program that is kept, the demos removed from the ones considered, and the cap that
-            stopped the recipe or the choice, if one did.
-        """
-        asked, tried, spent = len(before.results), len(self.sets["validation"]), self.ledger.spent
-        self.caps.check_enough(spent.times(needed(asked, tried, self.recipe) / asked))
-        # Each gate keeps back what the later phases need.
-        gate = Gate(self.ledger, self.caps.less(spent.times(MARGIN * (asked + tried) / asked)))
-        last = Gate(self.ledger, self.caps.less(spent.times(MARGIN)))
-        log = self.out / RUN / LOG
-        with (
-            log.open("a", encoding="utf-8") as opened,
-            redirect_stdout(cast(Any, CleanStream(opened, self._all_lms))) as file,
-            redirect_stderr(file),
-        ):
-            found, stopped = None, ""
-            with self._configured(gate) as context:
-                try:
-                    self._score(self.program, context)
-                    found = self.recipe.fit(self.program, context)
-                except BudgetExceeded as stop:
-                    stopped = str(stop)
-            _check_answering(gate)
-            gate.close("the recipe is over")
-            with self._configured(last) as context:
-                program, dropped = self._choose(found, context)
-            cut_short = last.closed
-            last.close("the choice is made")
-        _check_answering(last)
-        return program, tuple(dict.fromkeys(dropped)), stopped or cut_short
-
-    def _choose(
-        self, found: MultiHopProgram | None, context: Context
-    ) -> tuple[MultiHopProgram, list[str]]:
-        """The best program on the validation questions whose demos teach no fault.
-
-        The program as it is given is one of the candidates, so a recipe that makes things worse
-        changes nothing. Where a recipe was stopped, the candidate that looked best on part of the
-        questions is scored on all of them first.
-        """
-        dropped: list[str] = []
+    Returns:
+        What the recipe found, if it finished, and the cap that stopped it, if one did.
+    """
+    measured, tried = len(job.sets[job.held_out]), len(job.sets["validation"])
+    job.caps.check_enough(baseline.times(needed(measured, tried, job.recipe) / measured))
+    reserve = baseline.times(MARGIN * (measured + tried) / measured)
+    gate = Gate(trials.ledger, job.caps.less(reserve))
+    found, stopped = None, ""
+    with _configured(job, trials, gate) as context:
         try:
-            if (candidate := found or self.trials.promising()) is not None:
-                self._score(transplanted(self.program, candidate), context)
-            for _ in range(_CLEANINGS):
-                if (best := self.trials.best()) is None:
-                    break
-                clean, faults = sanitise(best.program, self.sets["train"], DEMO_THRESHOLD)
-                unfit = "" if faults else _unfit(best.program)
-                if not faults and not unfit:
-                    return best.program, dropped
-                dropped += faults or [f"all, for it cannot be saved: {unfit}"]
-                self.trials.discard(best)
-                if faults:
-                    self._score(clean, context)
-        except BudgetExceeded:
-            pass  # the gate says which cap it was; the program as it is given is what is left
-        return self.program, dropped
+            context.score(job.given)
+            found = job.recipe.fit(job.given, context)
+        except BudgetExceeded as stop:
+            stopped = str(stop)
+    _check_answering(gate)
+    gate.close("the recipe has finished")
+    return found, stopped
 
-    def _score(self, program: Any, context: Context) -> None:
-        """Score a program on all validation questions; the trials take note of it."""
-        questions = list(self.sets["validation"])
-        dspy.Evaluate(devset=questions, metric=context.metric, num_threads=self.threads)(program)
 
-    @contextmanager
-    def _configured(self, gate: Gate) -> Iterator[Context]:
-        """Make the task LM the default one, with the gate before it, and let the trials watch."""
-        lms = self._behind(gate)
-        with dspy.context(
-            lm=lms["task"],
-            callbacks=[*(dspy.settings.callbacks or []), self.trials],
-            num_threads=self.threads,
-            max_errors=_NO_LIMIT,
-        ):
-            yield Context(
-                lms=lms,
-                metric=self.metric,
-                trials=self.trials,
-                train=self.sets["train"],
-                validation=self.sets["validation"],
-                threads=self.threads,
-                seed=self.seed,
-            )
+def _choose(
+    job: _Job, trials: Trials, baseline: Spent, found: MultiHopProgram | None
+) -> tuple[MultiHopProgram, tuple[str, ...], str]:
+    """Choose the best program on the validation questions whose demos teach no fault.
+
+    The program as given is one of the candidates, so a recipe that makes things worse changes
+    nothing. If a recipe was stopped, the candidate that looked best on some of the questions is
+    scored on all of them first.
+
+    Returns:
+        The program, the demos removed from the candidates considered, and the cap that cut the
+        choice short, if one did.
+    """
+    gate = Gate(trials.ledger, job.caps.less(baseline.times(MARGIN)))
+    chosen, dropped = job.given, list[str]()
+    # A gate that closes says which cap it was; the program as given is what is left.
+    with suppress(BudgetExceeded), _configured(job, trials, gate) as context:
+        if (candidate := found or trials.promising()) is not None:
+            context.score(transplanted(job.given, candidate))
+        for _ in range(_CLEANINGS):
+            if (best := trials.best()) is None:
+                break
+            clean, faults = sanitise(best.program, job.sets["train"], DEMO_THRESHOLD)
+            unsavable = "" if faults else _why_unsavable(best.program)
+            if not faults and not unsavable:
+                chosen = best.program
+                break
+            dropped += faults or [f"all, because it cannot be saved: {unsavable}"]
+            trials.discard(best)
+            if faults:
+                context.score(clean)
+    cut_short = gate.closed
+    gate.close("the choice is made")
+    _check_answering(gate)
+    return chosen, tuple(dict.fromkeys(dropped)), cut_short
+
+
+@contextmanager
+def _configured(job: _Job, trials: Trials, gate: Gate) -> Iterator[Context]:
+    """Make the task LM, behind a gate, the default LM, and let the trials watch."""
+    lms = job.lms_behind(gate)
+    with dspy.context(
+        lm=lms["task"],
+        callbacks=[*(dspy.settings.callbacks or []), trials],
+        num_threads=job.threads,
+        max_errors=_NO_LIMIT,
+    ):
+        yield Context(
+            lms=lms,
+            metric=job.metric,
+            trials=trials,
+            train=job.sets["train"],
+            validation=job.sets["validation"],
+            threads=job.threads,
+            seed=job.seed,
+        )
+
+
+@contextmanager
+def _log_output(job: _Job) -> Iterator[None]:
+    """Lead what DSPy's optimizers print to a file, without secrets."""
+    with (
+        (job.out / RUN / LOG).open("a", encoding="utf-8") as opened,
+        redirect_stdout(cast(Any, CleanStream(opened, job.all_lms))) as file,
+        redirect_stderr(file),
+    ):
+        yield
 
 
 def _check_answering(gate: Gate) -> None:
@@ -455,20 +454,54 @@ def _check_answering(gate: Gate) -> None:
         raise RunAborted(
             f"the LM stopped answering: {gate.down}",
             expected="answers",
-            remedy="see that the endpoint is up and its key valid, then start the same compilation "
-            "again: finished calls are kept",
+            remedy="check that the endpoint is up and its key valid, then start the same "
+            "compilation again: finished calls are kept",
         )
 
 
+class _Comparison(NamedTuple):
+    """Two reports on the questions that both programs answered.
+
+    Attributes:
+        before: The program as given.
+        after: The compiled program.
+        failures: How many questions had no answer, before and after.
+        p_value: Of the paired permutation test on F1, two-sided.
+        is_better: F1 is significantly higher, and no more questions failed.
+        gains: F1 is higher, or equal for fewer tokens.
+    """
+
+    before: Report
+    after: Report
+    failures: tuple[int, int]
+    p_value: float
+    is_better: bool
+    gains: bool
+
+
+def _compare(before: Report, after: Report) -> _Comparison:
+    failures = len(_unanswered(before)), len(_unanswered(after))
+    # A cap may have left some of the questions unasked too.
+    lost = {r.id for report in (before, after) for r in _unanswered(report)}
+    ids = {r.id for r in after.results} - lost
+    before, after = (
+        report._replace(results=tuple(r for r in report.results if r.id in ids))
+        for report in (before, after)
+    )
+    paired, old, new = paired_test(after, before), _figures(before), _figures(after)
+    return _Comparison(
+        before=before,
+        after=after,
+        failures=failures,
+        p_value=paired.p_value,
+        is_better=paired.better and failures[1] <= failures[0],
+        gains=(new["f1"], -new["tokens"]) > (old["f1"], -old["tokens"]),
+    )
+
+
 def _figures(report: Report) -> dict[str, float]:
-    """F1 and tokens a question."""
+    """Return F1 and tokens a question."""
     return {"f1": report.f1, "tokens": round(report.summary()["tokens_mean"] or 0, 1)}
-
-
-def _gains(before: Report, after: Report) -> bool:
-    """Whether F1 is higher, or as high for fewer tokens."""
-    (old, dear), (new, cost) = (tuple(_figures(one).values()) for one in (before, after))
-    return (new, -cost) > (old, -dear)
 
 
 def _unanswered(report: Report) -> list[Result]:
@@ -479,7 +512,7 @@ def _unanswered(report: Report) -> list[Result]:
 
 
 def without_context(examples: Examples) -> list[dspy.Example]:
-    """Questions without the paragraphs of their file.
+    """Return questions without the paragraphs of their file.
 
     Programs search for their own passages. Optimizers that print whole examples would put ten
     paragraphs a question into a prompt, and demos would carry them into the artifact.
@@ -495,7 +528,7 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
 
     Raises:
         InputError: A set is empty, or two share a question: what is learned from one would be
-            measured on the other. Texts are compared without case, signs and articles.
+            measured on the other. Texts are compared without case, punctuation and articles.
     """
     for name, examples in sets.items():
         if not examples:
@@ -519,7 +552,7 @@ def check_sets(sets: Mapping[str, Examples]) -> None:
 def fingerprints(
     sets: Mapping[str, Examples], names: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """The digest, the size and the name of each set, by role."""
+    """Return the digest, the size and the name of each set, by role."""
     return {
         role: {
             "sha256": questions_digest(examples),
@@ -530,11 +563,11 @@ def fingerprints(
     }
 
 
-# --- What a compilation leaves: the artifact, with summary.json beside it
+# --- The artifact, with summary.json beside it
 
 
 def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.BaseLM]) -> None:
-    """Write the artifact and summary.json, each file at once or not at all."""
+    """Write the artifact and summary.json, each file atomically."""
     summary = outcome.summary()
     fresh = outcome.artifact / RUN / "artifact"
     save(
@@ -558,14 +591,14 @@ def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.Ba
     text = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
     (fresh / SUMMARY).write_text(text, encoding="utf-8")
     # An artifact's folder is moved into place as a whole; this one has the run beside it, so its
-    # files are moved one by one. In between, the manifest's digest tells that they differ.
+    # files are moved one by one. In between, the manifest's digest shows that they differ.
     for file in sorted(fresh.iterdir()):
         file.replace(outcome.artifact / file.name)
     fresh.rmdir()
 
 
-def _unfit(program: MultiHopProgram, **about: Any) -> str:
-    """Why a program cannot be saved and loaded; empty where it can."""
+def _why_unsavable(program: MultiHopProgram, **about: Any) -> str:
+    """Return why a program cannot be saved and loaded; empty if it can."""
     with TemporaryDirectory() as folder:
         try:
             load(save(program, Path(folder) / "artifact", **about), retriever=nothing)

@@ -1,4 +1,4 @@
-"""Demonstrations: what one may teach, what is removed from a program, how they read."""
+"""Few-shot demos: which ones would teach a fault, and how prompts read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MARK = "augmented"
 
 
 class Sanitised(NamedTuple):
-    """A program whose demos may be kept, and why each of the others was removed."""
+    """A program without faulty demos, and why each of those was removed."""
 
     program: MultiHopProgram
     dropped: tuple[str, ...]
@@ -39,12 +39,12 @@ class Sanitised(NamedTuple):
 def sanitise(
     program: MultiHopProgram, train: Sequence[dspy.Example], threshold: float
 ) -> Sanitised:
-    """Take off every demo that would teach a fault, and from the others what is no field.
+    """Remove every demo that would teach a fault, and from the others what is no field.
 
     Args:
-        program: The compiled program; left as it is.
+        program: The compiled program; it is not changed.
         train: The questions the demos are from, with their answers.
-        threshold: The F1 from which an answer may be shown.
+        threshold: The minimum F1 of an answer in a demo.
     """
     answers = {normalise(e.question): tuple(e.get("answers") or (e.answer,)) for e in train}
     clean, dropped = program.deepcopy(), []
@@ -68,11 +68,11 @@ def faults(
     gold: Sequence[str] = (),
     threshold: float = 1.0,
 ) -> Iterator[str]:
-    """What a demo would teach that it must not.
+    """Yield the faults that a demo would teach.
 
-    An item of the graph that its passages do not support (so a
-    rejected attempt, or one that leans on passages the demo does not show), a secret, a guess, a
-    wrong candidate or answer, a turn that leads nowhere, a cut-off input.
+    An item of the graph that its passages do not support (from a rejected attempt, or from passages
+    that the demo does not show), a secret, a guess, a wrong candidate or answer, a turn that leads
+    nowhere, a cut-off input.
     """
     if any(_CUT in str(value) for value in demo.values()):
         yield "an input is cut off"
@@ -104,7 +104,7 @@ def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shown_passages(text: str) -> dict[int, Passage]:
-    r"""The passages of a prompt, by label.
+    r"""Return the passages of a prompt, by label.
 
     >>> shown_passages("[2] Helena\n  Districts:\n  [1] East\n\n[5] Butte\nA town.")[2].text
     'Districts:\n[1] East'
@@ -118,7 +118,7 @@ def shown_passages(text: str) -> dict[int, Passage]:
 
 
 def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterator[str]:
-    """A turn of a search that leads nowhere, or leans on nothing.
+    """Yield the faults of a turn of a search that leads nowhere, or has no basis.
 
     Repeating a thought or a query, neither thinking nor searching nor answering, answering
     without having read the answer, notes that cite what was not shown.
@@ -161,20 +161,20 @@ def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> It
 
 
 def _searches(demo: Mapping[str, Any]) -> bool:
-    """Whether a turn that may search or answer searches."""
+    """Return whether a turn that may search or answer searches."""
     return "transcript" in demo and bool(demo.get("query")) and not demo.get("answer")
 
 
 def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHopProgram:
-    """A copy of a program with rows as demos, where a row says what a predictor puts out.
+    """Return a copy of a program with train rows as demos of the predictor that answers.
 
-    A row knows a question and its answer. That makes an (incomplete) demo of the predictor that
-    answers, which DSPy marks as such, beside those that it has; the ones that read and judge keep
-    theirs, since no row says what they should have written.
+    A row has a question and its answer: an incomplete demo, which DSPy marks as such. It is added
+    to the demos that the predictor has. Predictors that read and judge keep theirs, since no row
+    has their outputs.
     """
     copied: MultiHopProgram = program.deepcopy()
     for predictor in copied.predictors():
-        # Who may search instead would learn from a bare answer never to do so.
+        # From a bare answer, a predictor that may search instead would learn never to search.
         if {"answer", "query"} & predictor.signature.output_fields.keys() == {"answer"}:
             shown = (dspy.Example(question=row.question, answer=row.answer) for row in rows)
             predictor.demos = [*(row.with_inputs("question") for row in shown), *predictor.demos]
@@ -182,19 +182,19 @@ def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHop
 
 
 class Prompt(NamedTuple):
-    """What a predictor is told, for a person to read: its instruction and each of its demos."""
+    """The prompt of a predictor for a person to read: its instruction and each of its demos."""
 
     instruction: str
     demos: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The whole, the demos numbered from 1."""
+        """Return the instruction and the demos, numbered from 1."""
         shown = (f"--- demo {n} ---\n{demo}" for n, demo in enumerate(self.demos, 1))
         return "\n\n".join([self.instruction, *shown])
 
 
 def prompts(program: MultiHopProgram) -> dict[str, Prompt]:
-    """The prompt of each predictor, by its name."""
+    """Return the prompt of each predictor, by its name."""
     return {
         name: Prompt(
             predictor.signature.instructions,

@@ -1,4 +1,4 @@
-"""What a compilation will cost, before anything is spent."""
+"""The expected cost of a compilation, before anything is spent."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Estimate(NamedTuple):
     """About what a compilation costs; repeated calls, which are free, are counted too.
 
     Attributes:
-        questions: Runs of the program, before and after on the held-out questions among them.
+        questions: Runs of the program, including both runs on the held-out questions.
         calls: LM calls.
         tokens: Prompt and completion tokens.
-        money: US dollars; None where an LM has no known price.
-        measuring: What of it is kept for measuring before and after.
-        least: The smallest caps under which anything can be tried.
+        money: US dollars; None if an LM has no known price.
+        measuring: The part reserved for measuring before and after.
+        least: The smallest caps under which a candidate can be tried.
     """
 
     questions: int
@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
     least: Spent = NOTHING
 
     def __str__(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         price = "price unknown" if self.money is None else f"${self.money:,.2f}"
         return (
             f"about {self.calls:,} LM calls, {self.tokens:,} tokens, {price} "
@@ -54,20 +54,20 @@ class Estimate(NamedTuple):
 
 
 class Declined(GaDspyError):
-    """The estimate was not agreed to."""
+    """The estimate was not confirmed."""
 
     def __init__(self, cost: Estimate) -> None:
         super().__init__(
             f"compiling would take {cost}",
-            expected="a yes",
-            remedy="nothing was spent: agree, choose a smaller recipe or fewer questions, or set "
+            expected="a confirmation",
+            remedy="nothing was spent: confirm, choose a smaller recipe or fewer questions, or set "
             "a cap",
         )
         self.cost = cost
 
 
 class Price(NamedTuple):
-    """US dollars a token."""
+    """US dollars per token."""
 
     prompt: float
     completion: float
@@ -84,11 +84,11 @@ def estimate(
 
     Args:
         program: The program that is compiled.
-        recipe: How.
+        recipe: The recipe.
         sizes: Numbers of questions: "train", "validation", and "held out".
-        samples: Questions to look at; they are searched for, and no LM is called.
-        lms: The LMs by role, "task" among them. Predictors with LMs of their own are taken to ask
-            as often as the others.
+        samples: Questions to search for; no LM is called.
+        lms: The LMs by role, including "task". Predictors with LMs of their own are assumed to
+            call them as often as the others.
     """
     work = recipe.work(sizes["train"], sizes["validation"], len(program.predictors()))
     # A typical question needs half of the steps it may have, then the answer.
@@ -125,16 +125,16 @@ def estimate(
 
 
 def needed(held_out: int, validation: int, recipe: Recipe) -> float:
-    """How many questions must be paid for before a first candidate is tried and measured.
+    """Return how many questions must be paid for to try and measure a first candidate.
 
-    The program as it is given is scored on both sets, then the recipe looks at its fewest
-    questions and scores a candidate; what scoring one on both sets may cost is kept back from it.
+    The program as given is scored on both sets, then the recipe asks its fewest questions and
+    scores a candidate; the cost of scoring one on both sets is reserved.
     """
     return (1 + MARGIN) * (held_out + validation) + recipe.least() + MARGIN * validation
 
 
 def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) -> int:
-    """Tokens of a typical call without demos."""
+    """Return the tokens of a typical call without demos."""
     asked, predictors = samples[:_SAMPLES], program.predictors()
     passages = sum(
         estimate_tokens(passage.content)
@@ -146,10 +146,9 @@ def _prompt_tokens(program: MultiHopProgram, samples: Sequence[dspy.Example]) ->
 
 
 def price_of(lm: Any) -> Price | None:
-    """The price of an LM by DSPy's list; None where it is not known.
+    """Return the price of an LM by DSPy's list; None if it is not known.
 
-    A model behind an address of one's own, or an engine of one's own, has none; the embedded LM
-    costs nothing.
+    A model behind a custom address or a custom engine has none; the embedded LM costs nothing.
     """
     if lm.model == EMBEDDED:
         return Price(0.0, 0.0)
@@ -162,7 +161,7 @@ def price_of(lm: Any) -> Price | None:
 
 
 def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
-    """Check that a cap of money can be held.
+    """Check that a cap of money can be enforced.
 
     Raises:
         InputError: It is set, and an LM has no known price.
@@ -171,7 +170,7 @@ def check_prices(lms: Iterable[dspy.BaseLM], caps: Caps) -> None:
         return
     if unknown := [lm.model for lm in lms if price_of(lm) is None]:
         raise InputError(
-            f"{unknown[0]} has no known price, so a cap of money could not be held",
+            f"{unknown[0]} has no known price, so a cap of money could not be enforced",
             expected="LMs in DSPy's price list",
             remedy="cap calls or tokens instead (--max-calls, --max-tokens)",
         )

@@ -1,9 +1,9 @@
 """The one metric of every recipe: F1 as score, faults in words as feedback.
 
-A predictor hears of its own faults alone. Which those are follows from what it puts out (its
-roles) and from the round of the search that its call belongs to; the sentences are written last.
-Gold titles and answers are known here and nowhere else in a program: they reach the LM that
-rewrites instructions, never a demonstration or a prompt of the program itself.
+Each predictor gets feedback on its own errors only. Which those are follows from its output fields
+(its roles) and from the step of the search that its call belongs to. Gold titles and answers are
+known here and nowhere else in a program: they reach the LM that rewrites instructions, never a
+demo or a prompt of the program itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ga_dspy.signatures.prompt import cited_labels, free_text
 from ga_dspy.text import mentions
 
 Role = Literal["index", "notes", "judge", "search", "answer"]
-"""Keeps a graph; keeps notes; judges and asks; asks without a judgement; answers."""
+"""Extends a graph; takes notes; judges and searches; searches without judging; answers."""
 
 EVERY: frozenset[Role] = frozenset(get_args(Role))
 
 DEMO_THRESHOLD = 0.8
-"""A question whose answer scores less leaves no demonstration: F1 0.1 is truthy, and wrong."""
+"""The minimum F1 of a demo's answer: DSPy accepts any truthy score, and F1 0.1 is wrong."""
 
 _SIGNS: Mapping[str, Role] = {
     "additions": "index",
@@ -48,13 +48,12 @@ _IN_BRACKETS = re.compile(r"\[([\d,;\s]+)\]")
 
 @dataclass(frozen=True)
 class AnswerMetric:
-    """Scores a prediction, and says to each predictor what it did wrong and nothing else.
+    """Scores a prediction by the official F1, with feedback for each predictor on its own errors.
 
-    It has the five arguments of GEPA; Evaluate and the other optimizers pass two or three. The
-    score is F1 by the official rule.
+    It takes the five arguments of GEPA; Evaluate and the other optimizers pass two or three.
 
     Attributes:
-        roles: What each predictor of the program does, by its name.
+        roles: The roles of each predictor of the program, by its name.
 
     >>> metric = AnswerMetric({})
     >>> gold = dspy.Example(answer="Montana", answers=("Montana",))
@@ -66,7 +65,7 @@ class AnswerMetric:
 
     @classmethod
     def of(cls, program: MultiHopProgram) -> AnswerMetric:
-        """The metric for a program, whose predictors differ in their output fields."""
+        """Return the metric for a program, by the output fields of its predictors."""
         return cls({name: roles_of(p.signature) for name, p in program.named_predictors()})
 
     def __call__(
@@ -80,11 +79,11 @@ class AnswerMetric:
         """Score a prediction.
 
         Args:
-            gold: The example, with `answer` or `answers` and maybe `gold_titles`.
+            gold: The example, with `answer` or `answers`, and optionally `gold_titles`.
             pred: The program's prediction; one without an answer (a failed run) scores 0.
             trace: All predictor calls of the run.
-            pred_name: Which predictor is to hear of its faults; all of them where it is None.
-            pred_trace: The call of that predictor to look at.
+            pred_name: The predictor that the feedback is for; None for all of them.
+            pred_trace: The call of that predictor that the feedback is about.
         """
         if not isinstance(getattr(pred, "answer", None), str):
             return dspy.Prediction(score=0.0, feedback="The program failed: there is no answer.")
@@ -102,7 +101,7 @@ class AnswerMetric:
 
 
 def roles_of(signature: type[dspy.Signature]) -> frozenset[Role]:
-    """The roles of a predictor, by its output fields.
+    """Return the roles of a predictor, by its output fields.
 
     >>> sorted(roles_of(dspy.Signature("question -> judgement, next_query")))
     ['judge']
@@ -113,17 +112,17 @@ def roles_of(signature: type[dspy.Signature]) -> frozenset[Role]:
 
 @dataclass(frozen=True)
 class Case:
-    """One question with its gold and what the program made of it.
+    """One question with its gold answers and the program's prediction.
 
     Attributes:
         answers: All accepted answers.
-        gold_titles: Titles of the passages needed; empty where the data does not name them.
-        answer: What the program answered.
-        supported: Whether a passage carries it, as the program says.
+        gold_titles: Titles of the passages needed; empty if the data does not name them.
+        answer: The program's answer.
+        supported: Whether a passage supports it, according to the program.
         passages: All passages read, in order.
-        steps: The rounds, in order.
-        indexed: Ids of the passages that the graph has evidence in.
-        by_judge: Whether the last judge's candidate was taken, and no answer step was asked.
+        steps: The steps, in order.
+        indexed: Ids of the passages that the graph has evidence from.
+        by_judge: Whether the answer is the last judge's candidate, without an answer step.
     """
 
     answers: tuple[str, ...]
@@ -137,7 +136,7 @@ class Case:
 
     @classmethod
     def of(cls, gold: Any, pred: Any) -> Case:
-        """Read an example and the prediction for it."""
+        """Return the case of an example and the prediction for it."""
         graph = getattr(pred, "graph", None)
         parts = (*graph.entities, *graph.relations) if graph is not None else ()
         return cls(
@@ -158,39 +157,39 @@ class Case:
 
     @property
     def answered(self) -> tuple[Step, ...]:
-        """The steps in which the LM was asked and gave a usable reply."""
+        """The steps in which the LM gave a usable reply."""
         return tuple(step for step in self.steps if not step.failure)
 
     @property
     def read(self) -> tuple[Step, ...]:
-        """Those among them that brought passages to index."""
+        """Those of them that brought new passages."""
         return tuple(step for step in self.answered if step.passage_ids)
 
     def gold_in(self, step: Step) -> Iterator[tuple[str, str]]:
-        """Ids and titles of the needed passages that a step read."""
+        """Yield ids and titles of the needed passages that a step read."""
         for passage in step.passage_ids:
             if (title := self.titles.get(passage, "")) in self.gold_titles:
                 yield passage, title
 
     def unread_after(self, step: Step) -> tuple[str, ...]:
-        """Gold titles that were not read by the end of a step."""
+        """Return the gold titles that were not read by the end of a step."""
         earlier = [s for s in self.steps if s.number <= step.number]
         read = {title for s in earlier for _, title in self.gold_in(s)}
         return tuple(title for title in self.gold_titles if title not in read)
 
 
 Share = tuple[frozenset[Role], Case, tuple[Step, ...]]
-"""What one call answers for: its roles, the case as it saw it, its rounds."""
+"""What one call is responsible for: its roles, the case as it saw it, its steps."""
 
 
 def share_of(roles: frozenset[Role], case: Case, trace: Any, call: Any) -> Share:
-    """What the call of a predictor answers for; every round where its own is not clear.
+    """Return what the call of a predictor is responsible for; every step if its own is not clear.
 
     Args:
         roles: The roles of the predictor.
         case: The question.
         trace: All predictor calls of the run, in order.
-        call: The call, in a list of one, as GEPA gives it.
+        call: The call, in a list of one, as GEPA passes it.
     """
     if not call or not trace:
         return roles, case, case.steps
@@ -218,7 +217,7 @@ def share_of(roles: frozenset[Role], case: Case, trace: Any, call: Any) -> Share
         # Its first turn comes before any round, and is not in the trace where it failed.
         first = len(case.answered) - len(calls) + place
         return roles, case, case.answered[first : first + 1] if first >= 0 else ()
-    # Who asks is called in every round, who keeps an index where there is something new.
+    # One that searches is called in every step, one that indexes if there is something new.
     rounds = (case.answered if "search" in roles else case.read)[place : place + 1]
     if "better" in outputs:
         # Of comparisons with the same old notes, each belongs to a round of its own.
@@ -237,13 +236,13 @@ def share_of(roles: frozenset[Role], case: Case, trace: Any, call: Any) -> Share
     return roles, case, rounds or case.steps
 
 
-# --- The faults in words, by the step that could have done better
+# --- The faults in words, by the predictor that could have done better
 
 
 def _faults(
     roles: frozenset[Role], case: Case, steps: tuple[Step, ...], there: frozenset[Role]
 ) -> Iterator[str]:
-    """What a call hears, in a program whose predictors have the roles that are there."""
+    """Yield the feedback on a call, in a program whose predictors have the roles `there`."""
     if "index" in roles & there:
         yield from _index_faults(case, steps)
     if "notes" in roles & there:
@@ -259,7 +258,7 @@ def _faults(
 
 
 def _index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
-    """Gold passages from which nothing was kept, and items that no passage supports."""
+    """Yield gold passages from which nothing was kept, and items that no passage supports."""
     for step in steps:
         for passage, title in case.gold_in(step):
             if passage not in case.indexed:
@@ -273,7 +272,7 @@ def _index_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _note_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
-    """Gold passages that the notes kept after a round do not cite."""
+    """Yield gold passages that the notes kept after a step do not cite."""
     labels = {passage.id: label for label, passage in enumerate(case.passages, 1)}
     for step in steps:
         cited = cited_in(step.notes)
@@ -286,7 +285,7 @@ def _note_faults(case: Case, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def cited_in(notes: str) -> tuple[int, ...]:
-    """The passage numbers in notes, which stand in square brackets.
+    """Return the passage numbers in notes, which are in square brackets.
 
     >>> cited_in("Born in 1961 in Tavira [1, 4].")
     (1, 4)
@@ -295,7 +294,7 @@ def cited_in(notes: str) -> tuple[int, ...]:
 
 
 def _opening_faults(case: Case) -> Iterator[str]:
-    """What an LM that chooses the first query itself made of it, before anything was read."""
+    """Yield the faults of an LM's own first query, before anything was read."""
     needed = _quoted(case.gold_titles)
     if needed and not case.steps:
         yield f"It was answered without a search: the needed passage {needed} had not been read."
@@ -305,12 +304,12 @@ def _opening_faults(case: Case) -> Iterator[str]:
 
 
 def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterator[str]:
-    """Searches ended too early or too late, and queries that missed what was needed.
+    """Yield searches ended too early or too late, and queries that missed what was needed.
 
     Args:
         case: The question.
-        steps: The rounds to look at.
-        judged: Whether an LM says "sufficient" to end the search, or shows it in another way.
+        steps: The steps to check.
+        judged: Whether the LM ends the search with "sufficient", or in another way.
     """
     early = '"sufficient" was said too early' if judged else "the search was ended too early"
     late = '"sufficient" came too late' if judged else "the search was ended too late"
@@ -342,7 +341,7 @@ def _search_faults(case: Case, steps: Sequence[Step], *, judged: bool) -> Iterat
 
 
 def _answer_faults(case: Case) -> Iterator[str]:
-    """An answer that was there and missed, too long, too short, or of the wrong kind."""
+    """Yield why an answer is wrong: missed, too long, too short, or of the wrong kind."""
     gold = case.answers[0]
     if f1(case.answer, case.answers) == 1.0:
         if case.steps and not case.supported and normalise(gold) not in _CLOSED:

@@ -1,7 +1,7 @@
 """The recipes: ways to compile a program, each a small value with its settings.
 
-A recipe says what it needs (`check`), about how much it does (`work`), and does it (`fit`), mostly
-by one of DSPy's optimizers. First come those that find demonstrations, then the one that proposes
+A recipe states what it needs (`check`) and about how much it does (`work`), and does it (`fit`),
+mostly with one of DSPy's optimizers. First come those that find demos, then the one that proposes
 instructions, and those whose LM reads what went wrong.
 """
 
@@ -29,7 +29,7 @@ Examples = Sequence[dspy.Example]
 
 
 class Work(NamedTuple):
-    """About how much a recipe does: questions asked of the program, prompts asked of a proposer."""
+    """About how much a recipe does: runs of the program, and calls of an LM that proposes."""
 
     questions: int
     proposals: int = 0
@@ -44,11 +44,11 @@ class Context:
             feedback and rewrites instructions; "prompt", which proposes instructions; "teacher",
             whose runs of train questions become demos.
         metric: Score and feedback.
-        trials: Where scored programs are noted.
+        trials: The programs scored so far.
         train: Questions to learn from.
         validation: Questions to choose by.
         threads: Threads for evaluations.
-        seed: Of what is drawn, where an optimizer takes one.
+        seed: Random seed, for optimizers that take one.
     """
 
     lms: Mapping[str, dspy.BaseLM]
@@ -61,11 +61,11 @@ class Context:
 
     @property
     def proposer(self) -> dspy.BaseLM:
-        """The LM that proposes instructions; the task LM where none is given."""
+        """The LM that proposes instructions; by default the task LM."""
         return self.lms.get("prompt", self.lms["task"])
 
     def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
-        """What one of DSPy's optimizers makes of a program.
+        """Compile a program with one of DSPy's optimizers.
 
         A predictor for which it finds no demo keeps those that it had.
         """
@@ -75,24 +75,29 @@ class Context:
             predictor.demos = predictor.demos or had[name].demos
         return made
 
+    def score(self, program: MultiHopProgram) -> None:
+        """Score a program on all validation questions; the trials record it."""
+        questions = list(self.validation)
+        dspy.Evaluate(devset=questions, metric=self.metric, num_threads=self.threads)(program)
+
 
 @dataclass(frozen=True)
 class Recipe:
     """A way to compile a program: a small value with its settings.
 
-    A subclass implements `fit`, mostly by one of DSPy's optimizers. It says what it needs in
+    A subclass implements `fit`, mostly with one of DSPy's optimizers. It states what it needs in
     `least` and `check`, and how much it does in `work`.
 
     Attributes:
-        name: On the command line.
-        package: A package that it needs and the extra that brings it; empty for none.
+        name: Its name on the command line.
+        package: A package that it needs and the extra that installs it; empty for none.
     """
 
     name: ClassVar[str] = ""
     package: ClassVar[tuple[str, ...]] = ()
 
     def least(self) -> int:
-        """The fewest train questions; by default as many as demos, where there are any."""
+        """Return the fewest train questions; by default one for each demo."""
         return max(1, getattr(self, "demos", 1))
 
     def check(self, train: int, *, reflection: bool) -> None:
@@ -103,7 +108,7 @@ class Recipe:
             reflection: Whether there is a reflection LM.
 
         Raises:
-            MissingExtra, InputError: It is not there.
+            MissingExtra, InputError: Something is missing.
         """
         if self.package:
             need_package(*self.package)
@@ -115,25 +120,25 @@ class Recipe:
             )
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """About how much the recipe does."""
+        """Return about how much the recipe does."""
         raise TypeError(f"{type(self).__name__} must implement work(train, validation, predictors)")
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Compile; the given program is left as it is."""
+        """Compile; the given program is not changed."""
         raise TypeError(f"{type(self).__name__} must implement fit(program, context)")
 
 
 _settings = pydantic.dataclasses.dataclass(frozen=True, config={"strict": True, "extra": "forbid"})
 
-# --- Demonstrations: labelled rows, and traces of questions answered well
+# --- Demos: labelled rows, and traces of questions answered well
 
 
 @_settings
 class LabeledFewShot(Recipe):
     """Train rows as demos of the predictor that answers.
 
-    A row holds a question and its answer, so the demos show how short an answer is and in which
-    form; the predictors that read and judge get none, since no row says what they should write.
+    A row has a question and its answer, so the demos show the length and the form of an answer; the
+    predictors that read and judge get none, since no row has their outputs.
 
     Attributes:
         demos: How many rows, drawn with the seed.
@@ -143,7 +148,7 @@ class LabeledFewShot(Recipe):
     name: ClassVar[str] = "labeled"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """One look at the validation questions."""
+        """Return the work: the validation questions once."""
         return Work(validation)
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
@@ -157,7 +162,7 @@ class BootstrapFewShot(Recipe):
     """Demos from the program's own traces of train questions that it answered well.
 
     Attributes:
-        demos: The most for a predictor.
+        demos: The maximum for a predictor.
         rounds: Attempts at a question, the second and later ones at temperature 1.
     """
 
@@ -166,7 +171,7 @@ class BootstrapFewShot(Recipe):
     name: ClassVar[str] = "bootstrap"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Train questions until there are enough demos, then the validation questions."""
+        """Return the work: train questions until there are enough demos, then validation."""
         return Work(min(train, 3 * self.demos) * self.rounds + validation)
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
@@ -180,8 +185,8 @@ class BootstrapRandomSearch(Recipe):
     """Several bootstraps over shuffled questions; the one that scores best is kept.
 
     Attributes:
-        candidates: Demo sets to try, beside the one in the order of the questions.
-        demos: The most for a predictor; each set has its own number, from 1.
+        candidates: Demo sets to try, besides the one in the order of the questions.
+        demos: The maximum for a predictor; each set has its own number, from 1.
         rounds: Attempts at a question.
     """
 
@@ -191,7 +196,7 @@ class BootstrapRandomSearch(Recipe):
     name: ClassVar[str] = "bootstrap-rs"
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """For each set some train questions and all validation questions."""
+        """Return the work: for each set some train questions and all validation questions."""
         one = min(train, 3 * self.demos) * self.rounds + validation
         return Work((self.candidates + 1) * one)
 
@@ -214,19 +219,19 @@ class BootstrapRandomSearch(Recipe):
         )
 
 
-def _demos(context: Context, most: int) -> dict[str, Any]:
-    """DSPy's settings for demos: from well-answered questions only, and no bare rows."""
+def _demos(context: Context, maximum: int) -> dict[str, Any]:
+    """Return DSPy's settings for demos: from well-answered questions only, and no bare rows."""
     teacher = context.lms.get("teacher")
     return {
         "metric": context.metric,
         "metric_threshold": DEMO_THRESHOLD,
-        "max_bootstrapped_demos": most,
+        "max_bootstrapped_demos": maximum,
         "max_labeled_demos": 0,
         "teacher_settings": {"lm": teacher} if teacher is not None else {},
     }
 
 
-# --- Instructions, some with demos beside them, by proposing and scoring
+# --- Instructions, with demos, by proposing and scoring
 
 
 @_settings
@@ -236,8 +241,8 @@ class MIPROv2(Recipe):
     Attributes:
         candidates: Instructions, and demo sets, to choose from.
         trials: Combinations to score.
-        demos: The most for a predictor; 0 for instructions alone.
-        minibatch: Validation questions a trial, where there are more; every fifth trial the best
+        demos: The maximum for a predictor; 0 for instructions alone.
+        minibatch: Validation questions per trial, if there are more; every fifth trial the best
             combination is scored on all.
     """
 
@@ -249,11 +254,11 @@ class MIPROv2(Recipe):
     package: ClassVar[tuple[str, ...]] = ("optuna", "optimize")
 
     def least(self) -> int:
-        """Two, or as many as demos."""
+        """Return two, or one for each demo."""
         return max(2, self.demos)
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Demo sets, then trials with full evaluations between them."""
+        """Return the work: demo sets, then trials with full evaluations between them."""
         some = min(self.minibatch, validation)
         full = 0 if some == validation else 2 + self.trials // 5
         sets = self.candidates * min(train, 3 * self.demos)
@@ -287,13 +292,13 @@ class MIPROv2(Recipe):
 
 @_settings
 class SIMBA(Recipe):
-    """Minibatches sampled several times; where results differ, a demo or a rule is drawn from it.
+    """Minibatches sampled several times; results that differ become a demo or a rule.
 
     Attributes:
-        batch: Train questions a step.
-        candidates: Samples of each question, and new programs, a step.
+        batch: Train questions per step.
+        candidates: Samples of each question, and new programs, per step.
         steps: Steps.
-        demos: The most for a predictor.
+        demos: The maximum for a predictor.
     """
 
     batch: PositiveInt = 16
@@ -303,17 +308,17 @@ class SIMBA(Recipe):
     name: ClassVar[str] = "simba"
 
     def least(self) -> int:
-        """A batch."""
+        """Return the size of a batch."""
         return self.batch
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """Samples and new programs on each batch, and the winners on all train questions."""
+        """Return the work: samples and new programs on each batch, then the winners on all."""
         each = self.batch * (2 * self.candidates + 1)
         asked = self.steps * each + (self.candidates + 1) * train + validation
         return Work(asked, self.steps * (self.candidates + 1) // 2)
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
-        """Sample, compare, mend."""
+        """Sample, compare, improve."""
         watch = _Watch(context, self.batch)
         simba = dspy.SIMBA(
             metric=watch.metric,
@@ -331,19 +336,19 @@ class SIMBA(Recipe):
 
 
 class _Watch(BaseCallback):
-    """Tells the trials which program got which score: SIMBA itself scores without Evaluate."""
+    """Records which program got which score, because SIMBA scores without Evaluate."""
 
     def __init__(self, context: Context, batch: int) -> None:
         self._context, self._batch = context, batch
         self._last: dict[int, Any] = {}
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note which program this thread runs."""
+        """Record which program this thread runs."""
         if isinstance(instance, MultiHopProgram):
             self._last[threading.get_ident()] = instance
 
     def metric(self, gold: dspy.Example, pred: Any, trace: Any = None) -> dspy.Prediction:
-        """The metric, called in the thread that ran the program, right after it."""
+        """Score a prediction; called in the thread that ran the program, right after it."""
         result = self._context.metric(gold, pred, trace)
         program = self._last.get(threading.get_ident())
         if program is not None:
@@ -367,9 +372,9 @@ class GEPA(Recipe):
     """Instructions rewritten by a reflection LM that reads the faults of one predictor.
 
     Attributes:
-        evaluations: The most program runs; None for twelve times the validation questions.
-        minibatch: Train questions a reflection looks at.
-        merge: Whether programs that are best at different questions are crossed.
+        evaluations: The maximum of program runs; None for twelve times the validation questions.
+        minibatch: Train questions per reflection.
+        merge: Whether to merge programs that are best at different questions.
     """
 
     evaluations: PositiveInt | None = None
@@ -379,11 +384,11 @@ class GEPA(Recipe):
     package: ClassVar[tuple[str, ...]] = ("gepa", "optimize")
 
     def least(self) -> int:
-        """A minibatch."""
+        """Return the size of a minibatch."""
         return self.minibatch
 
     def check(self, train: int, *, reflection: bool) -> None:
-        """Also a reflection LM."""
+        """Check also for a reflection LM."""
         if not reflection:
             raise InputError(
                 f"recipe {self.name} has no reflection LM",
@@ -393,15 +398,15 @@ class GEPA(Recipe):
         super().check(train, reflection=reflection)
 
     def work(self, train: int, validation: int, predictors: int) -> Work:
-        """As many runs as the budget allows; a reflection for about every two minibatches."""
+        """Return the work: all runs allowed, and a reflection for about every two minibatches."""
         runs = self._runs(validation)
         return Work(runs, max(1, runs // (4 * self.minibatch)))
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
         """Run, reflect, keep what helps.
 
-        No `log_dir` is given: GEPA would pickle its state there. Finished calls are in the
-        ledger, and a second run repeats the first one from there.
+        No `log_dir` is given: GEPA would pickle its state there. The ledger has the finished
+        calls, and a second run repeats the first one from there.
         """
         gepa = dspy.GEPA(
             metric=context.metric,
@@ -419,7 +424,7 @@ class GEPA(Recipe):
         return 12 * validation if self.evaluations is None else self.evaluations
 
 
-# --- All of them, by the name they have on the command line
+# --- All recipes, by their names on the command line
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.name: kind
@@ -428,15 +433,15 @@ RECIPES: dict[str, type[Recipe]] = {
 
 
 def recipe(name: str | None = None, *, reflection: bool = False, **settings: Any) -> Recipe:
-    """The recipe of a name, with other settings where they are given.
+    """Return the recipe with a name, with the given settings.
 
     Args:
-        name: One of `RECIPES`; None for GEPA where there is a reflection LM, else bootstrap-rs.
+        name: One of `RECIPES`; None for GEPA if there is a reflection LM, else bootstrap-rs.
         reflection: Whether there is a reflection LM.
         settings: Settings of the recipe.
 
     Raises:
-        InputError: There is no such recipe, or it has no such setting, or not with such a value.
+        InputError: There is no such recipe, it has no such setting, or a value is invalid.
 
     >>> recipe("bootstrap", demos=2)
     BootstrapFewShot(demos=2, rounds=1)

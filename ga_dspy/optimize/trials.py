@@ -1,4 +1,4 @@
-"""Trials: what a compilation tried, and what it came to."""
+"""The programs that a compilation tried, with their scores, and its outcome."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _FEWEST = 5  # questions of a partial score that is worth noting
 
 
 class Candidate(NamedTuple):
-    """A program that the recipe tried, at the moment its score was known.
+    """A program that the recipe tried, when its score became known.
 
     Attributes:
-        number: From 1, in the order they were tried.
+        number: From 1, in the order in which they were tried.
         score: Mean score on the questions it was tried on, in percent.
-        best: The best score of a candidate up to now, in percent.
-        calls: LM calls of the whole compilation up to now, replayed ones among them.
+        best: The best score of a candidate so far, in percent.
+        calls: LM calls of the whole compilation so far, including replayed ones.
         tokens: Tokens of those calls.
         seconds: Since the compilation began.
-        description: What it is, in a few words ("3 demos; 50 questions").
-        failed: Questions that failed, or got over a failed step, in an evaluation during which
-            LM calls failed.
-        mark: Twelve hexadecimal digits that stand for its prompts.
-        prompts: What each predictor is told.
+        description: How it differs from the program as given ("3 demos for answer").
+        failed: Questions that failed, or had a failed step, in an evaluation during which LM
+            calls failed.
+        mark: A digest of its prompts: twelve hexadecimal digits.
+        prompts: The prompt of each predictor.
     """
 
     number: int
@@ -52,33 +52,33 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a compilation bought and what it cost.
+    """The result of a compilation, and what it cost.
 
     Attributes:
         recipe: Its name on the command line.
         parameters: Its settings, as JSON values.
-        before: The program as it was given, on the held-out questions that both answered.
+        before: The program as given, on the held-out questions that both answered.
         after: The compiled program, on the same questions.
         held_out: Which questions those are: "test", or "validation", which the recipe has seen.
         p_value: Of the paired permutation test on F1, two-sided.
         better: F1 is higher, the p-value under 0.05, and no more questions failed than before.
-        calls: LM calls, replayed ones among them, both held-out runs too.
+        calls: LM calls, including replayed ones and both held-out runs.
         tokens: Prompt and completion tokens of those calls.
-        money: What they cost in US dollars; None where an LM has no known price.
-        replayed: How many of the calls were finished in an earlier run and not made again.
-        seconds: From start to end, of this run.
+        money: Their cost in US dollars; None if an LM has no known price.
+        replayed: How many of the calls an earlier run had made.
+        seconds: Duration of this run.
         candidates: Every program tried, in order.
-        stopped: Which cap ended the recipe early; empty where it came to its end.
-        prompts_before: What each predictor was told.
+        stopped: Which cap ended the recipe early; empty if it finished.
+        prompts_before: The prompt of each predictor, as given.
         prompts_after: The same of the compiled program.
-        dropped_demos: Demos that were removed since they would teach a fault, and why.
+        dropped_demos: Demos that were removed because they would teach a fault, and why.
         data: Fingerprints and sizes of the question sets, by role.
         lms: Model name by role ("task", "reflection", "prompt").
         artifact: The folder it was saved into.
-        failures: How many held-out questions had no answer, before and after, though asked again.
-        unchanged: The program is the one that was given.
-        rejected: F1 and tokens a question of the compiled program, where it gained nothing on the
-            held-out questions and the one that was given was written.
+        failures: How many held-out questions had no answer, before and after, despite retries.
+        unchanged: The program written is the one that was given.
+        rejected: F1 and tokens per question of the compiled program, if it gained nothing on the
+            held-out questions and the program as given was written.
     """
 
     recipe: str
@@ -107,14 +107,14 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         if self.unchanged:
             return "unchanged"
         return "better" if self.better else "no better than before"
 
     @property
     def shortfall(self) -> dict[str, int]:
-        """How many held-out questions had no answer, or one in spite of a failed step."""
+        """How many held-out questions had no answer, or one despite a failed step."""
         counts = {"asked": self.before.protocol.n}
         for n, (when, report) in enumerate((("before", self.before), ("after", self.after))):
             counts[f"failures_{when}"] = self.failures[n]
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def basis(self) -> str:
-        """On how many questions the verdict rests, in words."""
+        """The number of questions behind the verdict, in words."""
         n, asked = len(self.after.results), self.before.protocol.n
         shown = f"{n} questions of {self.held_out}"
         if n == asked:
@@ -132,7 +132,7 @@ class Outcome:
         return f"{shown}, of {asked}; {before} failed before, {after} after"
 
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json: scores in percent, intervals of 95 %."""
+        """Return the content of summary.json: scores in percent, intervals of 95 %."""
         reports = {"before": self.before.summary(), "after": self.after.summary()}
         scores = {
             f"{score}_{when}": report[score]
@@ -169,26 +169,32 @@ class Tracker(Protocol):
     """Follows a compilation; `ga_dspy.optimize.tracking` has the one for MLflow."""
 
     def start(self, name: str, setup: dict[str, Any]) -> None:
-        """The compilation called `name` begins; `setup` is what decides its outcome.
+        """Called when the compilation begins; `setup` is what decides its outcome.
 
         It holds the recipe's `parameters`, fingerprints of the question sets as `data`, and all
-        that a protocol has.
+        fields of a protocol.
         """
 
     def candidate(self, c: Candidate) -> None:
-        """A program was tried."""
+        """Called when a program was tried."""
 
     def finish(self, outcome: Outcome) -> None:
-        """It came to its end, by itself or by a cap; the artifact is written."""
+        """Called at the end, by itself or by a cap; the artifact is written."""
 
     def fail(self, error: BaseException) -> None:
-        """It ended without an outcome."""
+        """Called if the compilation ends without an outcome."""
 
 
 class Trial(NamedTuple):
-    """A program with its mean score in percent; `whole` if on all validation questions.
+    """A program and its mean score in percent.
 
-    `failed` is as in `Candidate`; `tokens` are those of its questions.
+    Attributes:
+        program: The program.
+        mark: A digest of its prompts.
+        score: Its mean score.
+        whole: Whether it was scored on all validation questions.
+        failed: As in `Candidate`.
+        tokens: What its questions took.
     """
 
     program: MultiHopProgram
@@ -203,19 +209,19 @@ def _merit(trial: Trial) -> tuple[bool, float, int]:
     return not trial.failed, trial.score, -trial.tokens
 
 
-def _failed(said: Any) -> bool:
-    """Whether a prediction of an evaluation is none, or one that got over a failed step."""
-    return isinstance(said, dspy.Prediction) and bool(said.get("failures", "answer" not in said))
+def _failed(found: Any) -> bool:
+    """Return whether a prediction of an evaluation has no answer, or a failed step."""
+    return isinstance(found, dspy.Prediction) and bool(found.get("failures", "answer" not in found))
 
 
 class Trials(BaseCallback):
-    """Watches DSPy's evaluations and keeps what they say about which program.
+    """Watches DSPy's evaluations and records the score of each program.
 
     Args:
         given: The program that is compiled.
         validation: The questions whose mean score decides.
-        ledger: Of what has been spent.
-        tell: Called with each new candidate.
+        ledger: The LM calls of the compilation.
+        announce: Called with each new candidate.
     """
 
     def __init__(
@@ -223,9 +229,9 @@ class Trials(BaseCallback):
         given: MultiHopProgram,
         validation: Sequence[dspy.Example],
         ledger: CallStore,
-        tell: Callable[[Candidate], None],
+        announce: Callable[[Candidate], None],
     ) -> None:
-        self._given, self._ledger, self._tell = given, ledger, tell
+        self._given, self.ledger, self._announce = given, ledger, announce
         self._validation = frozenset(example.question for example in validation)
         self._running: dict[str, tuple[Any, set[str], int]] = {}
         self._known: set[str] = set()
@@ -236,33 +242,33 @@ class Trials(BaseCallback):
         self.candidates: list[Candidate] = []
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note which program is tried on which questions."""
+        """Record which program is tried on which questions."""
         questions = {row.question for row in inputs.get("devset") or instance.devset}
-        self._running[call_id] = inputs["program"], questions, self._ledger.failures
+        self._running[call_id] = inputs["program"], questions, self.ledger.failures
 
     def on_evaluate_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
-        """Keep the score, unless the evaluation broke off or was not on validation questions.
+        """Record the score, unless the evaluation broke off or was not on validation questions.
 
         A question that failed without a failed LM call is the program's own fault.
         """
         program, questions, failures = self._running.pop(call_id)
         if exception is not None:
             return
-        hurt = self._ledger.failures > failures
-        failed = sum(_failed(said) for _, said, _ in outputs.results) if hurt else 0
+        hurt = self.ledger.failures > failures
+        failed = sum(_failed(found) for _, found, _ in outputs.results) if hurt else 0
         whole = questions == self._validation
         if whole or (questions < self._validation and len(questions) >= _FEWEST):
             kept = transplanted(self._given, program)
             on = "" if whole else f"; on {len(questions)} questions"
             on += f"; {failed} failed" if failed else ""
-            tokens = sum(said.get("tokens") or 0 for _, said, _ in outputs.results)
+            tokens = sum(found.get("tokens") or 0 for _, found, _ in outputs.results)
             mark = fingerprint(kept)
             self._add(Trial(kept, mark, outputs.score, whole, failed, tokens), on)
 
     def note(self, program: Any, question: str, score: float, batch: int) -> None:
-        """A program has a score (percent) on one train question; after a batch, it is a trial."""
+        """Record a score (percent) on one train question; a whole batch of them is a trial."""
         kept = transplanted(self._given, program)
         mark = fingerprint(kept)
         if mark == fingerprint(self._given):
@@ -281,7 +287,7 @@ class Trials(BaseCallback):
                 return
             self._known.add(trial.mark + on)
             self.trials.append(trial)
-            best, spent = self.best(), self._ledger.spent
+            best, spent = self.best(), self.ledger.spent
             candidate = Candidate(
                 number=len(self.candidates) + 1,
                 score=round(trial.score, 2),
@@ -295,35 +301,35 @@ class Trials(BaseCallback):
                 prompts=prompts(trial.program),
             )
             self.candidates.append(candidate)
-        self._tell(candidate)
+        self._announce(candidate)
 
     def best(self) -> Trial | None:
-        """The program with the highest score on all validation questions; of equals the cheapest.
+        """Return the program with the highest score on all validation questions.
 
-        Where the LM left questions of a program unanswered, its score says little: it is not
-        chosen over one without.
+        Of equal ones the one with the fewest tokens. A program some of whose questions failed with
+        the LM is not chosen over one without such questions, since its score says little.
         """
         whole = [trial for trial in self.trials if trial.whole]
         return max(whole, key=_merit, default=None)
 
     def promising(self) -> MultiHopProgram | None:
-        """Of the programs not scored on all validation questions, the one that looks best."""
+        """Return the best of the programs that were not scored on all validation questions."""
         scored = {trial.mark for trial in self.trials if trial.whole}
         part = [trial for trial in self.trials if trial.mark not in scored]
         best = max(part, key=lambda trial: trial.score, default=None)
         return best.program if best else None
 
     def discard(self, rejected: Trial) -> None:
-        """Leave a program out of the choice: it may not be kept."""
+        """Exclude a program from the choice."""
         with self._lock:
             self.trials = [trial for trial in self.trials if trial.mark != rejected.mark]
 
 
 def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
-    """A copy of the given program with a candidate's instructions and demos.
+    """Return a copy of the given program with a candidate's instructions and demos.
 
-    Candidates carry what optimizers hang on them (all other candidates, patched methods, LMs), and
-    share signature classes, which some optimizers write to.
+    Optimizers attach other things to candidates (all other candidates, patched methods, LMs), and
+    let them share signature classes, which some of them write to.
     """
     copied: MultiHopProgram = given.deepcopy()
     prompts = dict(candidate.named_predictors())
@@ -335,7 +341,7 @@ def transplanted(given: MultiHopProgram, candidate: Any) -> MultiHopProgram:
 
 
 def _changes(program: MultiHopProgram, given: MultiHopProgram) -> str:
-    """What a program has that the given one has not, in a few words."""
+    """Return how a program differs from the given one, in a few words."""
     before = dict(given.named_predictors())
     changes = []
     for name, predictor in program.named_predictors():
