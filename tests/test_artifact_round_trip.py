@@ -247,6 +247,32 @@ def test_dspy_itself_reads_the_state(tmp_path: Path) -> None:
     assert prompts(plain, dspy.ChatAdapter()) == prompts(program, dspy.ChatAdapter())
 
 
+def test_a_program_is_saved_and_loaded_by_dspys_own_methods(tmp_path: Path) -> None:
+    program = compiled(GraphAnchor(search))
+    program.set_lm(None)
+    program.save(tmp_path / "state.json")
+    plain = GraphAnchor(search)
+    plain.load(tmp_path / "state.json")
+    assert prompts(plain, dspy.ChatAdapter()) == prompts(program, dspy.ChatAdapter())
+    again = GraphAnchor(search)
+    again.load_state(program.dump_state())
+    assert prompts(again, dspy.ChatAdapter()) == prompts(program, dspy.ChatAdapter())
+
+
+def test_a_program_follows_the_conventions_of_a_dspy_module() -> None:
+    program = GraphAnchor(search)
+    assert [name for name, _ in program.named_predictors()] == ["read", "answer"]
+    assert program.named_predictors() == [("read", program.read), ("answer", program.answer)]
+    lm = scripted_lm([READ, READ_ON, ANSWER])
+    program.set_lm(lm)
+    assert program.get_lm() is lm
+    assert program(question=QUESTION).answer == "Montana"
+    copied = program.deepcopy()
+    copied.answer.demos = []
+    assert program.answer.demos and copied.get_lm().model == lm.model
+    assert program.reset_copy().answer.demos == []
+
+
 def test_the_manifest_tells_where_the_program_comes_from(tmp_path: Path) -> None:
     created = datetime(2025, 3, 1, 12, tzinfo=UTC)
     scores = Scores(

@@ -331,7 +331,7 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("told", "error"),
     [
-        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, "has unknown keys"),
+        ({"scores": {"n": 3, "after": {}, "f1": 3.0}}, "scores.f1: Extra inputs"),
         ({"scores": {"n": 3, "after": {}, "verdict": "great"}}, "does not have the expected shape"),
         ({"scores": {"n": 3, "after": {}, "p_value": 2}}, "does not have the expected shape"),
         ({"cost": {"calls": 3}}, "does not have the expected shape"),

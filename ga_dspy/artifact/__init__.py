@@ -1,9 +1,8 @@
-"""Artifacts: the form in which a compiled program reaches an app.
+"""Artifacts: compiled programs as folders of two JSON files.
 
-An artifact is a folder of two JSON files. `program.json` is what optimization found (the
-instructions, field wording and demos of every predictor, in DSPy's own state format);
-`manifest.json` says which program that is for, its settings, and where it comes from. Neither
-holds an LM, an address or a key, and nothing in them is executed.
+`program.json` has the instructions, field wording and demos of every predictor, in DSPy's own
+state format; `manifest.json` names the program, its settings and its provenance. Neither contains
+an address or a key, and nothing in them is executed.
 
     save(program, "artifacts/hotpotqa", recipe=Recipe(name="bootstrap"), lms={"task": lm})
     program = load("artifacts/hotpotqa", retriever=index)

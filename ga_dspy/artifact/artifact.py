@@ -7,7 +7,6 @@ import hashlib
 import importlib
 import json
 import logging
-import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -54,7 +53,7 @@ PROGRAM = "program.json"
 FILES = (MANIFEST, PROGRAM)
 
 LARGEST = 32 * 2**20
-"""The most bytes that a file of an artifact has: no more is read, or written."""
+"""The maximum size of a file of an artifact in bytes."""
 
 
 def read_file(folder: Path, name: str) -> bytes:
@@ -84,7 +83,7 @@ def check_size(data: bytes, where: str) -> bytes:
         raise ArtifactError(
             f"{where} has more than {LARGEST // 2**20} MB",
             expected="instructions and demos",
-            remedy="take out demos, or shorten them",
+            remedy="remove demos, or shorten them",
         )
     return data
 
@@ -93,7 +92,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     """Check that an artifact may be written to a path.
 
     Raises:
-        ArtifactError: There is one and it may not be replaced, or there is something else.
+        ArtifactError: There is one and it may not be replaced, or something else is there.
     """
     if not path.exists() and not path.is_symlink():
         return
@@ -105,22 +104,22 @@ def check_free(path: Path, *, overwrite: bool) -> None:
         raise ArtifactError(
             f"{path} is {f'a folder with other content ({foreign})' if foreign else other}",
             expected="a free path or an artifact to replace",
-            remedy="choose another path, or move away what is there",
+            remedy="choose another path, or move what is there",
         )
     if names and not overwrite:
         raise ArtifactError(
             f"there is an artifact at {path}",
-            expected="a path that is free",
+            expected="a free path",
             remedy="pass overwrite=True to replace it, or choose another path",
         )
 
 
 def write(path: Path, files: Mapping[str, bytes], *, overwrite: bool) -> None:
-    """Write an artifact beside its place, then move it there in one step.
+    """Write an artifact beside its path, then move it there in one step.
 
-    A crash at any point leaves what was there before, or nothing, or the whole new artifact;
-    replacing one has a moment between two renames in which it is at neither place, and the old
-    one is then beside it under a hidden name.
+    A crash at any point leaves what was there before, or nothing, or the whole new artifact. If it
+    hits the moment between the two renames of a replacement, the old one is beside the path under
+    a hidden name.
 
     Raises:
         ArtifactError: See `check_free`.
@@ -132,7 +131,7 @@ def write(path: Path, files: Mapping[str, bytes], *, overwrite: bool) -> None:
         fresh.mkdir()
         for name, content in files.items():
             write_whole(fresh / name, content)
-        # Looked at anew: another process may have written here meanwhile.
+        # Again: another process may have written here in the meantime.
         check_free(path, overwrite=overwrite)
         _move(fresh, path)
     finally:
@@ -153,47 +152,33 @@ def _move(fresh: Path, path: Path) -> None:
     shutil.rmtree(old)
 
 
-# --- Addresses
+# --- Loading
 
 _REGISTRY = "ga_dspy.optimize.registry"
-"""What fetches an artifact from MLflow; imported for its addresses alone."""
-
-# Two characters or more: a single one is a Windows drive.
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""The module that downloads an artifact from MLflow; imported only for its addresses."""
 
 
 def located(source: Path | str) -> Path:
-    """The local folder of a source.
+    """Return the local folder of a source.
 
     Args:
-        source: A path, or a URI such as "models:/name@champion" or "runs:/id/artifact".
+        source: A path, or an address such as "models:/name@champion" or "runs:/id/artifact".
 
     Raises:
-        ArtifactError: Nothing resolves such a URI.
         MissingExtra: mlflow is not installed.
     """
-    match = _URI.match(source) if isinstance(source, str) else None
-    if match is None:
-        return Path(source)
-    if match[1].lower() not in ("models", "runs"):
-        raise ArtifactError(
-            f"{source} has the scheme {match[1].lower()!r}",
-            expected="a folder, or one of models, runs",
-            remedy="fetch the folder first",
-        )
-    need_package("mlflow", "optimize")
-    return Path(importlib.import_module(_REGISTRY).resolve(source))
-
-
-# --- Loading
+    if isinstance(source, str) and source.startswith(("models:/", "runs:/")):
+        need_package("mlflow", "optimize")
+        return Path(importlib.import_module(_REGISTRY).resolve(source))
+    return Path(source)
 
 
 class ArtifactInfo(NamedTuple):
-    """What an artifact holds.
+    """The content of an artifact.
 
     Attributes:
         path: Its folder.
-        manifest: Which program, its settings, and where it comes from.
+        manifest: The program, its settings, and its provenance.
         predictors: Instructions, field wording and demos by predictor.
     """
 
@@ -209,23 +194,23 @@ def load(
     lms: Mapping[str, dspy.BaseLM | None] | None = None,
     **overrides: Any,
 ) -> MultiHopProgram:
-    """Make a compiled program from an artifact; it uses the LM that the app configures.
+    """Load a compiled program; it uses the LM that the app configures.
 
-    Safe to call from several threads; each call gives a program of its own.
+    Thread-safe; each call returns a new program.
 
     Args:
         source: The folder, or "models:/name@champion", "models:/name/3", "runs:/id/artifact"
             (these need the extra "optimize").
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
-        lms: LMs of predictors, by the predictor's name. One that had an LM of its own when it was
-            saved and is given none here asks the configured LM, with a warning; None says that it
-            is to.
-        **overrides: Settings to use in place of the saved ones, such as `k=10`, and arguments
-            that are never saved, such as `count`.
+        lms: LMs of predictors, by the predictor's name. A predictor that was saved with an LM of
+            its own and gets none here uses the configured LM, with a warning; pass None to use it
+            without one.
+        **overrides: Settings that replace saved ones, such as `k=10`, and arguments that are never
+            saved, such as `count`.
 
     Raises:
-        ArtifactError: It is damaged, of another version, or does not fit the program; it holds
-            what `save` refuses (`SecretFound`: a key, an address or a header).
+        ArtifactError: It is damaged, of another version, or does not fit the program; or it
+            contains a key, an address or a header (`SecretFound`).
         InputError: `lms` names a predictor that the program does not have.
         MissingExtra: The source needs a package that is not installed.
     """
@@ -243,24 +228,23 @@ def load(
 def _assign(
     lms: Mapping[str, dspy.BaseLM | None], manifest: Manifest, program: MultiHopProgram
 ) -> None:
-    """Give predictors their LMs; say which of them lack the one that they had."""
+    """Set the LMs of predictors, and warn about those that lack the one they were saved with."""
     program.set_step_lms(lms)
     for name, wanted in manifest.predictor_lms.items():
         if name not in lms:
             _log.warning(
-                "predictor %r was saved with an LM of its own (%s) and now asks the configured "
+                "predictor %r was saved with an LM of its own (%s) and now uses the configured "
                 "one; pass load(…, lms={%r: dspy.LM(%r, …)}), or --lm %s=%s",
                 *(name, wanted, name, wanted.model, name, wanted.model),
             )
 
 
 def show(source: Path | str) -> ArtifactInfo:
-    """Read an artifact without making a program of it.
+    """Read an artifact without making a program.
 
     Raises:
-        ArtifactError: It is damaged, is not an artifact that this version reads, or cannot be
-            fetched.
-        MissingExtra: What fetches it is not installed.
+        ArtifactError: It is damaged, or not an artifact that this version reads.
+        MissingExtra: The source needs a package that is not installed.
     """
     path = located(source)
     manifest = read_manifest(read_file(path, MANIFEST), str(path / MANIFEST))
@@ -271,15 +255,15 @@ def show(source: Path | str) -> ArtifactInfo:
             f"{where} has sha256 {digest[:12]}…",
             expected=f"{manifest.sha256[:12]}…, as manifest.json says",
             remedy="copy the artifact again; to change a prompt by hand, load the program, change "
-            "it and save it anew",
+            "it and save it again",
         )
     return ArtifactInfo(path, manifest, read_states(data, where))
 
 
 def compiled_for(info: ArtifactInfo) -> dict[str, str]:
-    """The LM that each predictor's instruction and demos were compiled for, by predictor.
+    """Return the LM that each predictor's prompt was compiled for, by predictor.
 
-    Empty where nothing is known, and where they are those of the program as it ships.
+    Empty if nothing is known, or if the prompts are those of the program as it ships.
 
     Raises:
         ArtifactError: The manifest does not fit the program.
@@ -292,12 +276,12 @@ def compiled_for(info: ArtifactInfo) -> dict[str, str]:
 
 
 def verify(source: Path | str) -> tuple[str, ...]:
-    """All that is wrong with an artifact, one sentence each; empty where it loads and is clean.
+    """Return the problems of an artifact, one sentence each; empty if it loads and is clean.
 
-    A damaged file is the only problem named, for what it holds cannot be judged.
+    A damaged file is reported alone, because its content cannot be checked.
 
     Raises:
-        ArtifactError, MissingExtra: The source cannot be fetched.
+        MissingExtra: The source needs a package that is not installed.
     """
     path = located(source)
     try:
@@ -346,11 +330,11 @@ def _misfits(info: ArtifactInfo) -> Iterator[ArtifactError]:
 
 
 def nothing(query: str, k: int) -> list[Passage]:
-    """A retriever for a program that is compared, not run."""
+    """Find nothing: the retriever of a program that is compared, not run."""
     return []
 
 
-# --- Saving: only what was checked to be clean, whole and the same after loading.
+# --- Saving
 
 
 def _cannot_save(what: str, remedy: str) -> ArtifactError:
@@ -373,22 +357,23 @@ def save(
     created: datetime | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Save a compiled program as an artifact; the program is left as it is.
+    """Save a compiled program as an artifact; the program is not changed.
 
-    LMs, retriever and token counter are not part of it: an app brings its own. Of a predictor's own
-    LM the name and the sampling are kept, which `load` asks for. Of the demos, the
-    values of the predictor's fields are kept and other columns of a training row are not.
+    It is checked to be free of secrets and the same program after loading. LMs, retriever and token
+    counter are not saved: an app brings its own. Of a predictor's own LM the name and the sampling
+    settings are saved, which `load` asks for. Of the demos, the values of the predictor's fields
+    are saved and other columns of a training row are not.
 
     Args:
-        program: One of the known programs, compiled or not.
-        path: The folder to write; its parents are made.
-        recipe: How it was compiled, or just the recipe's name. Mappings, here and below, have the
+        program: A registered program, compiled or not.
+        path: The folder to write; its parents are created.
+        recipe: How it was compiled, or only the recipe's name. Mappings, here and below, have the
             keys of the records.
-        lms: Model name, or LM (only its name is kept), by role.
+        lms: Model name, or LM (only its name is saved), by role.
         data: What is known of each question set by role, as JSON values.
-        scores: What compiling changed.
-        cost: What it cost.
-        created: When, with a time zone; now by default.
+        scores: Scores before and after compiling.
+        cost: The cost of compiling.
+        created: The time, with a time zone; by default now.
         overwrite: Replace an artifact at `path`. Anything else is never replaced.
 
     Returns:
@@ -396,9 +381,9 @@ def save(
 
     Raises:
         SecretFound: A key, an address or a header would be written.
-        ArtifactError: The program would load as another one, its class is not known (see
-            `register`), what is passed about it does not have the shape of the records, or
-            something is at the path already.
+        ArtifactError: The program would load as another one, its class is not registered (see
+            `register`), an argument does not have the shape of the records, or something is at
+            the path already.
     """
     path = Path(path)
     check_free(path, overwrite=overwrite)
@@ -429,7 +414,7 @@ def save(
     for found in _leaks(manifest, states, known):
         raise found
     _check_same(program, manifest, states)
-    # Left out where it is empty: earlier versions know no such key.
+    # Omitted if it is empty, because earlier versions reject the key.
     unused = set() if manifest.predictor_lms else {"predictor_lms"}
     told = _encoded(manifest.model_dump(mode="json", exclude=unused), MANIFEST)
     files = {PROGRAM: state, MANIFEST: told}
@@ -476,7 +461,7 @@ _SAMPLING = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "see
 
 
 def _sampling(lm: dspy.BaseLM) -> dict[str, Any]:
-    """How an LM samples, as far as that is plain numbers and words."""
+    """Return the sampling settings of an LM that are plain numbers and words."""
     found = {name: lm.kwargs.get(name) for name in _SAMPLING}
     return {name: part for name, part in found.items() if isinstance(part, int | float | str)}
 
@@ -507,9 +492,9 @@ def _check_same(
 
 
 def diff(a: Path | str, b: Path | str) -> str:
-    """A unified diff of two artifacts; empty where nothing that matters differs.
+    """Return a unified diff of two artifacts.
 
-    It shows the program and its settings, the instructions, field wording and demos of every
+    It compares the program and its settings, the instructions, field wording and demos of every
     predictor, the recipe, the LMs and the scores; not digests, versions and times.
 
     Raises:
@@ -523,15 +508,15 @@ _COMPARED = {"program", "settings", "recipe", "lms", "predictor_lms", "scores"}
 
 
 def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:
-    """An artifact in lines to read: its manifest, or these keys of it, and its predictors."""
+    """Yield an artifact as lines: its manifest, or these keys of it, and its predictors."""
     about = info.manifest.model_dump(mode="json", include=of_manifest)
-    about.pop("predictors", None)  # told with their prompts, at the end
+    about.pop("predictors", None)  # shown with their prompts, at the end
     states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
     return _outline({**about, "predictors": states})
 
 
 def _outline(value: Any, margin: str = "") -> Iterator[str]:
-    """A JSON value, an entry a line, a text in its own lines; what is empty is left out."""
+    """Yield a JSON value, one entry per line, without empty ones."""
     entries = dict(enumerate(value, 1)) if isinstance(value, list) else value
     for key, part in entries.items() if isinstance(entries, dict) else ():
         if isinstance(part, dict | list) or "\n" in str(part):

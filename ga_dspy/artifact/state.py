@@ -1,12 +1,11 @@
-"""What an artifact holds: its manifest, its program, what optimization found."""
+"""The content of an artifact: its manifest, and the prompts that optimization found."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import dspy
 from dspy.adapters.baml_adapter import BAMLAdapter
@@ -18,9 +17,8 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from ga_dspy import __version__, programs
 from ga_dspy.errors import ArtifactError, InputError, listed
@@ -49,54 +47,27 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
     """Read JSON into a value of a type.
 
     Raises:
-        ArtifactError: It is not JSON, has keys that the type does not have, or another shape; or a
-            key stands twice, or a number is not finite.
+        ArtifactError: It is not JSON, holds NaN, has unknown keys, or another shape.
     """
     try:
-        value = shape.model_validate_json(data)
+        from_json(data, allow_inf_nan=False)  # NaN also where the type is any JSON value
+        return shape.model_validate_json(data)
     except ValidationError as error:
-        raise _wrong(error, where) from error
-    try:
-        json.loads(data, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
+        found = f"does not have the expected shape: {listed(faults, between='; ')}"
+        raise _damaged(f"{where} {found}") from error
     except ValueError as error:
-        raise ArtifactError(
-            f"{where} has {error}",
-            expected="every key once and finite numbers, so that all readers read the same",
-            remedy="mend it, or save the program anew",
-        ) from error
-    return value
+        raise _damaged(f"{where} is not valid JSON ({error})") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    seen = set[str]()
-    for key, _ in pairs:
-        if key in seen:
-            raise ValueError(f"the key {key!r} twice")
-        seen.add(key)
-
-
-def _finite(number: str) -> None:
-    if not math.isfinite(float(number)):
-        raise ValueError(f"the number {number[:20]}")
-
-
-def _wrong(error: ValidationError, where: str) -> ArtifactError:
-    faults = error.errors(include_url=False, include_input=False)
-    paths = [".".join(map(str, fault["loc"])) or "the whole" for fault in faults]
-    found = [(path, fault["type"], fault["msg"]) for path, fault in zip(paths, faults, strict=True)]
-    unknown = [path for path, kind, _ in found if kind == "extra_forbidden"]
-    if found[0][1] == "json_invalid":
-        what, expected = f"is not valid JSON ({found[0][2]})", "the file as it was saved"
-    elif unknown:
-        what, expected = f"has unknown keys {listed(unknown)}", "those of this version's format"
-    else:
-        wrong = listed((f"{path}: {told}" for path, _, told in found), between="; ")
-        what = f"does not have the expected shape: {wrong}"
-        expected = "the keys and types of ga_dspy.artifact's records"
+def _damaged(found: str) -> ArtifactError:
     return ArtifactError(
-        f"{where} {what}",
-        expected=expected,
-        remedy="copy the artifact again, save it anew, or install the version that wrote it",
+        found,
+        expected="the file as this version's ga_dspy.artifact saves it",
+        remedy="copy the artifact again, save it again, or install the version that wrote it",
     )
 
 
@@ -108,12 +79,12 @@ FORMAT = 1
 _INSTALL = "install the version named in the artifact's manifest"
 
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# What a terminal obeys, and what turns the order of letters, has no place in a name.
+# Names have no control characters and none that change the direction of text.
 _Name = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=500)]
 
 
 class FieldEntry(Record):
-    """A field of a signature: its name, which side it is on, and its type as DSPy names it."""
+    """A field of a signature: its name, input or output, and its type as DSPy names it."""
 
     name: _Name
     kind: Literal["input", "output"]
@@ -131,7 +102,7 @@ class PredictorEntry(Record):
 
 
 class NamedLM(Record):
-    """The LM of a predictor: its name and how it samples; never an address, a key or a header."""
+    """The LM of a predictor: name and sampling settings, never an address, a key or a header."""
 
     model: _Name
     settings: dict[_Name, int | float | str] = Field(default_factory=dict)
@@ -142,7 +113,7 @@ class NamedLM(Record):
 
 
 class Versions(Record):
-    """What wrote the artifact."""
+    """The versions that wrote the artifact."""
 
     ga_dspy: _Name
     dspy: _Name
@@ -156,31 +127,26 @@ class Recipe(Record):
 
 
 class Score(Record):
-    """A mean in percent, and its 95 % interval where one was computed."""
+    """A mean in percent, and its 95 % interval if one was computed."""
 
     value: float = Field(ge=0, le=100)
     low: float | None = Field(default=None, ge=0, le=100)
     high: float | None = Field(default=None, ge=0, le=100)
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"the interval ends at {self.high}, before its start {self.low}")
-        return self
-
 
 class Scores(Record):
-    """What compiling changed, measured on questions that the recipe did not learn from.
+    """Scores before and after, on questions that the recipe did not learn from.
 
     Attributes:
         n: Number of questions that both programs answered.
-        held_out: Which questions, e.g. "test".
-        shortfall: How many were asked, had no answer though asked again ("failures_before",
-            "failures_after"), or had one though a step failed ("degraded_before", …).
-        before: Scores by metric ("f1", "em", …) of the program as it was given.
+        held_out: The question set, e.g. "test".
+        shortfall: How many questions were asked, had no answer despite retries
+            ("failures_before", "failures_after"), or had one despite a failed step
+            ("degraded_before", …).
+        before: Scores by metric ("f1", "em", …) of the program as given.
         after: Scores of the compiled program on the same questions.
         p_value: Two-sided, of a paired test.
-        verdict: Whether the compiled program is better, or the one that was given.
+        verdict: Whether the compiled program is better.
     """
 
     n: int = Field(ge=1)
@@ -193,12 +159,12 @@ class Scores(Record):
 
 
 class Cost(Record):
-    """What compiling cost.
+    """The cost of compiling.
 
     Attributes:
-        calls: LM calls, replayed ones among them.
+        calls: LM calls, including replayed ones.
         tokens: Prompt and completion tokens of those calls.
-        money: US dollars; None where an LM has no known price.
+        money: US dollars; None if an LM has no known price.
         replayed: Calls reused from an earlier run.
         seconds: Duration.
     """
@@ -211,22 +177,22 @@ class Cost(Record):
 
 
 class Manifest(Record):
-    """All that is known of a saved program but its prompts.
+    """What is known of a saved program, except its prompts.
 
     Attributes:
         format: Version of the artifact format.
         program: Name of the program's class among the known programs, never an import path.
-        settings: The arguments that make the program again.
+        settings: The arguments of the program.
         predictors: Its predictors with their fields, in order.
-        versions: What wrote it.
+        versions: The versions that wrote it.
         sha256: Digest of program.json.
         created: When, with a time zone.
-        recipe: How it was compiled; None for a program that was not.
+        recipe: How it was compiled; None if it was not.
         lms: Model name by role ("task", "reflection", …): a name only, never an address.
         predictor_lms: The LMs of predictors that have one of their own, by the predictor's name.
         data: What is known of each question set by role ("train", "test"): digest, size, …
-        scores: What compiling changed.
-        cost: What it cost.
+        scores: Scores before and after compiling.
+        cost: The cost of compiling.
     """
 
     format: int = Field(ge=1)
@@ -262,7 +228,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
         raise ArtifactError(
             f"{where} is in format {header.format}, the installed ga-dspy {__version__} reads up "
             f"to format {FORMAT}",
-            expected="no newer one",
+            expected="a format that it reads",
             remedy=f"run: pip install 'ga-dspy>={wrote}'",
         )
     return parsed(Manifest, data, where)
@@ -299,10 +265,10 @@ def _invalid_setting(program: str, cause: str) -> ArtifactError:
 
 
 def register(program: ProgramClass) -> ProgramClass:
-    """Make an app's own program known, so that it can be saved and loaded.
+    """Register an app's own program, so that it can be saved and loaded; a decorator.
 
-    A decorator. The name in the artifact is the name of the class; the class must take a
-    retriever first and everything that its `settings()` names as keyword arguments.
+    The name in the artifact is the name of the class. The class takes a retriever first, and
+    everything that its `settings()` names as keyword arguments.
 
     Raises:
         InputError: Another class has that name.
@@ -318,10 +284,10 @@ def register(program: ProgramClass) -> ProgramClass:
 
 
 def name_of(program: MultiHopProgram) -> str:
-    """The name under which a program's class is known.
+    """Return the name under which a program's class is registered.
 
     Raises:
-        ArtifactError: It is not.
+        ArtifactError: It is not registered.
     """
     name = type(program).__name__
     if PROGRAMS.get(name) is not type(program):
@@ -330,11 +296,11 @@ def name_of(program: MultiHopProgram) -> str:
 
 
 def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopProgram:
-    """Make a program again, uncompiled.
+    """Make a program from its settings, uncompiled.
 
     Args:
-        name: A known program.
-        settings: Its settings; values may be as JSON has them.
+        name: A registered program.
+        settings: Its settings; values may be in their JSON form.
         retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
 
     Raises:
@@ -351,7 +317,7 @@ def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopPro
     for setting in program.settings():
         if setting not in settings:
             raise ArtifactError(
-                f"the artifact does not say {setting!r} of {name}",
+                f"the artifact has no {setting!r} of {name}",
                 expected="a value for every setting",
                 remedy=f"pass {setting}=… to load, or {_INSTALL}",
             )
@@ -378,7 +344,7 @@ def _checked(name: str, kind: type[MultiHopProgram], settings: Mapping[str, Any]
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    """The value as a type, strictly; a list where a tuple is due is read as JSON means it."""
+    """Return the value as a type, strictly, except that a JSON list may be a tuple."""
     shape: TypeAdapter[Any] = TypeAdapter(hint)
     if isinstance(value, list | dict):
         return shape.validate_json(json.dumps(value), strict=True)
@@ -392,7 +358,7 @@ _MOST_DEMOS = 1000
 
 
 class FieldState(Record):
-    """How a field is worded in prompts."""
+    """The wording of a field in prompts."""
 
     name: _Name
     prefix: str
@@ -407,7 +373,7 @@ class SignatureState(Record):
 
 
 class PredictorState(Record):
-    """What DSPy keeps of a predictor, but for its LM."""
+    """DSPy's state of a predictor, except its LM."""
 
     signature: SignatureState
     demos: tuple[dict[str, JsonValue], ...] = Field(default=(), max_length=_MOST_DEMOS)
@@ -415,13 +381,13 @@ class PredictorState(Record):
 
 
 class Metadata(Record):
-    """What `dspy.Module.load` wants to know."""
+    """The metadata that `dspy.Module.load` reads."""
 
     dependency_versions: dict[str, str]
 
 
 class _ProgramState(Record):
-    """The whole file: the predictors by name, and DSPy's metadata among them."""
+    """The whole file: the predictors by name, and DSPy's metadata."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, PredictorState] = Field(init=False)
@@ -430,10 +396,10 @@ class _ProgramState(Record):
 
 
 def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
-    """The state of every predictor; the program is left as it is.
+    """Return the state of every predictor; the program is not changed.
 
-    Only what can reach a prompt is kept: of a demo the values of the signature's fields, and no
-    demo that lacks all inputs or all outputs, which DSPy leaves out of prompts.
+    Only what can reach a prompt is included: of a demo the values of the signature's fields, and no
+    demo without any input or any output, which DSPy leaves out of prompts.
 
     Raises:
         PydanticSerializationError: A demo has a value that JSON cannot hold.
@@ -443,8 +409,8 @@ def dump(program: MultiHopProgram) -> dict[str, PredictorState]:
 
 def _state_of(predictor: dspy.Predict) -> PredictorState:
     signature = predictor.signature
-    # DSPy strips margins whenever it reads instructions; a text that would lose something by
-    # being stripped twice is saved as it was before the first time.
+    # DSPy strips margins whenever it reads instructions; a text that a second stripping would
+    # change is saved as it was before the first one.
     instructions: str = signature.instructions
     if inspect.cleandoc(instructions) != instructions:
         instructions = signature.__doc__ or instructions
@@ -472,7 +438,7 @@ def _is_shown(demo: Mapping[str, Any], signature: Any) -> bool:
 
 
 def as_json(states: Mapping[str, PredictorState]) -> dict[str, Any]:
-    """The content of program.json, which `dspy.Module.load` reads as well."""
+    """Return the content of program.json, which `dspy.Module.load` reads as well."""
     content: dict[str, Any] = {
         name: state.model_dump(mode="json") for name, state in states.items()
     }
@@ -489,7 +455,7 @@ def read_states(data: bytes, where: str) -> dict[str, PredictorState]:
 
 
 def entries(program: MultiHopProgram) -> tuple[PredictorEntry, ...]:
-    """The predictors of a program with their fields, in order."""
+    """Return the predictors of a program with their fields, in order."""
     found = []
     for name, predictor in program.named_predictors():
         inputs = predictor.signature.input_fields
@@ -510,7 +476,7 @@ def mismatches(
     states: Mapping[str, PredictorState],
     program: MultiHopProgram,
 ) -> Iterator[ArtifactError]:
-    """All that keeps a state from being applied to a program, in the order of its predictors."""
+    """Yield what prevents a state from being applied to a program, by predictor."""
 
     def misfit(found: str, expected: str) -> ArtifactError:
         return ArtifactError(
@@ -545,7 +511,7 @@ def mismatches(
 
 
 def _faults(name: str, state: PredictorState, signature: Any) -> Iterator[tuple[str, str]]:
-    """What of a predictor's texts no LM should see: what was found, what was expected."""
+    """Yield the texts of a predictor that no LM should see: what was found and expected."""
     if not state.signature.instructions.strip():
         yield f"predictor {name!r} has no instructions", "what the LM is asked to do"
     text = json.dumps(state.model_dump(mode="json"), ensure_ascii=False)
@@ -573,7 +539,7 @@ def _names(fields: tuple[FieldEntry, ...] | tuple[FieldState, ...]) -> tuple[str
 
 
 def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> None:
-    """Give a program the state; it must have been compared by `mismatches` before."""
+    """Apply a state to a program; check it with `mismatches` first."""
     for name, predictor in program.named_predictors():
         state = states[name].model_dump(mode="json")
         # Only these two keys: DSPy sets any other as an attribute, and would build an LM of "lm".
@@ -583,7 +549,7 @@ def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> Non
 
 
 def rendered(program: MultiHopProgram) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """What an LM is sent by each predictor under each adapter, but for the inputs."""
+    """Return what each predictor sends to an LM under each adapter, except the inputs."""
     dspys = (dspy.ChatAdapter, dspy.JSONAdapter, dspy.XMLAdapter, BAMLAdapter)
     adapters = (PlainAdapter, SchemaAdapter, *dspys)
     return {

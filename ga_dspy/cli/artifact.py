@@ -1,4 +1,4 @@
-"""`ga-dspy artifact`: what a compiled program is."""
+"""`ga-dspy artifact`: show, compare and verify compiled programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
 
 
 def show(path: ArtifactDir) -> None:
-    """What an artifact is: program, provenance, scores, prompts.
+    """Show an artifact: program, provenance, scores, prompts.
 
     Examples:
         ga-dspy artifact show artifacts/mine
@@ -32,9 +32,9 @@ def show(path: ArtifactDir) -> None:
 
 def diff(
     one: ArtifactDir,
-    other: Annotated[Path, typer.Argument(help="Folder of another.")],
+    other: Annotated[Path, typer.Argument(help="Folder of another artifact.")],
 ) -> None:
-    """How two artifacts differ, in instructions, demos, settings and scores.
+    """Compare two artifacts: instructions, demos, settings and scores.
 
     Examples:
         ga-dspy artifact diff artifacts/mine artifacts/other
@@ -46,7 +46,7 @@ def diff(
 
 
 def verify(path: ArtifactDir) -> None:
-    """Whether an artifact is intact; exit code 1 where it is not.
+    """Check that an artifact is intact; exit code 1 if it is not.
 
     Examples:
         ga-dspy artifact verify artifacts/mine
