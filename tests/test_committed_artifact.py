@@ -27,7 +27,7 @@ def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -
     again = tmp_path / "demo"
     compile_program(
         "hotpotqa", questions("train"), "10", tmp_path / "index", again,
-        test=questions("dev"), recipe_name="bootstrap-rs", track=False,
+        test=questions("dev"), recipe_name="bootstrap-rs", no_track=True,
     )  # fmt: skip
     program = "program.json"
     assert (again / program).read_bytes() == (ARTIFACT / program).read_bytes()

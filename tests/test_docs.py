@@ -28,7 +28,7 @@ DOCS, SHARED = ROOT / "docs", ROOT.parent / "shared"
 PAGES = {str(p.relative_to(ROOT)): p for p in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
 BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 SERVING = ("serve", "mcp", "chat")  # these wait for clients
-SERVERS = {"--engine", "--tracking-uri", "--ray"}
+SERVERS = {"--engine", "--ray"}
 CORPUS = [*corpus()[:12], *(passage for passage in corpus()[12:] if "Brunel" in passage.content)]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -112,6 +112,8 @@ def offline(block: str) -> Iterator[list[str]]:
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] != ["ga-dspy"] or words[1] in SERVING or SERVERS & {*words}:
+            continue
+        if "--track" in words and words[words.index("--track") + 1].startswith("http"):
             continue
         for option in ("--lm", "--api-base", "--judge", "--reflection-lm", "--prompt-lm"):
             while option in words:

@@ -75,11 +75,11 @@ def test_without_a_terminal_a_cap_or_a_yes_is_needed() -> None:
     assert Lines(console, caps=Caps(calls=9)).confirm(COST)
 
 
-def test_what_a_cap_keeps_for_measuring_is_said_before_the_first_call() -> None:
+def test_what_a_cap_reserves_for_measuring_is_printed_before_the_first_call() -> None:
     shown = StringIO()
     cost = COST._replace(measuring=Spent(calls=30, tokens=300))
     assert Lines(Console(file=shown), caps=Caps(calls=120)).confirm(cost)
-    assert "calls: about 30 of 120 measure, 90 are left to try with" in shown.getvalue()
+    assert "calls: about 30 of 120 for measuring, 90 left for candidates" in shown.getvalue()
     assert "tokens: " not in shown.getvalue()
 
 
@@ -118,7 +118,7 @@ def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
     monkeypatch.setattr("ga_dspy.cli.compile.minutes_told", often)
     compile_program(
         "hotpotqa", demo.questions("train"), "4", tmp_path / "index", tmp_path / "out",
-        recipe_name="labeled", settings=["demos=3"], threads=2, track=False,
+        recipe_name="labeled", settings=["demos=3"], threads=2, no_track=True,
     )  # fmt: skip
     told = re.findall(
         r"^([\d,]+) LM calls of about ([\d,]+), \d+:\d\d$", capfd.readouterr().out, re.M
@@ -137,10 +137,10 @@ def test_the_command_compiles_with_the_embedded_lm(
     out = tmp_path / "artifacts" / "demo"
     compile_program(
         "hotpotqa", demo.questions("train"), "4", tmp_path / "index", out,
-        recipe_name="labeled", settings=["demos=3"], threads=1, track=False,
+        recipe_name="labeled", settings=["demos=3"], threads=1, no_track=True,
     )  # fmt: skip
     said = " ".join(capsys.readouterr().out.split())
-    assert "this takes about" in said and "$0.00" in said
+    assert "estimate: about" in said and "$0.00" in said
     assert "as given" in said and "4 demos for answer" in said
     assert "of validation, which the recipe has seen" in said
     summary = json.loads((out / "summary.json").read_text())

@@ -113,7 +113,9 @@ def test_an_app_loads_the_champion_by_its_address(store: str) -> None:
         assert program(question="Where is Red Lodge?").answer == "Montana"
 
 
-@pytest.mark.parametrize("form", ["models:/towns/1", "runs:/{run}", "runs:/{run}/artifact"])
+@pytest.mark.parametrize(
+    "form", ["models:/towns/1", "models:/towns@champion", "runs:/{run}/artifact"]
+)
 def test_every_form_of_address_leads_to_the_artifact_that_was_saved(
     root: Path, store: str, form: str
 ) -> None:
@@ -125,10 +127,6 @@ def test_every_form_of_address_leads_to_the_artifact_that_was_saved(
         assert (folder / name).read_bytes() == (root / "towns" / name).read_bytes()
 
 
-def test_a_version_is_fetched_once(store: str) -> None:
-    assert resolve("models:/towns@champion") == resolve("models:/towns/1")
-
-
 @pytest.mark.parametrize(
     ("address", "said"),
     [
@@ -136,7 +134,7 @@ def test_a_version_is_fetched_once(store: str) -> None:
         ("models:/towns/7", r"version=7.* not found.*there are: towns"),
         ("models:/villages/1", r"villages.* not found.*there are: towns"),
         ("runs:/0123abc", r"0123abc not found"),
-        ("runs:/{run}/traces", r"no manifest.json"),
+        ("runs:/{run}/traces", r"has no runs:/\w+/traces"),
     ],
 )
 def test_an_address_of_nothing_is_told_what_there_is(store: str, address: str, said: str) -> None:
@@ -315,7 +313,6 @@ def test_the_model_states_what_it_takes_and_gives(loaded: Any) -> None:
     metadata = loaded.load_model("models:/towns@champion").metadata
     assert metadata.signature.inputs.input_names() == ["question"]
     assert {"answer", "supported", "evidence"} <= set(metadata.signature.outputs.input_names())
-    assert metadata.saved_input_example_info is not None
 
 
 def test_a_model_packed_without_an_index_says_where_to_name_one(

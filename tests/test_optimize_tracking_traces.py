@@ -15,9 +15,7 @@ from ga_dspy import GraphAnchor, Passage
 from ga_dspy.eval import Protocol, Report, Result
 from ga_dspy.eval.result import Judged
 from ga_dspy.optimize.mlflow_store import TrackingFailed
-from ga_dspy.optimize.traces import traced_sample, worst
-from ga_dspy.optimize.tracking import track_evaluation
-from ga_dspy.programs.calls import Meter
+from ga_dspy.optimize.tracking import trace_questions, track_evaluation, worst
 from ga_dspy.testing import Reply, scripted_lm
 
 pytest.importorskip("mlflow")
@@ -79,9 +77,8 @@ def test_an_evaluation_is_a_run_with_its_protocol_scores_and_predictions(root: P
     assert (run.data.params["program"], run.data.params["settings.k"]) == ("vanilla-rag", "5")
     assert (run.data.metrics["test/f1"], run.data.metrics["test/tokens"]) == (75.0, 300.0)
     assert run.data.metrics["test/f1_low"] < 75.0 < run.data.metrics["test/f1_high"]
-    assert [given.dataset.name for given in run.inputs.dataset_inputs] == [
-        f"made.json {report().protocol.questions_sha256[:8]}"
-    ]
+    given = [run.data.params[name] for name in ("source", "questions_sha256")]
+    assert given == ["made.json", report().protocol.questions_sha256]
     path = client.download_artifacts(tracked.run_id, "predictions.json")
     assert len(json.loads(Path(path).read_text())["data"]) == 20
 
@@ -95,7 +92,7 @@ def test_an_evaluation_is_kept_locally_where_the_server_is_down(root: Path) -> N
     assert tracked is not None
     assert client_of(root).get_run(tracked.run_id).data.metrics["test/f1"] == 75.0
     assert len(said) == 1
-    assert f"it is kept in sqlite:///{root}/mlflow.db" in said[0]
+    assert f"using sqlite:///{root}/mlflow.db" in said[0]
 
 
 def test_the_store_of_the_environment_is_taken_before_the_local_one(
@@ -125,60 +122,48 @@ def script() -> list[Reply]:
     return [read("insufficient", "Red Lodge state"), read("sufficient", ""), answer]
 
 
+def traced(root: Path, *examples: dspy.Example, of: Report | None = None) -> tuple[str, ...]:
+    """Track an evaluation, and trace questions in its run."""
+    asked = of or report()
+    tracked = track_evaluation(asked, root=root)
+    assert tracked is not None
+    at = {"uri": tracked.uri, "run_id": tracked.run_id}
+    return trace_questions(GraphAnchor(search), examples, asked, **at)
+
+
 def spans(root: Path, trace_id: str) -> list[Any]:
     return sorted(client_of(root).get_trace(trace_id).data.spans, key=lambda s: s.start_time_ns)
 
 
-def test_the_spans_of_a_question_are_named_by_step(root: Path) -> None:
+def test_a_trace_shows_each_search_and_each_prompt(root: Path) -> None:
     with dspy.context(lm=scripted_lm(script())):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
+        (trace,) = traced(root, QUESTION)
     made = spans(root, trace)
-    assert [span.name for span in made] == [
-        *("GraphAnchor", "retrieve 1", "read 1", "retrieve 2", "read 2", "answer")
-    ]
-    assert {span.parent_id for span in made[1:]} == {made[0].span_id}
-    assert (made[0].inputs, made[0].outputs["answer"]) == (
-        {"question": QUESTION.question},
-        "Montana",
+    assert (made[0].name, made[0].inputs) == (
+        *("GraphAnchor.forward", {"question": QUESTION.question}),
     )
-    assert made[3].inputs["query"] == "Red Lodge state"
-    assert made[3].outputs[0]["metadata"]["title"] == "Red Lodge"
-    said = made[4].inputs["messages"][-1]["content"]
-    assert "Red Lodge is a city in Montana." in said
+    assert made[0].outputs["answer"] == "Montana"
+    _, second = (span for span in made if span.span_type == "RETRIEVER")
+    assert second.inputs["query"] == "Red Lodge state"
+    assert second.outputs[0]["metadata"]["title"] == "Red Lodge"
+    prompts = [span.inputs["messages"] for span in made if span.span_type == "CHAT_MODEL"]
+    assert len(prompts) == 3
+    assert "Red Lodge is a city in Montana." in prompts[1][-1]["content"]
 
 
-def test_a_trace_has_tokens_of_its_calls_and_no_price_of_anybodys_list(root: Path) -> None:
-    lm = scripted_lm(script())
-    lm.model = "openai/gpt-4o-mini"  # which MLflow has in its list
-    with dspy.context(lm=lm):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
-    usage = [span.attributes.get("mlflow.chat.tokenUsage") for span in spans(root, trace)]
-    assert [bool(one) for one in usage] == [False, False, True, False, True, True]
+def test_a_trace_has_the_tokens_of_its_calls(root: Path) -> None:
+    with dspy.context(lm=scripted_lm(script())):
+        (trace,) = traced(root, QUESTION)
     noted = client_of(root).get_trace(trace).info.trace_metadata
     whole = json.loads(noted["mlflow.trace.tokenUsage"])
-    assert whole["total_tokens"] == sum(one["total_tokens"] for one in usage if one)
     assert whole["total_tokens"] == whole["input_tokens"] + whole["output_tokens"] > 0
-    assert "mlflow.trace.cost" not in noted
-
-
-def test_a_trace_costs_what_the_history_of_the_lm_says(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add = Meter.add_record
-    monkeypatch.setattr(
-        Meter, "add_record", lambda meter, record: add(meter, {**record, "cost": 0.25})
-    )
-    with dspy.context(lm=scripted_lm(script())):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root)
-    noted = client_of(root).get_trace(trace).info.trace_metadata
-    assert json.loads(noted["mlflow.trace.cost"])["total_cost"] == 0.75
 
 
 def test_a_trace_says_what_was_expected_and_how_right_the_answer_is(root: Path) -> None:
     with dspy.context(
         lm=scripted_lm([*script(), dspy.LMError("refused"), *[dspy.LMError("no")] * 9])
     ):
-        right, failed = traced_sample(GraphAnchor(search), [QUESTION, OTHER], root=root)
+        right, failed = traced(root, QUESTION, OTHER)
     assert assessed(root, right) == {
         "expected_response": "Montana", "f1": 1.0, "em": True, "supported": "quoted",
     }  # fmt: skip
@@ -220,8 +205,8 @@ def test_what_a_judge_said_is_a_metric_and_the_feedback_of_the_same_answer(root:
     assert "judge" in json.loads(Path(table).read_text())["columns"]
     other = asked._replace(results=(kept.model_copy(update={"answer": "Idaho"}),))
     with dspy.context(lm=scripted_lm([*script(), *script()])):
-        (same,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, report=asked)
-        (changed,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, report=other)
+        (same,) = traced(root, QUESTION, of=asked)
+        (changed,) = traced(root, QUESTION, of=other)
     found = {one.name: one for one in client.get_trace(same).info.assessments}
     source = found["judge"].source
     assert (found["judge"].value, source.source_type, source.source_id) == (
@@ -234,7 +219,7 @@ def test_traces_belong_to_the_run_they_are_made_for(root: Path) -> None:
     tracked = track_evaluation(report(), root=root)
     assert tracked is not None
     with dspy.context(lm=scripted_lm(script())):
-        (trace,) = traced_sample(GraphAnchor(search), [QUESTION], root=root, run_id=tracked.run_id)
+        (trace,) = traced(root, QUESTION)
     info = client_of(root).get_trace(trace).info
     assert info.trace_metadata["mlflow.sourceRun"] == tracked.run_id
     page = client_of(root).download_artifacts(tracked.run_id, f"traces/{trace}.html")
@@ -249,12 +234,12 @@ def test_a_question_that_fails_has_a_trace_with_the_error_and_the_next_is_asked(
     replies = iter(script())
     lm = scripted_lm(lambda prompt: refused if "Who?" in prompt else next(replies))
     with dspy.context(lm=lm):
-        failed, fine = traced_sample(GraphAnchor(search), [OTHER, QUESTION], root=root)
+        failed, fine = traced(root, OTHER, QUESTION)
     client = client_of(root)
     assert (client.get_trace(failed).info.state, client.get_trace(fine).info.state) == (
         *("ERROR", "OK"),
     )
-    assert "withheld" in str(spans(root, failed)[0].outputs["error"])
+    assert "withheld" in spans(root, failed)[0].events[0].attributes["exception.message"]
     assert secret.encode() not in (root / "mlflow.db").read_bytes()
 
 
@@ -263,14 +248,13 @@ def test_a_question_that_gets_over_an_outage_has_a_trace_that_names_it_without_t
 ) -> None:
     secret = "sk-" + 24 * "y"
     replies: list[Reply] = [dspy.LMError(f"key {secret} was refused"), *script()]
-    tracked = track_evaluation(report(), root=root)
-    assert tracked is not None
-    asked = QUESTION.copy(answer=secret)
     with dspy.context(lm=scripted_lm(replies)):
-        (trace,) = traced_sample(GraphAnchor(search), [asked], root=root, run_id=tracked.run_id)
-    whole, first = spans(root, trace)[0], spans(root, trace)[2]
-    assert (first.name, first.status.status_code) == ("read 1", "ERROR")
-    assert whole.status.status_code == "OK" and "withheld" in str(whole.outputs["failures"])
+        (trace,) = traced(root, QUESTION.copy(answer=secret))
+    made = spans(root, trace)
+    assert made[0].status.status_code == "OK" and "withheld" in str(made[0].outputs["failures"])
+    failed, *others = (span for span in made if span.name == "Predict.forward")
+    assert failed.status.status_code == "ERROR"
+    assert {span.status.status_code for span in others} == {"OK"}
     kept = [path for path in root.rglob("*") if path.is_file()]
     assert f"{trace}.html" in {path.name for path in kept}
     assert [path for path in kept if secret.encode() in path.read_bytes()] == []
@@ -287,14 +271,18 @@ def test_a_store_that_fails_while_questions_are_traced_is_asked_nothing_more(
     monkeypatch.setattr(mlflow, "log_expectation", fail)
     lm = scripted_lm(script())
     with dspy.context(lm=lm), pytest.raises(TrackingFailed, match="gone"):
-        traced_sample(GraphAnchor(search), [QUESTION, OTHER], root=root)
+        traced(root, QUESTION, OTHER)
     assert not any("Who?" in prompt for prompt in lm.engine.prompts)
 
 
-def test_mlflow_points_at_its_old_store_after_tracing(root: Path) -> None:
+def test_tracing_leaves_the_settings_of_mlflow_and_dspy_as_they_were(root: Path) -> None:
     import mlflow
 
-    before = mlflow.get_tracking_uri()
+    def settings() -> tuple[Any, ...]:
+        return mlflow.get_tracking_uri(), dspy.settings.track_usage, dspy.settings.callbacks
+
+    before = settings()
     with dspy.context(lm=scripted_lm(script())):
-        traced_sample(GraphAnchor(search), [QUESTION], root=root)
-    assert mlflow.get_tracking_uri() == before
+        traced(root, QUESTION)
+    assert settings() == before
+    assert mlflow.active_run() is None

@@ -255,7 +255,7 @@ def test_a_run_names_the_lm_of_each_step_and_is_not_resumed_with_another(
         assert refused.returncode == 2 and said in refused.stderr
     assert (len(world.small.requests), len(world.big.requests)) == made
     pytest.importorskip("mlflow")
-    from ga_dspy.optimize.mlflow_store import report_metrics
+    from ga_dspy.optimize.tracking import report_metrics
 
     metrics = report_metrics(load_report(out))
     assert (metrics["test/answer/calls"], metrics["test/read/tokens"]) == (

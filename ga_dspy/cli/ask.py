@@ -80,7 +80,7 @@ def demo(
     compile_program(
         "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
         test=questions("dev"), settings=["candidates=3"], yes=True,
-        track=find_spec("mlflow") is not None,
+        no_track=find_spec("mlflow") is None,
     )  # fmt: skip
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
     own = f'  {_own_command()} ask "…" --index {keep / "index"} --lm openai/gpt-4.1-mini'

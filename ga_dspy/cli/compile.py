@@ -39,7 +39,7 @@ from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
-from ga_dspy.optimize import Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.testing import recorded_lm
 
 if TYPE_CHECKING:
@@ -50,20 +50,21 @@ def compile_program(
     dataset: Dataset,
     train: Annotated[Path, typer.Option(help="Questions to learn from.")],
     validation: Annotated[
-        str, typer.Option(help="A file, or so many questions from the end of the train file.")
+        str, typer.Option(help="A file, or how many questions to take from the end of --train.")
     ],
     index: IndexDir,
-    out: Annotated[Path, typer.Option(help="Folder of the artifact, such as artifacts/mine.")],
-    test: Annotated[Path | None, typer.Option(help="Questions to measure on.")] = None,
+    out: Annotated[Path, typer.Option(help="Output folder for the artifact.")],
+    test: Annotated[Path | None, typer.Option(help="Held-out questions to measure on.")] = None,
     recipe_name: Annotated[
         str | None,
         typer.Option(
-            "--recipe", help="bootstrap-rs, gepa, miprov2, …; gepa where there is a reflection LM."
+            "--recipe",
+            help=f"{', '.join(RECIPES)}; by default gepa with --reflection-lm, else bootstrap-rs.",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the recipe or of the program: demos=4, k=10."),
+        typer.Option("--set", help="A setting of the recipe or the program: demos=4, k=10."),
     ] = None,
     program: Program = "graph-anchor",
     lm: Models = None,
@@ -71,36 +72,44 @@ def compile_program(
     timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
-    reflection_lm: Annotated[str | None, typer.Option(help="LM that reflects (gepa).")] = None,
-    prompt_lm: Annotated[str | None, typer.Option(help="LM that proposes prompts.")] = None,
+    reflection_lm: Annotated[
+        str | None, typer.Option(help="LM that rewrites instructions from feedback (gepa).")
+    ] = None,
+    prompt_lm: Annotated[
+        str | None, typer.Option(help="LM that proposes instructions; --lm by default.")
+    ] = None,
     teacher_lm: Annotated[
         str | None,
-        typer.Option(help="LM whose runs become demos; recorded:FILE replays runs of one."),
+        typer.Option(help="LM whose traces become demos; recorded:FILE replays recorded ones."),
     ] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop after so many LM calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Stop after so many tokens.")] = None,
-    max_money: Annotated[float | None, typer.Option(help="Stop after so many US dollars.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="Maximum number of LM calls.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum number of tokens.")] = None,
+    max_money: Annotated[float | None, typer.Option(help="Maximum cost in US dollars.")] = None,
     threads: Threads = 2,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
-    tracking_uri: Annotated[
-        str | None, typer.Option(help="MLflow store; mlflow.db beside the artifact if left out.")
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            help="MLflow store to log to; by default MLFLOW_TRACKING_URI, else mlflow.db beside "
+            "the artifact."
+        ),
     ] = None,
-    track: Annotated[bool, typer.Option(help="Log to MLflow.")] = True,
+    no_track: Annotated[bool, typer.Option("--no-track", help="Do not log to MLflow.")] = False,
     pack_index: Annotated[
         bool, typer.Option("--pack-index", help="Store a copy of the index with the MLflow model.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Write the compiled program even if it gains nothing.")
+        bool, typer.Option("--keep", help="Write the compiled program even if it is no better.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    r"""Tune prompts and demos against F1, and save the program as an artifact.
+    r"""Tune prompts and demos for F1, and save the program as an artifact.
 
     Examples:
         ga-dspy compile --dataset qa --train train.csv --validation 50 --index my-index \
             --out artifacts/mine --max-calls 2000
     """
-    # A console of its own stream: while optimizers print to a log, these lines are still seen.
+    # Its own stream: optimizers' output goes to a log, and these lines must still be visible.
     console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
     models = choose_lms(lm, api_base, timeout)
@@ -121,7 +130,7 @@ def compile_program(
     free = all(one.model == EMBEDDED for one in (*lms.values(), *models.all))
     lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
-    tracker = _tracker(console, tracking_uri, out, *packed) if track else None
+    tracker = None if no_track else _tracker(console, track, out, *packed)
     with dspy.track_usage() as used, minutes_told(console, lambda: lines.state(used.usage_data)):
         outcome = compile(
             given,
@@ -152,18 +161,18 @@ def compile_program(
             made = load_artifact(outcome.artifact, retriever=corpus, lms=models.steps)
         trace(
             console, made, outcome.after, questions.test or questions.validation, lms["task"],
-            uri=tracker.uri, run_id=tracker.run_id, model_id=tracker.model_id,
+            uri=tracker.uri, run_id=tracker.run_id,
         )  # fmt: skip
 
 
 def _recorded(name: str | None) -> dspy.LM | None:
-    """The LM that replays a file, where one is named."""
+    """Return the LM that replays a file, if the name is recorded:FILE."""
     kind, _, path = (name or "").partition(":")
     return recorded_lm(path) if kind == "recorded" else None
 
 
 class Questions(NamedTuple):
-    """The question sets, and what each is called."""
+    """The question sets, and a name for each."""
 
     train: list[dspy.Example]
     validation: list[dspy.Example]
@@ -172,7 +181,7 @@ class Questions(NamedTuple):
 
 
 def read_questions(dataset: str, train: Path, validation: str, test: Path | None) -> Questions:
-    """Read the question files; the names say which rows they are.
+    """Read the question files; the names of the sets include the rows.
 
     Raises:
         InputError: `validation` is neither a file nor a number that leaves train questions.
@@ -195,12 +204,12 @@ def read_questions(dataset: str, train: Path, validation: str, test: Path | None
 
 
 class Lines:
-    """The lines of a compilation: the estimate and the question, then one for each candidate.
+    """The lines of a compilation: the estimate and its confirmation, then one per candidate.
 
     Args:
-        console: Where to.
-        agreed: Whether the cost is agreed to already.
-        caps: The caps; where there is one, nobody needs to be asked.
+        console: Where to print.
+        agreed: Whether the cost is confirmed already.
+        caps: The caps; without a terminal, a cap stands for a confirmation.
     """
 
     def __init__(self, console: Console, *, agreed: bool = False, caps: Caps | None = None) -> None:
@@ -208,37 +217,37 @@ class Lines:
         self.expected, self.begun = 0, monotonic()
 
     def state(self, usage: Mapping[str, Sequence[object]]) -> str:
-        """How far it is between two candidates: the calls so far, of those that are expected."""
+        """Return the progress between two candidates: calls so far, and calls expected."""
         calls = sum(map(len, usage.values()))
         return f"{calls:,} LM calls of about {self.expected:,}, {_clock(monotonic() - self.begun)}"
 
     def confirm(self, cost: Estimate) -> bool:
-        """Show the estimate, and ask where there is somebody to ask and something to pay.
+        """Print the estimate, and ask for confirmation if there is a terminal and a cost.
 
         Raises:
-            InputError: Nobody can be asked, and neither a cap nor `--yes` was given.
+            InputError: There is no terminal, and neither a cap nor `--yes` was given.
         """
         self.expected = cost.calls
-        self.console.print(f"this takes {cost}", markup=False)
+        self.console.print(f"estimate: {cost}", markup=False)
         for name, cap in self.caps._asdict().items():
             if cap is not None:
-                kept = getattr(cost.measuring, name)
-                left = f"{cap - kept:,} are left to try with"
-                self.console.print(f"{name}: about {kept:,} of {cap:,} measure, {left}")
+                reserved = getattr(cost.measuring, name)
+                left = f"{cap - reserved:,} left for candidates"
+                self.console.print(f"{name}: about {reserved:,} of {cap:,} for measuring, {left}")
         if self.agreed:
             return True
         if self.console.is_terminal and os.isatty(0):
-            return Confirm.ask("go on?", console=self.console)
+            return Confirm.ask("continue?", console=self.console)
         if any(self.caps):
             return True
         raise InputError(
-            "there is no terminal to ask whether to go on",
+            "there is no terminal to confirm the cost",
             expected="--yes, or a cap",
             remedy="add --yes, or --max-calls, --max-tokens or --max-money",
         )
 
     def show(self, c: Candidate) -> None:
-        """One line: score, best so far, calls, tokens, time, at most how long it goes on."""
+        """Print one line: score, best so far, calls, tokens, time, and the most time left."""
         left = c.seconds * (self.expected / c.calls - 1) if c.calls else 0.0
         self.console.print(
             f"{c.number:>3}  {c.score:5.1f}  best {c.best:5.1f}  {c.calls:>7,} calls  "
@@ -272,13 +281,13 @@ def _summarise(console: Console, outcome: Outcome) -> None:
     if outcome.stopped:
         warn(console, f"stopped early: {outcome.stopped}")
     for dropped in outcome.dropped_demos:
-        console.print(f"demo taken off: {dropped}", style="dim", markup=False)
+        console.print(f"demo removed: {dropped}", style="dim", markup=False)
     if (lost := outcome.rejected) is not None:
         before = outcome.before.summary()
         warn(
             console,
             f"the compiled program gained nothing: F1 {lost['f1']:.1f} at {lost['tokens']:,.0f} "
-            f"tokens a question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
+            f"tokens per question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
             "program as given was written (--keep writes the compiled one)",
         )
     seen = "" if outcome.held_out == "test" else ", which the recipe has seen"

@@ -58,7 +58,6 @@ from ga_dspy.cli.console import (
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.eval.report import usage_by_step
-from ga_dspy.optimize.traces import worst
 from ga_dspy.programs import Usage
 from ga_dspy.secrets import without_password
 from ga_dspy.storage import write_whole
@@ -242,11 +241,11 @@ def trace(
 ) -> None:
     """Ask again what went worst, traced into an MLflow store; the calls come on top."""
     from ga_dspy.optimize.mlflow_store import TrackingFailed
-    from ga_dspy.optimize.traces import traced_sample
+    from ga_dspy.optimize.tracking import trace_questions, worst
 
     try:
         with dspy.context(lm=lm):
-            traced_sample(program, worst(report, examples, TRACED), report=report, **at)
+            trace_questions(program, worst(report, examples, TRACED), report, **at)
     except TrackingFailed as failure:
         warn(console, f"no traces: {failure}")
 
