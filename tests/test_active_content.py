@@ -19,7 +19,7 @@ from test_mcp import talk
 from test_serve import STREAM, asked, events_of
 
 import ga_dspy
-from ga_dspy.arena.table import escaped
+from ga_dspy.arena.report import escaped
 from ga_dspy.cli import main
 from ga_dspy.cli.console import Console, show_answer, steps_shown
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, Relation

@@ -1,4 +1,4 @@
-"""Reports as files: Markdown that renders, CSV that reads back, the same bytes every time."""
+"""Reports: comparisons and tables against numbers worked out by hand, and the files."""
 
 from __future__ import annotations
 
@@ -6,93 +6,288 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 from markdown_it import MarkdownIt
 
-from ga_dspy.arena import Runs, collect
-from ga_dspy.arena.report import write_report
-from ga_dspy.arena.table import Table, csv_text, escaped, markdown, number
-from ga_dspy.arena.tables import table_1
-from ga_dspy.errors import MissingExtra
-from ga_dspy.eval import Protocol, run
+from ga_dspy.arena import Run, Runs
+from ga_dspy.arena.report import (
+    compare,
+    escaped,
+    failure_table,
+    markdown,
+    paper_table,
+    run_table,
+    write_report,
+)
+from ga_dspy.errors import InputError, MissingExtra
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.result import Judged
 from ga_dspy.passage import Passage
+from ga_dspy.programs import Usage
 
-PASSAGE = Passage(id="p", title="T", text="about 1")
-
-
-def made(out: Path, method: str, wrong: tuple[str, ...] = (), **changes: Any) -> None:
-    """A run over three questions whose answers are their numbers; "fail" raises."""
-    examples = [
-        dspy.Example(id=f"q{i}", question=f"{i}?", answer=str(i)).with_inputs("question")
-        for i in range(3)
-    ]
-
-    def answer(question: str) -> dspy.Prediction:
-        if question in wrong and method == "search-r1":
-            raise ValueError("a | in *the* endpoint\nand more")
-        text = "x" if question in wrong else question.removesuffix("?")
-        return dspy.Prediction(answer=text, passages=[PASSAGE], steps=1)
-
-    usual: dict[str, Any] = {"dataset": "hotpotqa", "source": "made", "lm": "a", "k": 5}
-    protocol = Protocol.of(examples, program=method, **{**usual, **changes})
-    run(answer, examples, out=out, protocol=protocol)
+GOLD = {"q1": "Paris", "q2": "red wine", "q3": "yes"}
+RIGHT = ("Paris", "red wine", "yes")
+BASE = Protocol.of([], dataset="hotpotqa", source="made", program="p", lm="lm-a", corpus="c")
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Runs:
-    made(tmp_path / "runs" / "1", "vanilla-rag", ("1?",))
-    made(tmp_path / "runs" / "2", "graph-anchor", steps=4)
-    made(tmp_path / "runs" / "3", "search-r1", ("2?",), steps=4)
-    made(tmp_path / "runs" / "4", "vanilla-rag", dataset="musique")
-    return collect([tmp_path / "runs"], paper=True)
+def result(number: int, answer: str | None, **more: Any) -> Result:
+    """Question 1, 2 or 3; it failed if there is no answer."""
+    name = f"q{number}"
+    error = "ValueError: a | in *the* endpoint\nand more" if answer is None else None
+    usual = {"type": "", "gold": (GOLD[name],), "gold_titles": ()}
+    asked = {**usual, "id": name, "question": f"{name}?", "answer": answer, "error": error}
+    return Result(**{**asked, **more})
+
+
+def made(
+    method: str,
+    answers: Sequence[str | None] | Sequence[Result] = RIGHT,
+    *,
+    difference: str = "",
+    seconds: float = 0.0,
+    **protocol: Any,
+) -> Run:
+    results = tuple(
+        answer if isinstance(answer, Result) else result(number, answer)
+        for number, answer in enumerate(answers, start=1)
+    )
+    changes = {"program": method, "n": len(results), "k": 5, **protocol}
+    report = Report(BASE.model_copy(update=changes), results, seconds)
+    return Run(report, Path(method), difference)
+
+
+def many(method: str, right: int, n: int = 40, tokens: int = 100, **protocol: Any) -> Run:
+    """A run over n questions, the first of them answered correctly."""
+    answers = [
+        Result(id=f"m{i}", question=f"{i}?", type="", gold=("Paris",), gold_titles=(),
+               answer="Paris" if i < right else "Rome", tokens=tokens)
+        for i in range(n)
+    ]  # fmt: skip
+    return made(method, answers, **protocol)
+
+
+def rows(*found: Run) -> list[dict[str, Any]]:
+    runs = Runs(found)
+    return run_table(runs, compare(runs)).to_dict("records")  # type: ignore[no-any-return]
 
 
 def rendered(text: str) -> str:
     return str(MarkdownIt("commonmark").enable("table").render(text))
 
 
-def table(*rows: dict[str, Any], **more: Any) -> Table:
-    return Table("made", "Made", "What it shows.", rows, **more)
+# The table of runs
 
 
-def row(method: str, f1: float | None, note: str | None, **more: Any) -> dict[str, Any]:
-    usual = {"source": "measured", "LM": "lm", "method": method, "dataset": "Data"}
-    counts = {"n": 3, "failed": 0, "mark": "", "protocol": "abc"}
-    return {**usual, "F1": f1, "Note": note, **counts, **more}
+def test_a_run_has_f1_with_its_interval_and_em() -> None:
+    # F1 of "wine" against "red wine" is 2/3; the mean of 1, 2/3 and 0 is 55.6.
+    first, second = rows(made("ircot", ("Paris", "wine", "no")), made("vanilla-rag"))
+    assert (first["Method"], second["Method"]) == ("Vanilla RAG", "IRCoT")
+    assert second["F1"] == pytest.approx(100 * (1 + 2 / 3) / 3)
+    assert 0 <= second["F1 low"] < second["F1"] < second["F1 high"] <= 100
+    assert second["EM"] == pytest.approx(100 / 3)
 
 
-@pytest.mark.parametrize(
-    ("value", "column", "text"),
-    [
-        (1234.56, "F1", "1,234.6"),
-        (49.55, "F1", "49.6"),
-        (-0.04, "Difference", "0.0"),
-        (2.0, "Difference", "+2.0"),
-        (-2.0, "Difference", "−2.0"),
-        (1234.5, "Tokens", "1,234"),
-        (1234, "Shared", "1,234"),
-        (0.0312, "Seconds", "0.03"),
-        (12.34, "Seconds per 100", "12.3"),
-        (0.0004, "p", "<0.001"),
-        (0.05, "p, Holm", "0.050"),
-        (0.00123, "US $ per 100", "0.0012"),
-        (12.345, "US $ per 100", "12.35"),
-        (0.0, "US $ per 100", "0.0000"),
-        (None, "F1", "–"),
-    ],
-)
-def test_numbers_are_written_for_people(value: float | None, column: str, text: str) -> None:
-    assert number(column, value) == text
+def test_a_failed_question_lowers_the_mean_and_is_counted_in_the_row() -> None:
+    (row,) = rows(made("ircot", ("Paris", None, "yes")))
+    assert row["F1"] == row["EM"] == pytest.approx(200 / 3)
+    assert (row["n"], row["Failed"]) == (3, 1)
 
 
-def test_an_interval_stands_beside_its_mean() -> None:
-    text = markdown(table(row("A", 50.0, "x", **{"F1 low": 25.04, "F1 high": 75.0})))
-    assert "| A      | 50.0 [25.0, 75.0] |" in text
+def test_the_f1_that_counts_is_the_protocols() -> None:
+    # "yes it is" against "yes": one of three words is right, so 0.5 by SQuAD's rule.
+    answers = ("Paris", "red wine", "yes it is")
+    (official,), (squad,) = (
+        rows(made("ircot", answers)),
+        rows(made("ircot", answers, score="squad")),
+    )
+    assert official["F1"] == official["f1_official"] == pytest.approx(200 / 3, abs=0.01)
+    assert squad["F1"] == squad["f1_squad"] == pytest.approx(250 / 3, abs=0.01)
+
+
+def test_the_embedded_lm_is_said_to_be_no_llm() -> None:
+    (row,) = rows(made("ircot", lm="ga-dspy/extractive"))
+    assert row["Group"] == "HotpotQA, embedded extractive LM (no LLM)"
+
+
+def test_methods_are_in_the_papers_order_and_a_compiled_program_has_its_own_name() -> None:
+    names = ("my-program", "no-graph", "graph-anchor", "closed-book", "vanilla-rag-10", "ircot")
+    labels = ["No retrieval", "IRCoT", "GraphAnchor", "w/o Graph", "Vanilla RAG (top 10)"]
+    assert [row["Method"] for row in rows(*map(made, names))] == [*labels, "my-program"]
+
+
+def test_a_token_budget_is_part_of_the_name() -> None:
+    (row,) = rows(made("ircot", settings={"token_budget": 8000}))
+    assert row["Method"] == "IRCoT within 8,000 tokens"
+
+
+def usage(calls: int, sent: int, received: int, cached: int = 0, cost: float | None = 0.0) -> Usage:
+    return Usage(
+        calls=calls, cached=cached, prompt_tokens=sent, completion_tokens=received, cost=cost
+    )
+
+
+def spending(cost: float | None = 0.01, cached: int = 0) -> list[Result]:
+    both = {"read": usage(2, 300, 30, cached, cost), "answer": usage(1, 100, 10)}
+    return [
+        result(1, "Paris", usage=both),
+        result(2, "x", usage={"answer": usage(1, 100, 10, 0, cost)}),
+        result(3, None),
+    ]
+
+
+def test_seconds_are_over_all_questions_and_tokens_over_those_whose_cost_is_known() -> None:
+    (row,) = rows(made("ircot", spending(), seconds=6.0))
+    assert (row["Seconds"], row["Calls"], row["From cache, %"]) == (2.0, 2.0, 0.0)
+    assert (row["Tokens"], row["Prompt tokens"], row["Completion tokens"]) == (275.0, 250.0, 25.0)
+    assert row["US $ per 100"] == pytest.approx(1.0)
+
+
+def test_an_unknown_price_is_not_zero() -> None:
+    (row,) = rows(made("ircot", spending(cost=None)))
+    assert row["US $ per 100"] is None
+
+
+def test_all_other_measures_of_a_run_are_in_its_row() -> None:
+    gold = {"gold_titles": ("A", "B"), "gold_triples": (("A", "r", "B"), ("B", "r", "C"))}
+    read = (Passage(id="a", title="A", text="x"),)
+    (row,) = rows(made("graph-anchor", [result(1, "x", passages=read, triples=(("A", "x", "B"),),
+                                               **gold)]))  # fmt: skip
+    assert (row["Recall"], row["graph_recall"], row["graph_precision"]) == (50.0, 50.0, 100.0)
+    assert row["sufficiency precision"] is None
+
+
+# Comparisons
+
+
+def ten(method: str, right: int, **protocol: Any) -> Run:
+    return many(method, right, n=10, **protocol)
+
+
+def test_p_values_are_corrected_by_holm_over_the_methods_of_a_dataset_and_lm() -> None:
+    (family,) = compare(
+        Runs((ten("vanilla-rag", 0), ten("ircot", 10), ten("search-r1", 6), ten("deep-note", 0)))
+    )
+    # Exact, two-sided: 10 differing pairs 2/2^10, 6 of them 2/2^6; Holm times 3, 2 and 1.
+    assert [(one.test.difference, one.test.p_value, one.p) for one in family] == [
+        (100.0, pytest.approx(2 / 1024), pytest.approx(6 / 1024)),
+        (pytest.approx(60.0), pytest.approx(2 / 64), pytest.approx(4 / 64)),
+        (0.0, 1.0, 1.0),
+    ]
+    assert {one.comparisons for one in family} == {3}
+
+
+def test_each_dataset_and_lm_is_a_family_of_its_own() -> None:
+    one = (ten("vanilla-rag", 0), ten("ircot", 10))
+    other = (ten("vanilla-rag", 0, lm="b"), ten("ircot", 10, lm="b"))
+    families = compare(Runs((*one, *other)))
+    assert [[c.comparisons for c in family] for family in families] == [[1], [1]]
+
+
+def test_runs_that_only_limit_the_steps_do_not_swell_a_family() -> None:
+    found = Runs((ten("vanilla-rag", 0), ten("ircot", 10), ten("graph-anchor-2", 10)))
+    assert [[c.run.method for c in family] for family in compare(found)] == [["ircot"]]
+
+
+def test_runs_that_share_no_question_or_score_are_not_compared() -> None:
+    strange = made("ircot", [result(1, "Paris", id="z")])
+    squad = ten("search-r1", 10, score="squad")
+    assert compare(Runs((ten("vanilla-rag", 0), strange, squad))) == []
+
+
+def test_another_baseline_can_be_chosen_and_must_be_a_method() -> None:
+    runs = Runs((ten("vanilla-rag", 0), ten("ircot", 10)))
+    ((one,),) = compare(runs, "ircot")
+    assert (one.run.method, one.other.method, one.test.difference) == ("vanilla-rag", "ircot", -100)
+    with pytest.raises(InputError, match="no method 'magic'"):
+        compare(runs, "magic")
+
+
+def test_the_verdict_names_the_best_method_by_how_much_how_sure_and_at_what_cost() -> None:
+    found = Runs((many("vanilla-rag", 10), many("ircot", 12), many("graph-anchor", 36, tokens=350)))
+    assert compare(found)[0][0].verdict == (
+        "HotpotQA, lm-a, 40 questions: **GraphAnchor is best**: F1 90.0, 65.0 points above Vanilla "
+        "RAG (p <0.001, Holm-corrected for 2 comparisons), at 3.5 times the tokens (350 and 100 "
+        "per question)."
+    )
+
+
+def test_a_difference_by_chance_is_called_no_significant_difference() -> None:
+    found = compare(Runs((many("vanilla-rag", 21), many("graph-anchor", 20))))[0][0].verdict
+    assert "**no significant difference**: Vanilla RAG has F1 52.5, 2.5 points above" in found
+
+
+def test_equal_scores_are_called_no_difference() -> None:
+    found = compare(Runs((many("vanilla-rag", 20), many("graph-anchor", 20))))[0][0].verdict
+    assert "**no difference**: GraphAnchor has F1 50.0, as has Vanilla RAG (p 1.000" in found
+
+
+def test_without_the_baseline_the_best_is_compared_with_the_runner_up() -> None:
+    found = Runs((many("ircot", 5), many("deep-note", 20), many("graph-anchor", 36)))
+    first = compare(found)[0][0]
+    assert (first.run.method, first.other.method) == ("deep-note", "graph-anchor")
+    assert "GraphAnchor is best" in first.verdict
+    assert not compare(Runs((many("ircot", 5),)))
+
+
+def test_the_verdict_includes_the_judge() -> None:
+    judged = [
+        run.report._replace(
+            results=tuple(
+                r.model_copy(update={"judged": Judged(right=n < right)})
+                for n, r in enumerate(run.report.results)
+            )
+        )
+        for run, right in ((many("vanilla-rag", 1, judge="j"), 10),
+                           (many("graph-anchor", 9, judge="j"), 20))
+    ]  # fmt: skip
+    found = compare(Runs(tuple(Run(one, Path("x")) for one in judged)))
+    assert found[0][0].verdict.endswith("; judged right: 50.0 % and 25.0 %.")
+
+
+# Failed questions, and the paper's scores
+
+
+def test_every_failed_question_of_every_run_is_listed() -> None:
+    degraded = result(1, "Paris", step_failures=("read: no reply",))
+    runs = Runs((made("ircot", (None, "x", None)), made("search-r1", [degraded])))
+    found = failure_table(runs)[["Method", "Question", "Lost"]].to_numpy().tolist()
+    assert found == [
+        ["IRCoT", "q1", "question"], ["IRCoT", "q3", "question"], ["Search-R1", "q1", "step"]
+    ]  # fmt: skip
+
+
+def test_the_papers_scores_are_shown_for_the_methods_and_datasets_measured() -> None:
+    found = paper_table(Runs((made("graph-anchor"), made("ircot", dataset="x")), paper=True))
+    assert list(found) == ["Table", "LM", "Method", "HotpotQA F1", "HotpotQA EM"]
+    assert {*found["Method"]} == {"GraphAnchor", "IRCoT"}
+    first = found[found["Method"] == "GraphAnchor"].iloc[0]
+    assert list(first) == ["1", "Qwen2.5-7B-Instruct", "GraphAnchor", 66.03, 53.80]
+    assert len(paper_table(Runs((made("graph-anchor"),)))) == 0
+
+
+# Files
+
+
+@pytest.fixture
+def runs() -> Runs:
+    return Runs(
+        (
+            made("vanilla-rag", ("Paris", "x", "yes")),
+            made("graph-anchor", spending(cached=1), seconds=6.0),
+            made("search-r1", ("Paris", "x", None), difference="hotpotqa: corpus d (not c)"),
+            made("vanilla-rag", dataset="musique"),
+        ),
+        paper=True,
+    )
+
+
+def written(runs: Runs, out: Path, **more: Any) -> str:
+    return write_report(runs, out, compare(runs), **more).read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -105,153 +300,107 @@ def test_any_text_means_itself_in_a_cell(text: str) -> None:
     assert plain == " ".join(text.split())
 
 
-def test_columns_are_aligned_raw_and_the_papers_rows_are_in_italics() -> None:
-    text = markdown(table(row("A", 1.0, "x"), row("Longer", 100.0, "y", source="paper")))
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert lines == [
-        "| Method   | LM          |      F1 | Note |",
-        "| -------- | ----------- | ------: | ---- |",
-        "| A        | lm          |     1.0 | x    |",
-        "| *Longer* | *paper, lm* | *100.0* | *y*  |",
+def test_columns_are_aligned_as_text(runs: Runs) -> None:
+    lines = markdown(failure_table(runs)[["Method", "Question"]]).splitlines()
+    assert lines[:3] == [
+        "| Method      | Question |",
+        "| ----------- | -------- |",
+        "| GraphAnchor | q3       |",
     ]
-    assert rendered(text).count("<em>") == 4
 
 
-def test_what_is_the_same_in_every_row_is_written_once() -> None:
-    text = markdown(table(row("A", 1.0, "x"), row("B", 2.0, "x"), score="SQuAD's rule"))
-    assert "lm; Data; Note: x; n = 3; 0 failed; F1 by SQuAD's rule." in text
-    assert "| Method |  F1 |" in text
+def test_a_report_starts_with_verdicts_and_has_a_table_per_dataset_and_lm(
+    runs: Runs, tmp_path: Path
+) -> None:
+    text = written(runs, tmp_path)
+    sections = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    assert sections == [
+        "Arena", "Verdict", "Scores and cost", "MuSiQue, lm-a", "HotpotQA, lm-a",
+        "Failed questions", "The paper's scores",
+    ]  # fmt: skip
+    assert "3 questions; F1 by HotpotQA's official rule; differences from Vanilla RAG" in text
+    assert "no closed-book run: what the LM knows without reading is not measured" in text
+    assert "They are not comparable" in text and "but 37.94 and 32.60 in Table 4." in text
+    assert r"ValueError: a \| in \*the\* endpoint and more" in text
 
 
-def test_a_column_that_no_row_fills_is_left_out_and_named() -> None:
-    text = markdown(table(row("A", None, "x"), row("B", None, "y")))
-    assert "| Method | Note |" in text
-    assert "Left out, as no row has them: F1." in text
+def test_a_column_without_a_value_is_left_out(runs: Runs, tmp_path: Path) -> None:
+    text = written(runs, tmp_path)
+    musique, hotpotqa = (
+        re.search(rf"### {name}.*?\n(\| Method[^\n]+)", text, re.DOTALL)
+        for name in ("MuSiQue", "HotpotQA")
+    )
+    assert musique and hotpotqa
+    assert "Failed" not in musique[1] and "Judged" not in musique[1]
+    assert "Failed" in hotpotqa[1] and "Calls" in hotpotqa[1]
 
 
-def test_failures_stand_in_the_rows_where_there_are_any() -> None:
-    text = markdown(table(row("A", 1.0, "x", n=1200, failed=2), row("B", 2.0, "y")))
-    assert "|     n | Failed |" in text and "| 1,200 |      2 |" in text
-    assert "0 failed" not in text
+def test_seconds_of_cached_calls_are_not_shown(runs: Runs, tmp_path: Path) -> None:
+    cached = written(runs, tmp_path / "cached")
+    fresh = written(Runs((made("graph-anchor", spending(), seconds=6.0),)), tmp_path / "fresh")
+    assert "| 2.00 |" in re.sub(" +", " ", fresh)
+    (line,) = re.findall(r"^\| GraphAnchor +\| +1 .*$", cached, re.MULTILINE)
+    assert line.rstrip("| ").endswith("–")
 
 
-def test_datasets_stand_side_by_side_with_n_and_failures_of_each(runs: Runs) -> None:
-    text = markdown(table_1(runs))
-    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
-    names = [cell.strip() for cell in head.strip("|").split("|")]
-    assert names == [
-        *("Method", "LM", "MuSiQue F1", "MuSiQue EM", "HotpotQA F1", "HotpotQA EM"),
-        *("Average F1", "Average EM", "n by dataset", "Failed by dataset"),
-    ]
-    cells = {line.split("|")[1].strip(): line.split("|") for line in reversed(lines)}
-    vanilla, search = cells["Vanilla RAG"], cells["Search-R1"]
-    assert [cell.strip() for cell in vanilla[-5:-1]] == ["83.3", "83.3", "3 / 3", "0 / 0"]
-    assert [cell.strip() for cell in search[-5:-1]] == ["–", "–", "– / 3", "– / 1"]
+def test_a_run_under_another_protocol_has_a_mark_and_a_footnote(runs: Runs, tmp_path: Path) -> None:
+    text = written(runs, tmp_path)
+    assert "| Search-R1 (1) |" in text and "\n- (1) hotpotqa: corpus d (not c)." in text
 
 
-def test_a_marked_run_has_its_letter_at_its_number_and_a_footnote(tmp_path: Path) -> None:
-    made(tmp_path / "1", "vanilla-rag")
-    made(tmp_path / "2", "graph-anchor", corpus="c2")
-    text = markdown(table_1(collect([tmp_path], unlike=True)))
-    assert "100.0 [100.0, 100.0] (a) |" in text
-    assert "\n- (a) hotpotqa: corpus c2 (not None)." in text
-
-
-def test_csv_reads_back_with_every_value_unrounded() -> None:
-    made_table = table(
-        {
-            "source": "measured", "LM": "lm", "method": "A, b", "dataset": "Data",
-            "F1": 100 / 3, "F1 low": 1.0, "F1 high": 2.0, "Note": 'say "x"',
-            "n": 3, "failed": 0, "mark": "", "protocol": "abc",
-        },
-        row("B", None, None, source="paper"),
-    )  # fmt: skip
-    first, second = csv.DictReader(StringIO(csv_text(made_table)))
-    assert first == {
-        "source": "measured", "LM": "lm", "method": "A, b", "dataset": "Data",
-        "F1": "33.3333", "F1 low": "1.0", "F1 high": "2.0", "Note": 'say "x"',
-        "n": "3", "failed": "0", "mark": "", "protocol": "abc",
-    }  # fmt: skip
-    assert (second["source"], second["F1"], second["F1 high"]) == ("paper", "", "")
+def test_csv_reads_back_with_every_measure(runs: Runs, tmp_path: Path) -> None:
+    made_program = made('=say "x", y', ("Paris", "x", "x"))
+    written(Runs((made_program,)), tmp_path)
+    text = (tmp_path / "tables" / "runs.csv").read_text("utf-8")
+    (row,) = csv.DictReader(StringIO(text))
+    assert (row["Method"], row["F1"], row["n"]) == ('\'=say "x", y', "33.3333", "3")
+    assert row["Recall"] == row["p"] == ""
 
 
 def test_every_table_of_a_report_renders_with_all_its_cells(runs: Runs, tmp_path: Path) -> None:
-    text = write_report(runs, tmp_path / "out").read_text("utf-8")
-    html = rendered(text)
-    tables = re.findall(r"<table>.*?</table>", html, re.DOTALL)
-    assert len(tables) == len(re.findall(r"^\| -", text, re.MULTILINE)) > 6
+    text = written(runs, tmp_path)
+    tables = re.findall(r"<table>.*?</table>", rendered(text), re.DOTALL)
+    assert len(tables) == len(re.findall(r"^\| -", text, re.MULTILINE)) == 4
     for found in tables:
         headings = len(re.findall("<th[ >]", found))
         assert all(line.count("<td") == headings for line in found.split("<tr>")[2:])
 
 
-def test_a_report_lists_failures_what_is_missing_and_how_the_paper_differs(
-    runs: Runs, tmp_path: Path
-) -> None:
-    text = write_report(runs, tmp_path / "out").read_text("utf-8")
-    assert text.index("## Verdict") < text.index("Rows in *italics*") < text.index("## Table 1")
-    assert text.index("## Where the paper contradicts") < text.index("## Questions where methods")
-    assert text.index("## Table 1") < text.index("## Significance") < text.index("## Protocols")
-    assert "4 runs on MuSiQue, HotpotQA; answered by a." in text
-    assert "They are no yardstick" in text and "500 questions a dataset" in text
-    assert r"ValueError: a \| in \*the\* endpoint and more" in text
-    assert "- **Table 2: ablations**: GraphAnchor's ablations: `--programs ablations`" in text
-    assert "but 37.94 and 32.60 in Table 4." in text
-
-
-def test_a_report_for_others_quotes_no_question(runs: Runs, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    quoting = write_report(runs, out).read_text("utf-8")
-    kept = write_report(runs, out, questions=False).read_text("utf-8")
-    assert quoting.startswith(kept) and "## Questions where methods" not in kept
-    assert not (out / "tables" / "differences.csv").exists()
-
-
 def test_the_files_of_a_report_are_the_same_bytes_every_time(runs: Runs, tmp_path: Path) -> None:
     def files(name: str) -> dict[str, bytes]:
         out = tmp_path / name
-        write_report(runs, out)
+        written(runs, out)
         found = (path for path in out.rglob("*") if path.is_file())
         return {path.relative_to(out).as_posix(): path.read_bytes() for path in found}
 
     first = files("one")
     assert first == files("two") == files("one")
-    assert {"report.md", "protocol.json", "tables/table_1.csv", "tables/failures.csv"} <= set(first)
-    assert str(tmp_path).encode() not in b"".join(first.values())
+    tables = {f"tables/{name}.csv" for name in ("runs", "failures", "paper")}
+    assert set(first) == {"report.md", "protocol.json", *tables}
 
 
-def test_a_table_of_an_earlier_report_does_not_stay_behind(runs: Runs, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    (out / "tables").mkdir(parents=True)
-    (out / "tables" / "table_2.csv").write_text("old")
-    (out / "tables" / "mine.csv").write_text("not ours")
-    write_report(runs, out)
-    assert not (out / "tables" / "table_2.csv").exists()
-    assert (out / "tables" / "mine.csv").exists()
+def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir(parents=True)
+    (tmp_path / "tables" / "failures.csv").write_text("old")
+    (tmp_path / "tables" / "mine.csv").write_text("not ours")
+    written(Runs((made("ircot"),)), tmp_path)
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {"runs.csv", "mine.csv"}
 
 
-def test_pictures_are_embedded_by_relative_path_with_their_caption(
+def test_figures_are_embedded_by_relative_path_with_their_caption(
     runs: Runs, tmp_path: Path
 ) -> None:
-    figures = {"Figure 4: hit | by step": tmp_path / "out" / "figures" / "figure 4.png"}
-    report = write_report(runs, tmp_path / "out", figures=figures)
-    html = rendered(report.read_text("utf-8"))
-    assert '<img src="figures/figure%204.png" alt="Figure 4: hit | by step"' in html
+    figures = {"Hits | by step": tmp_path / "out" / "figures" / "figure 4.png"}
+    html = rendered(written(runs, tmp_path / "out", figures=figures))
+    assert '<img src="figures/figure%204.png" alt="Hits | by step"' in html
 
 
 def test_protocol_json_has_every_protocol_whole(runs: Runs, tmp_path: Path) -> None:
-    write_report(runs, tmp_path / "out")
-    entries = json.loads((tmp_path / "out" / "protocol.json").read_text("utf-8"))
-    assert {(e["program"], e["hash"]) for e in entries} == {
-        (r.method, r.report.protocol.hash) for r in runs
-    }
+    written(runs, tmp_path)
+    entries = json.loads((tmp_path / "protocol.json").read_text("utf-8"))
+    assert [e["hash"] for e in entries] == [r.report.protocol.hash for r in runs]
     first = {name: value for name, value in entries[0].items() if name != "hash"}
     assert Protocol.model_validate(first).hash == entries[0]["hash"]
-
-
-def test_another_baseline_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
-    text = write_report(runs, tmp_path / "out", baseline="graph-anchor").read_text("utf-8")
-    assert "## Significance: against GraphAnchor" in text
 
 
 def test_without_pandas_the_extra_is_named(
@@ -259,4 +408,4 @@ def test_without_pandas_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pandas.*ga-dspy\[report\]"):
-        write_report(runs, tmp_path / "out")
+        written(runs, tmp_path)

@@ -1,4 +1,4 @@
-"""The arena: which methods take part, one folder a run, resumed, every method on one ground."""
+"""The arena: which methods take part, one folder a run, resumed, every method on one benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dspy
 import pytest
 
 from extractive_lm.engine import extractive_lm
-from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.arena import Benchmark, plan_runs, run_arena, select_methods
 from ga_dspy.arena.methods import METHODS, method, methods
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
@@ -27,10 +27,10 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     folder = tmp_path_factory.mktemp("arena") / "index"
     Index.build(corpus(), folder, kind="sparse")
-    return Ground("hotpotqa", questions("dev"), folder)
+    return Benchmark("hotpotqa", questions("dev"), folder)
 
 
 def search(query: str, k: int) -> list[str]:
@@ -72,13 +72,13 @@ def test_methods_are_named_one_by_one_or_by_group() -> None:
 
 
 def test_common_settings_reach_every_method_but_where_its_name_says_otherwise() -> None:
-    made = {e.name: e.make(search).settings() for e in entrants("all", settings={"k": 3})}
+    made = {e.name: e.make(search).settings() for e in select_methods("all", settings={"k": 3})}
     assert made["vanilla-rag"]["k"] == made["graph-anchor"]["k"] == made["one-step"]["k"] == 3
     assert made["vanilla-rag-10"]["k"] == 10
 
 
 def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
-    made: dict[str, Any] = {e.name: e.make(search) for e in entrants("all", tokens=5000)}
+    made: dict[str, Any] = {e.name: e.make(search) for e in select_methods("all", tokens=5000)}
     assert {p.settings()["token_budget"] for p in made.values()} == {5000}
     assert made["vanilla-rag"].settings()["k"] == 50
     assert made["graph-anchor"].settings()["max_steps"] == 12
@@ -86,29 +86,29 @@ def test_an_arena_of_equal_tokens_binds_every_method_by_one_budget() -> None:
     assert {p.settings()["passage_tokens"] for p in made.values()} == {5000 - ANSWER_TOKENS}
     left_out = {m.name for m in methods("depths,steps,graphrag")} | {"closed-book"}
     assert made.keys() == METHODS.keys() - left_out
-    by_group = [e.name for e in entrants("ablations", tokens=5000)]
+    by_group = [e.name for e in select_methods("ablations", tokens=5000)]
     assert by_group == [m.name for m in methods("ablations")] != []
 
 
-def test_graphrag_takes_part_where_there_are_graphs(ground: Ground, tmp_path: Path) -> None:
+def test_graphrag_takes_part_where_there_are_graphs(benchmark: Benchmark, tmp_path: Path) -> None:
     static = {m.name for m in methods("graphrag")}
-    assert static.isdisjoint(e.name for e in entrants("all"))
-    assert static < {e.name for e in entrants("all", graphs=True)}
+    assert static.isdisjoint(e.name for e in select_methods("all"))
+    assert static < {e.name for e in select_methods("all", graphs=True)}
     with pytest.raises(InputError, match="graph-rag on hotpotqa without a graph"):
-        rounds(entrants("graph-rag"), [ground], tmp_path)
+        plan_runs(select_methods("graph-rag"), [benchmark], tmp_path)
 
 
 def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
-    ground: Ground, tmp_path: Path
+    benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    planned = rounds(entrants("closed-book,vanilla-rag"), [ground], tmp_path)
+    planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], tmp_path)
     asked: list[str] = []
 
-    def note(planned_round: Any, state: RunProgress) -> None:
+    def note(planned_run: Any, state: RunProgress) -> None:
         if state.last is not None:
-            asked.append(f"{planned_round.entrant.name} {state.last.id}")
+            asked.append(f"{planned_run.contestant.name} {state.last.id}")
 
-    first = {r.entrant.name: report for r, report, _ in compete(
+    first = {r.contestant.name: report for r, report, _ in run_arena(
         planned, lm=extractive_lm(), limit=2, progress=note
     )}  # fmt: skip
     assert len(asked) == 4
@@ -117,7 +117,7 @@ def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
         summary = json.loads((folder / name / "summary.json").read_text())
         assert summary["protocol_hash"] == report.protocol.hash
         assert (summary["n"], summary["program"]) == (2, name)
-    again = {r.entrant.name: report for r, report, _ in compete(
+    again = {r.contestant.name: report for r, report, _ in run_arena(
         planned, lm=extractive_lm(), limit=2, progress=note
     )}  # fmt: skip
     assert len(asked) == 4
@@ -125,12 +125,12 @@ def test_each_run_has_a_folder_and_a_finished_one_is_not_made_again(
 
 
 def test_the_protocol_of_a_run_says_what_decided_its_numbers(
-    ground: Ground, tmp_path: Path
+    benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    planned = rounds(entrants("graph-anchor"), [ground], tmp_path)
+    planned = plan_runs(select_methods("graph-anchor"), [benchmark], tmp_path)
     lm = extractive_lm(temperature=0.0, max_tokens=900)
-    ((_, report, _),) = compete(planned, lm=lm, limit=1)
-    protocol, index = report.protocol, Index.open(ground.index)
+    ((_, report, _),) = run_arena(planned, lm=lm, limit=1)
+    protocol, index = report.protocol, Index.open(benchmark.index)
     assert protocol.lm == "ga-dspy/extractive"
     assert protocol.sampling == {"temperature": 0.0, "max_tokens": 900}
     assert (protocol.corpus, protocol.encoder) == (index.fingerprint, "")
@@ -139,26 +139,26 @@ def test_the_protocol_of_a_run_says_what_decided_its_numbers(
     assert protocol.settings == GraphAnchor(search).settings()
 
 
-def test_a_folder_holds_runs_of_one_protocol_only(ground: Ground, tmp_path: Path) -> None:
-    planned = rounds(entrants("vanilla-rag"), [ground], tmp_path)
-    list(compete(planned, lm=extractive_lm(), limit=1))
-    other = rounds(entrants("vanilla-rag", settings={"k": 2}), [ground], tmp_path)
+def test_a_folder_holds_runs_of_one_protocol_only(benchmark: Benchmark, tmp_path: Path) -> None:
+    planned = plan_runs(select_methods("vanilla-rag"), [benchmark], tmp_path)
+    list(run_arena(planned, lm=extractive_lm(), limit=1))
+    other = plan_runs(select_methods("vanilla-rag", settings={"k": 2}), [benchmark], tmp_path)
     with pytest.raises(ProtocolMismatch, match="k was 5, is 2"):
-        list(compete(other, lm=extractive_lm(), limit=1))
+        list(run_arena(other, lm=extractive_lm(), limit=1))
 
 
 def test_runs_of_one_name_are_refused_before_anything_is_asked(
-    ground: Ground, tmp_path: Path
+    benchmark: Benchmark, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="two dataset files are called"):
-        rounds(entrants("vanilla-rag"), [ground, ground], tmp_path)
+        plan_runs(select_methods("vanilla-rag"), [benchmark, benchmark], tmp_path)
 
 
-def test_a_compiled_program_takes_part(ground: Ground, tmp_path: Path) -> None:
-    both = entrants("graph-anchor", artifacts=[str(ROOT / "artifacts" / "demo")])
-    names = [planned.entrant.name for planned in rounds(both, [ground], tmp_path)]
+def test_a_compiled_program_takes_part(benchmark: Benchmark, tmp_path: Path) -> None:
+    both = select_methods("graph-anchor", artifacts=[str(ROOT / "artifacts" / "demo")])
+    names = [planned.contestant.name for planned in plan_runs(both, [benchmark], tmp_path)]
     assert names == ["graph-anchor", "demo"]
-    assert isinstance(both[1].make(Index.open(ground.index)), GraphAnchor)
+    assert isinstance(both[1].make(Index.open(benchmark.index)), GraphAnchor)
 
 
 def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() -> None:
@@ -171,57 +171,58 @@ def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() 
 KILLED = """
 import os, sys
 from pathlib import Path
-from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.arena import Benchmark, run_arena, select_methods, plan_runs
 from extractive_lm import extractive_lm
-ground = Ground("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
-planned = rounds(entrants("closed-book,vanilla-rag"), [ground], Path(sys.argv[3]))
-def die(planned_round, state):
-    if planned_round.entrant.name == "vanilla-rag" and state.done == 1:
+benchmark = Benchmark("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
+planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], Path(sys.argv[3]))
+def die(planned_run, state):
+    if planned_run.contestant.name == "vanilla-rag" and state.done == 1:
         os.kill(os.getpid(), 9)
-list(compete(planned, lm=extractive_lm(), limit=3, progress=die))
+list(run_arena(planned, lm=extractive_lm(), limit=3, progress=die))
 """
 
 
-def test_a_killed_arena_goes_on_where_it_stopped(ground: Ground, tmp_path: Path) -> None:
-    args = [str(ground.data), str(ground.index), str(tmp_path / "killed")]
+def test_a_killed_arena_goes_on_where_it_stopped(benchmark: Benchmark, tmp_path: Path) -> None:
+    args = [str(benchmark.data), str(benchmark.index), str(tmp_path / "killed")]
     done = subprocess.run([sys.executable, "-c", KILLED, *args], check=False)
     assert done.returncode == -9
     asked: list[str] = []
 
-    def note(planned_round: Any, state: RunProgress) -> None:
+    def note(planned_run: Any, state: RunProgress) -> None:
         if state.last is not None:
-            asked.append(planned_round.entrant.name)
+            asked.append(planned_run.contestant.name)
 
-    names = entrants("closed-book,vanilla-rag")
-    killed = [r for _, r, _ in compete(
-        rounds(names, [ground], tmp_path / "killed"), lm=extractive_lm(), limit=3, progress=note
-    )]  # fmt: skip
+    names = select_methods("closed-book,vanilla-rag")
+    planned = plan_runs(names, [benchmark], tmp_path / "killed")
+    killed = [
+        report for _, report, _ in run_arena(planned, lm=extractive_lm(), limit=3, progress=note)
+    ]
     assert asked == ["vanilla-rag", "vanilla-rag"]
-    whole = [r for _, r, _ in compete(
-        rounds(names, [ground], tmp_path / "whole"), lm=extractive_lm(), limit=3
+    whole = [r for _, r, _ in run_arena(
+        plan_runs(names, [benchmark], tmp_path / "whole"), lm=extractive_lm(), limit=3
     )]  # fmt: skip
     assert [r.summary() | {"seconds": 0} for r in killed] == [
         r.summary() | {"seconds": 0} for r in whole
     ]
 
 
-def test_the_same_lm_is_asked_in_every_run(ground: Ground, tmp_path: Path) -> None:
+def test_the_same_lm_is_asked_in_every_run(benchmark: Benchmark, tmp_path: Path) -> None:
     with dspy.context(lm=None):
-        planned = rounds(entrants("closed-book,vanilla-rag"), [ground], tmp_path)
-        reports = [report for _, report, _ in compete(planned, lm=extractive_lm(), limit=1)]
+        planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], tmp_path)
+        reports = [report for _, report, _ in run_arena(planned, lm=extractive_lm(), limit=1)]
     assert {report.protocol.lm for report in reports} == {"ga-dspy/extractive"}
     assert all(not report.failed for report in reports)
 
 
-def test_the_static_graph_competes_on_the_same_ground(ground: Ground, tmp_path: Path) -> None:
+def test_the_static_graph_runs_on_the_same_benchmark(benchmark: Benchmark, tmp_path: Path) -> None:
     pytest.importorskip("igraph")
     index = Index.build(corpus()[:40], tmp_path / "index", kind="sparse")
     build_graph(index, tmp_path / "graph", lm=extractive_lm())
-    both = entrants("vanilla-rag,graph-rag", graphs=True)
-    small = replace(ground, index=tmp_path / "index", graph=tmp_path / "graph")
-    planned = rounds(both, [small], tmp_path / "out")
+    both = select_methods("vanilla-rag,graph-rag", graphs=True)
+    small = replace(benchmark, index=tmp_path / "index", graph=tmp_path / "graph")
+    planned = plan_runs(both, [small], tmp_path / "out")
     static, vanilla = sorted(
-        (report for _, report, _ in compete(planned, lm=extractive_lm(), limit=2)),
+        (report for _, report, _ in run_arena(planned, lm=extractive_lm(), limit=2)),
         key=lambda report: report.protocol.program,
     )
     assert static.protocol.graph is not None and vanilla.protocol.graph is None

@@ -38,11 +38,11 @@ def test_every_run_below_a_folder_is_found(tmp_path: Path) -> None:
     made(tmp_path / "x" / "one", "ircot")
     made(tmp_path / "x" / "deeper" / "two", "vanilla-rag")
     runs = collect([tmp_path])
-    assert {(r.method, r.dataset, r.lm, r.mark) for r in runs} == {
+    assert {(r.method, r.dataset, r.lm, r.difference) for r in runs} == {
         ("ircot", "hotpotqa", "a", ""),
         ("vanilla-rag", "hotpotqa", "a", ""),
     }
-    assert runs.notes == {}
+    assert runs.differences == []
 
 
 def test_a_folder_named_beside_its_parent_counts_once(tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ def test_k_steps_and_lm_may_differ_within_a_dataset(tmp_path: Path) -> None:
     made(tmp_path / "1", "vanilla-rag", k=5)
     made(tmp_path / "2", "vanilla-rag-10", k=10)
     made(tmp_path / "3", "ircot", k=5, steps=4, lm="b")
-    assert [r.mark for r in collect([tmp_path])] == ["", "", ""]
+    assert collect([tmp_path]).differences == []
 
 
 def test_runs_on_other_datasets_are_compared_with_their_own(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot")
     made(tmp_path / "2", "ircot", n=2, corpus="c2", dataset="musique")
     runs = collect([tmp_path])
-    assert runs.datasets == ("musique", "hotpotqa")
-    assert runs.notes == {}
+    assert [run.dataset for run in runs] == ["musique", "hotpotqa"]
+    assert runs.differences == []
 
 
 def test_unlike_runs_are_marked_by_how_they_differ(tmp_path: Path) -> None:
@@ -105,35 +105,26 @@ def test_unlike_runs_are_marked_by_how_they_differ(tmp_path: Path) -> None:
     made(tmp_path / "3", "search-r1", corpus="c2")
     made(tmp_path / "4", "deep-note", score="squad")
     runs = collect([tmp_path], unlike=True)
-    assert [r.mark for r in runs] == ["", "a", "a", "b"]
-    assert runs.notes == {
-        "a": "hotpotqa: corpus c2 (not c1)",
-        "b": "hotpotqa: score squad (not official)",
-    }
-
-
-def test_more_marks_than_letters_go_on_in_pairs(tmp_path: Path) -> None:
-    for number in range(28):
-        made(tmp_path / f"{number:02}", "ircot", lm=f"lm{number}", corpus=f"c{number}", n=1)
-    assert [r.mark for r in collect([tmp_path], unlike=True)][-3:] == ["y", "z", "aa"]
+    assert {r.method: runs.mark(r) for r in runs} == {
+        "vanilla-rag": "", "ircot": " (1)", "search-r1": " (1)", "deep-note": " (2)"
+    }  # fmt: skip
+    assert runs.differences == [
+        "hotpotqa: corpus c2 (not c1)",
+        "hotpotqa: score squad (not official)",
+    ]
 
 
 def test_two_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot", k=5)
     made(tmp_path / "2", "ircot", k=7)
-    with pytest.raises(InputError, match=r"both ircot on hotpotqa with a; expected one run a cell"):
+    with pytest.raises(InputError, match=r"both ircot on hotpotqa with a; expected one run per"):
         collect([tmp_path])
 
 
 def test_a_token_budget_is_a_cell_of_its_own(tmp_path: Path) -> None:
     made(tmp_path / "1", "ircot")
     made(tmp_path / "2", "ircot", settings={"token_budget": 8000})
-    runs = collect([tmp_path])
-    assert [run.budget for run in runs] == [None, 8000]
-    within, without = runs.get("ircot", "hotpotqa", "a", 8000), runs.get("ircot", "hotpotqa", "a")
-    assert within and within.path.name == "2"
-    assert without and without.path.name == "1"
-    assert runs.get("ircot", "musique", "a") is None
+    assert [run.budget for run in collect([tmp_path])] == [None, 8000]
 
 
 def test_the_papers_figures_stand_only_beside_the_datasets_own_questions(tmp_path: Path) -> None:
@@ -147,12 +138,12 @@ def test_the_papers_figures_stand_only_beside_the_datasets_own_questions(tmp_pat
         for position, row in enumerate(rows):
             answered = dspy.Prediction(answer="x")
             journal.record(position, Result.from_prediction(row, answered), 0.1)
-    assert collect([tmp_path / "mine"]).printed == frozenset()
-    assert collect([tmp_path / "mine"], paper=True).printed == {"hotpotqa"}
-    assert collect([tmp_path / "theirs"]).printed == {"hotpotqa"}
+    assert collect([tmp_path / "mine"]).paper_datasets == []
+    assert collect([tmp_path / "mine"], paper=True).paper_datasets == ["hotpotqa"]
+    assert collect([tmp_path / "theirs"]).paper_datasets == ["hotpotqa"]
 
 
 def test_questions_of_ones_own_are_called_by_their_file(tmp_path: Path) -> None:
     made(tmp_path / "one", "ircot", dataset="qa", source="handbook.csv")
     made(tmp_path / "two", "ircot", dataset="qa", source="minutes.jsonl", n=2)
-    assert collect([tmp_path]).datasets == ("handbook", "minutes")
+    assert [run.dataset for run in collect([tmp_path])] == ["handbook", "minutes"]

@@ -54,13 +54,13 @@ def test_a_report_has_tables_pictures_and_every_protocol(
     done = command("report", home / "runs", "--out", tmp_path / "report", cwd=home)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "report" / "report.md").read_text()
-    assert "## Table 1: methods" in text and "embedded extractive LM (no LLM)" in text
+    assert "## Scores and cost" in text and "embedded extractive LM (no LLM)" in text
     assert "## Verdict" in text and "Qwen2.5" not in text
-    assert "HotpotQA, 2 questions, embedded extractive LM" in " ".join(done.stdout.split())
+    assert "HotpotQA, embedded extractive LM (no LLM), 2 questions" in " ".join(done.stdout.split())
     assert command("report", home / "runs", "--out", tmp_path / "with", "--paper",
                    cwd=home).returncode == 0  # fmt: skip
-    assert "*paper, Qwen2.5-7B-Instruct*" in (tmp_path / "with" / "report.md").read_text()
-    assert (tmp_path / "report" / "tables" / "table_1.csv").is_file()
+    assert "| Qwen2.5-7B-Instruct " in (tmp_path / "with" / "report.md").read_text()
+    assert (tmp_path / "report" / "tables" / "runs.csv").is_file()
     assert list((tmp_path / "report" / "figures").glob("f1-by-tokens-*.png"))
     protocols = json.loads((tmp_path / "report" / "protocol.json").read_text())
     assert len(protocols) == 3
@@ -76,9 +76,9 @@ def test_runs_on_other_questions_are_refused_in_one_table_unless_marked(
     both = ("report", home / "runs", tmp_path / "other", "--out", tmp_path / "report")
     refused = command(*both, cwd=home)
     assert refused.returncode == 2
-    assert "cannot stand in one table" in refused.stderr and "--unlike" in refused.stderr
+    assert "cannot share a table" in refused.stderr and "--unlike" in refused.stderr
     assert command(*both, "--unlike", cwd=home).returncode == 0
-    assert "(a)" in (tmp_path / "report" / "report.md").read_text()
+    assert "(1)" in (tmp_path / "report" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga_dspy.arena.arena import entrants
+from ga_dspy.arena.arena import select_methods
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.passage import Passage
@@ -422,7 +422,7 @@ def test_one_text_is_no_collection_of_its_letters(name: str, given: Any) -> None
     take: dict[str, Callable[[Any], Any]] = {
         "ids": index.delete,
         "require": lambda names: Index.from_passages(passages, kind="sparse", require=names),
-        "artifacts": lambda names: entrants("all", artifacts=names),
+        "artifacts": lambda names: select_methods("all", artifacts=names),
         "labels": lambda names: Sources.of([], {"1": names}, Rules()),
     }
     with pytest.raises(InputError, match=f"{name} is"):

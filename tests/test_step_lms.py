@@ -14,7 +14,7 @@ import pytest
 from endpoint import Behaviour, Endpoint
 
 from ga_dspy import GraphAnchor, Index, demo
-from ga_dspy.arena import Ground, compete, entrants, rounds
+from ga_dspy.arena import Benchmark, plan_runs, run_arena, select_methods
 from ga_dspy.arena.runs import collect
 from ga_dspy.artifact import load, save, show
 from ga_dspy.cli.choices import choose_lms, choose_program
@@ -341,12 +341,18 @@ def test_methods_of_other_steps_stand_in_one_table(index: Path, tmp_path: Path) 
         lm, big, small = endpoint.lm(), endpoint.lm(), endpoint.lm()
         big.model, small.model = "openai/big", "openai/small"
         own = {"answer": big, "think": small}
-        ground = Ground("hotpotqa", demo.questions("dev"), index)
-        taking_part = entrants("vanilla-rag,ircot", lms=own)
-        planned = rounds(taking_part, [ground], tmp_path)
-        found = {one.entrant.name: r for one, r, _ in compete(planned, lm=lm, limit=1)}
+        benchmark = Benchmark("hotpotqa", demo.questions("dev"), index)
+        taking_part = select_methods("vanilla-rag,ircot", lms=own)
+        planned = plan_runs(taking_part, [benchmark], tmp_path)
+        found = {one.contestant.name: r for one, r, _ in run_arena(planned, lm=lm, limit=1)}
         assert {body["model"] for body in endpoint.requests} == {"big", "small"}
-        list(compete(rounds(entrants("vanilla-rag"), [ground], tmp_path / "plain"), lm=lm, limit=1))
+        list(
+            run_arena(
+                plan_runs(select_methods("vanilla-rag"), [benchmark], tmp_path / "plain"),
+                lm=lm,
+                limit=1,
+            )
+        )
     assert found["vanilla-rag"].protocol.lms == {"answer": "openai/big"}
     both = "openai/local, think: openai/small, answer: openai/big"
     names = {run.method: run.lm for run in collect([tmp_path / "hotpotqa-questions_dev"])}
@@ -354,4 +360,4 @@ def test_methods_of_other_steps_stand_in_one_table(index: Path, tmp_path: Path) 
     assert len(set(names.values())) == 1 and len(names) == 2
     assert "openai/local" in {run.lm for run in collect([tmp_path])}
     with pytest.raises(InputError, match="the step 'thonk'; expected one of answer, think"):
-        entrants("vanilla-rag,ircot", lms={"thonk": lm})
+        select_methods("vanilla-rag,ircot", lms={"thonk": lm})

@@ -1,4 +1,4 @@
-"""The arena: the same questions, index, LM and cache for every method; one folder a run."""
+"""Run methods on the same questions, index, LM and cache, each into a folder of its own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.programs.program import unknown_step
 from ga_dspy.retrieval import Index
 
-_FREE = ("methods", "ablations", "graphrag")
+_BUDGETED_GROUPS = ("methods", "ablations", "graphrag")
+"""Groups whose methods do not stand for a number of steps or passages."""
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What every method runs on: a dataset's file and the index over its passages.
+class Benchmark:
+    """A file of questions and the index over its passages.
 
-    `graph` is the graph of these passages, for the methods that search one.
+    `graph` is the folder of the index's graph, for methods that search one.
     """
 
     dataset: str
@@ -37,11 +38,16 @@ class Ground:
     index: Path
     graph: Path | None = None
 
+    @property
+    def folder(self) -> str:
+        """The name of the folder with its runs."""
+        return f"{self.dataset}-{self.data.stem}"
 
-class Entrant(NamedTuple):
-    """A method of the paper, or a compiled program of your own.
 
-    `tokens` is what a question may cost; None in an arena of equal k.
+class Contestant(NamedTuple):
+    """A method of the paper, or a compiled program.
+
+    `tokens` is the token budget per question; None at equal k.
     """
 
     name: str
@@ -51,19 +57,19 @@ class Entrant(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of its runs' folder."""
+        """The name of the folder of its run."""
         return self.name if self.tokens is None else f"{self.name}@{self.tokens}"
 
 
-class Round(NamedTuple):
-    """One run to make: an entrant on a ground, and the folder it is kept in."""
+class PlannedRun(NamedTuple):
+    """A contestant, the benchmark to run it on, and the folder of the run."""
 
-    entrant: Entrant
-    ground: Ground
+    contestant: Contestant
+    benchmark: Benchmark
     out: Path
 
 
-def entrants(
+def select_methods(
     names: str,
     *,
     artifacts: Sequence[str] = (),
@@ -71,67 +77,66 @@ def entrants(
     tokens: int | None = None,
     settings: Mapping[str, Any] | None = None,
     lms: Mapping[str, dspy.BaseLM] | None = None,
-) -> tuple[Entrant, ...]:
-    """The methods and compiled programs of an arena.
+) -> tuple[Contestant, ...]:
+    """Return the contestants of an arena.
 
     Args:
         names: Comma-separated methods and groups, or "all".
         artifacts: Compiled programs: folders, or anything `ga_dspy.load` takes.
-        graphs: Whether there are graphs to search; "all" leaves GraphRAG out where there are none.
-        tokens: Tokens a question may cost, the same for every method. What reads nothing has no
-            part in it, and depths of vanilla RAG and numbers of steps only where they are named.
-        settings: The same for all, such as k; a method keeps what its name means.
-        lms: LMs of steps, by the step's name, for the programs that have such a step.
+        graphs: Whether there are graphs to search; without them "all" excludes GraphRAG.
+        tokens: Token budget per question. It excludes closed-book and, unless they are named, the
+            depths of vanilla RAG and the numbers of steps.
+        settings: Settings for all, such as k, except where they contradict a method's name.
+        lms: LMs of single steps by step name, for the programs that have the step.
 
     Raises:
-        InputError: There is no such method, or none of them has such a step.
+        InputError: There is no such method, or no program has such a step.
     """
     artifacts = check_names("artifacts", artifacts)
+    common, lms = dict(settings or {}), dict(lms or {})
     named = {name.strip() for name in names.split(",")}
-    chosen = [
-        method
-        for method in methods(names)
-        if (graphs or not method.needs_graph or {method.name, method.group} & named)
-        and (tokens is None or method.name in named or method.group in _FREE)
-        and (tokens is None or method.program is not ClosedBook)
-    ]
-    common, own = dict(settings or {}), dict(lms or {})
-    taking_part = (
-        *(_entrant(method, common, tokens, own) for method in chosen),
-        *(_compiled(path, common, tokens, own) for path in artifacts),
-    )
-    if own:
-        steps = dict.fromkeys(
-            name for one in taking_part for name, _ in one.make(nothing).named_predictors()
+    chosen = []
+    for method in methods(names):
+        is_named = method.name in named
+        if method.needs_graph and not (graphs or is_named or method.group in named):
+            continue
+        is_budgeted = method.program is not ClosedBook and (
+            is_named or method.group in _BUDGETED_GROUPS
         )
-        for name in own:
+        if tokens is None or is_budgeted:
+            chosen.append(_of_method(method, common, tokens, lms))
+    chosen += [_of_artifact(path, common, tokens, lms) for path in artifacts]
+    if lms:
+        programs = [contestant.make(nothing) for contestant in chosen]
+        steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
+        for name in lms:
             if name not in steps:
                 raise unknown_step(name, steps)
-    return taking_part
+    return tuple(chosen)
 
 
-def _entrant(
+def _of_method(
     method: Method, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
-) -> Entrant:
+) -> Contestant:
     settings = {**common, **(method.within(tokens) if tokens else {})}
-    kept = {name: value for name, value in settings.items() if name not in method.settings}
+    settings = {name: value for name, value in settings.items() if name not in method.settings}
 
     def make(index: Any) -> MultiHopProgram:
-        program = method.make(index, **kept)
+        program = method.make(index, **settings)
         steps = dict(program.named_predictors())
         program.set_step_lms({name: lm for name, lm in lms.items() if name in steps})
         return program
 
-    return Entrant(method.name, make, tokens, method.needs_graph)
+    return Contestant(method.name, make, tokens, method.needs_graph)
 
 
-def _compiled(
+def _of_artifact(
     path: str, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
-) -> Entrant:
+) -> Contestant:
     settings = {**common, **({"token_budget": tokens} if tokens else {})}
     info = show(path)
     own = {name: lm for name, lm in lms.items() if name in info.predictors}
-    return Entrant(
+    return Contestant(
         path.rstrip("/").rsplit("/", 1)[-1],
         lambda index: load_artifact(path, retriever=index, lms=own, **settings),
         tokens,
@@ -139,102 +144,103 @@ def _compiled(
     )
 
 
-def rounds(entrants: Sequence[Entrant], grounds: Sequence[Ground], out: Path) -> list[Round]:
-    """Every run of an arena, in order.
+def plan_runs(
+    contestants: Sequence[Contestant], benchmarks: Sequence[Benchmark], out: Path
+) -> list[PlannedRun]:
+    """Return the runs of every contestant on every benchmark, in order.
 
     Raises:
-        InputError: Two of the grounds, or two of the entrants, have one name; or an entrant
-            needs a graph where there is none.
+        InputError: Two benchmarks or two contestants have the same name, or a contestant needs a
+            graph that a benchmark does not have.
     """
-    for ground in grounds:
-        needing = [entrant.name for entrant in entrants if entrant.needs_graph]
-        if needing and ground.graph is None:
+    needing = ", ".join(one.name for one in contestants if one.needs_graph)
+    for benchmark in benchmarks:
+        if needing and benchmark.graph is None:
             raise InputError(
-                f"{', '.join(needing)} on {ground.dataset} without a graph",
-                expected="the graph of its passages, built ahead of time",
-                remedy=f"run `ga-dspy graph build --index {ground.index} --out …`, pass it with "
-                "--graph, or leave these programs out",
+                f"{needing} on {benchmark.dataset} without a graph",
+                expected="the graph of its passages, built in advance",
+                remedy=f"run `ga-dspy graph build --index {benchmark.index} --out …` and pass it "
+                "with --graph, or leave these programs out",
             )
-    for what, names in (
-        ("dataset files", [_folder(ground) for ground in grounds]),
-        ("programs", [entrant.folder for entrant in entrants]),
-    ):
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise InputError(
-                f"two {what} are called {', '.join(sorted(twice))}",
-                expected="a name of its own for each",
-                remedy="leave one out, or run it into another folder",
-            )
+    _check_unique("dataset files", [benchmark.folder for benchmark in benchmarks])
+    _check_unique("programs", [contestant.folder for contestant in contestants])
     return [
-        Round(entrant, ground, out / _folder(ground) / entrant.folder)
-        for ground in grounds
-        for entrant in entrants
+        PlannedRun(contestant, benchmark, out / benchmark.folder / contestant.folder)
+        for benchmark in benchmarks
+        for contestant in contestants
     ]
 
 
-def compete(
-    planned: Sequence[Round],
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"two {what} are called {name}",
+                expected="different names",
+                remedy="leave one out, or run it into another folder",
+            )
+
+
+def run_arena(
+    planned: Sequence[PlannedRun],
     *,
     lm: dspy.LM,
     limit: int | None = None,
     score: ScoreVariant = "official",
     threads: int = 1,
-    progress: Callable[[Round, RunProgress], None] | None = None,
+    progress: Callable[[PlannedRun, RunProgress], None] | None = None,
     **options: Any,
-) -> Iterator[tuple[Round, Report, MultiHopProgram]]:
-    """Make every run, or go on with it, and give its report and the program that was asked.
+) -> Iterator[tuple[PlannedRun, Report, MultiHopProgram]]:
+    """Run or resume each planned run; yield its report and its program.
 
-    A run that is finished already is read, not made again. Killed and started anew, the arena
-    goes on where it stopped.
+    A finished run is only read. A killed arena resumes where it stopped.
 
     Args:
-        planned: From `rounds`.
-        lm: The LM of all.
-        limit: Only the first so many questions of each file.
+        planned: From `plan_runs`.
+        lm: The LM of all runs.
+        limit: Ask only the first questions of each file.
         score: Which F1 counts.
-        threads: Questions asked at once.
+        threads: Questions to ask in parallel.
         progress: Called before and after every question.
-        options: Further ones of `ga_dspy.eval.run`.
+        options: More options of `ga_dspy.eval.run`.
 
     Raises:
-        ProtocolMismatch: A folder holds the run of another protocol.
+        ProtocolMismatch: A folder holds a run under another protocol.
         RunAborted: The endpoint seems to be down; start again when it is up.
     """
-    for ground, group in groupby(planned, lambda planned_round: planned_round.ground):
-        # One at a time: corpora are large.
+    # One benchmark at a time, because corpora are large.
+    for benchmark, group in groupby(planned, lambda one: one.benchmark):
         with dspy.context(lm=lm):
-            passages, graph, examples = _open(ground, limit)
-        for planned_round in group:
-            entrant = planned_round.entrant
-            program = entrant.make(graph if graph is not None and entrant.needs_graph else passages)
+            passages, graph, examples = _open(benchmark, limit)
+        for one in group:
+            contestant = one.contestant
+            needs_graph = graph is not None and contestant.needs_graph
+            program = contestant.make(graph if needs_graph else passages)
             protocol = protocol_of(
-                program, examples, name=entrant.name, dataset=ground.dataset, source=ground.data,
-                lm=lm, score=score, limit=limit, judge=options.get("judge"),
+                program, examples, name=contestant.name, dataset=benchmark.dataset,
+                source=benchmark.data, lm=lm, score=score, limit=limit, judge=options.get("judge"),
             )  # fmt: skip
             with dspy.context(lm=lm):
                 report = run(
                     program,
                     examples,
-                    out=planned_round.out,
+                    out=one.out,
                     protocol=protocol,
                     threads=threads,
-                    progress=progress and partial(progress, planned_round),
+                    progress=partial(progress, one) if progress else None,
                     **options,
                 )
-            yield planned_round, report, program
+            yield one, report, program
 
 
-def _open(ground: Ground, limit: int | None) -> tuple[Index, GraphIndex | None, list[dspy.Example]]:
-    examples = load(ground.dataset, ground.data, limit=limit)
-    index, graph = Index.open(ground.index), None
-    if ground.graph is not None:
-        graph = GraphIndex.open(ground.index, ground.graph, summaries=True)
+def _open(
+    benchmark: Benchmark, limit: int | None
+) -> tuple[Index, GraphIndex | None, list[dspy.Example]]:
+    examples = load(benchmark.dataset, benchmark.data, limit=limit)
+    index, graph = Index.open(benchmark.index), None
+    if benchmark.graph is not None:
+        graph = GraphIndex.open(benchmark.index, benchmark.graph, summaries=True)
         graph.warm()
-    # The first search loads the encoder; no method is to pay for that in its seconds.
+    # The first search loads the encoder, which should not count in the first method's seconds.
     index.search(examples[0].question, 1)
     return index, graph, examples
-
-
-def _folder(ground: Ground) -> str:
-    return f"{ground.dataset}-{ground.data.stem}"

@@ -1,7 +1,7 @@
-"""Every method of the paper by name: a program and the settings that make it that method.
+"""The paper's methods by name: a program and the settings that make it that method.
 
 GraphAnchor's ablations and the depths of vanilla RAG are settings, not programs of their own.
-Beside the paper's methods stands GraphRAG, which searches a graph built ahead of time.
+GraphRAG, which is not in the paper, searches a graph that was built in advance.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from ga_dspy.programs import (
 from ga_dspy.programs.program import ANSWER_TOKENS
 
 Group = Literal["methods", "ablations", "depths", "steps", "graphrag"]
-_LONG_SEARCH = 12
-_MANY = 50
+_BUDGETED_STEPS, _BUDGETED_PASSAGES = 12, 50
 
 
 class Method(NamedTuple):
-    """A program under settings that have a name.
+    """A program with settings that have a name.
 
     Attributes:
-        name: As commands and reports name it.
-        label: As the paper names it.
+        name: The name in commands and folders.
+        label: The name in tables and figures, which is the paper's.
         program: The class.
         settings: What differs from the program's defaults.
-        group: The paper's tables it stands in: methods (1, 5), ablations (2), depths (4), or
-            steps (Figure 3); graphrag for what searches a graph built ahead of time.
+        group: The paper's tables that show it: methods (1, 5), ablations (2), depths (4), or steps
+            (Figure 3); graphrag for programs that search a graph built in advance.
     """
 
     name: str
@@ -47,14 +46,14 @@ class Method(NamedTuple):
     group: Group
 
     def make(self, retriever: Any, **overrides: Any) -> MultiHopProgram:
-        """The program over a retriever; what the method's name says cannot be overridden.
+        """Return the program over a retriever.
 
         Args:
             retriever: Anything `ga_dspy.retrieval.as_retriever` takes.
-            overrides: Further settings; those that the program does not have are left out.
+            overrides: More settings; those that the program does not have are ignored.
 
         Raises:
-            InputError: An override contradicts the method.
+            InputError: An override contradicts the method's name.
         """
         for name, value in self.settings.items():
             if name in overrides and overrides[name] != value:
@@ -69,27 +68,39 @@ class Method(NamedTuple):
 
     @property
     def needs_graph(self) -> bool:
-        """Whether it searches a graph that was built ahead of time."""
+        """Whether it searches a graph that was built in advance."""
         return issubclass(self.program, GraphRAG)
 
     def within(self, tokens: int) -> dict[str, Any]:
-        """Settings under which the method may spend about so many tokens on a question.
+        """Return settings for a budget of about so many tokens per question.
 
-        Loops are bound by the budget instead of a number of steps; one-shot retrieval takes as
-        many passages as fit. A method that means a number of steps or passages keeps it.
+        The budget bounds loops instead of a number of steps, and one-shot retrieval reads as many
+        passages as fit. A method whose name means a number of steps or passages keeps it.
         """
         room = {"token_budget": tokens, "passage_tokens": max(tokens - ANSWER_TOKENS, 50)}
-        loops = issubclass(self.program, IterativeProgram)
-        bound, most = ("max_steps", _LONG_SEARCH) if loops else ("k", _MANY)
-        return room if bound in self.settings else {**room, bound: most}
+        if issubclass(self.program, IterativeProgram):
+            bound, maximum = "max_steps", _BUDGETED_STEPS
+        else:
+            bound, maximum = "k", _BUDGETED_PASSAGES
+        return room if bound in self.settings else {**room, bound: maximum}
 
 
-def _static(name: str, label: str, **settings: Any) -> Method:
+def _graph_rag(name: str, label: str, **settings: Any) -> Method:
     return Method(name, label, GraphRAG, settings, "graphrag")
 
 
-def _anchor(name: str, label: str, group: Group, **settings: Any) -> Method:
+def _graph_anchor(name: str, label: str, group: Group, **settings: Any) -> Method:
     return Method(name, label, GraphAnchor, settings, group)
+
+
+def _docs_only(steps: int) -> Method:
+    label = f"QA w/ Docs, {steps} step{'s' * (steps > 1)}"
+    settings = {"answer_from": "passages", "max_steps": steps}
+    return Method(f"qa-docs-{steps}", label, GraphAnchor, settings, "steps")
+
+
+def _vanilla(k: int) -> Method:
+    return Method(f"vanilla-rag-{k}", f"Vanilla RAG (top {k})", VanillaRAG, {"k": k}, "depths")
 
 
 _ALL = (
@@ -99,41 +110,34 @@ _ALL = (
     Method("iter-retgen", "Iter-RetGen", IterRetGen, {}, "methods"),
     Method("search-r1", "Search-R1", SearchR1, {}, "methods"),
     Method("deep-note", "DeepNote", DeepNote, {}, "methods"),
-    _anchor("graph-anchor", "GraphAnchor", "methods"),
-    _anchor("as-published", "GraphAnchor as published", "methods", as_published=True),
-    _anchor("qa-docs", "GraphAnchor (QA w/ Docs)", "ablations", answer_from="passages"),
-    _anchor("qa-graph", "GraphAnchor (QA w/ Graph)", "ablations", answer_from="graph"),
-    _anchor("text-index", "GraphAnchor w/ Text Index", "ablations", index="text"),
-    _anchor("one-step", "w/o Iterative Retrieval", "ablations", max_steps=1),
-    _anchor("no-graph", "w/o Graph", "ablations", index=None),
-    _static("graph-rag-passages", "GraphRAG, passages only", facts=0, paths=0),
-    _static("graph-rag-facts", "GraphRAG, passages and facts", paths=0),
-    _static("graph-rag", "GraphRAG (local)", mode="local"),
-    _static("graph-rag-hybrid", "GraphRAG (hybrid)", mode="hybrid"),
-    _static("graph-rag-global", "GraphRAG (global)", mode="global"),
-    *(
-        Method(f"vanilla-rag-{k}", f"Vanilla RAG (top {k})", VanillaRAG, {"k": k}, "depths")
-        for k in (10, 15, 20)
-    ),
-    *(
-        _anchor(f"graph-anchor-{t}", f"GraphAnchor, {t} steps", "steps", max_steps=t)
-        for t in (2, 3)
-    ),
-    *(
-        _anchor(
-            f"qa-docs-{t}", f"QA w/ Docs, {t} step{'s' * (t > 1)}", "steps",
-            answer_from="passages", max_steps=t,
-        )
-        for t in (1, 2, 3)
-    ),
-)  # fmt: skip
+    _graph_anchor("graph-anchor", "GraphAnchor", "methods"),
+    _graph_anchor("as-published", "GraphAnchor as published", "methods", as_published=True),
+    _graph_anchor("qa-docs", "GraphAnchor (QA w/ Docs)", "ablations", answer_from="passages"),
+    _graph_anchor("qa-graph", "GraphAnchor (QA w/ Graph)", "ablations", answer_from="graph"),
+    _graph_anchor("text-index", "GraphAnchor w/ Text Index", "ablations", index="text"),
+    _graph_anchor("one-step", "w/o Iterative Retrieval", "ablations", max_steps=1),
+    _graph_anchor("no-graph", "w/o Graph", "ablations", index=None),
+    _graph_rag("graph-rag-passages", "GraphRAG, passages only", facts=0, paths=0),
+    _graph_rag("graph-rag-facts", "GraphRAG, passages and facts", paths=0),
+    _graph_rag("graph-rag", "GraphRAG (local)", mode="local"),
+    _graph_rag("graph-rag-hybrid", "GraphRAG (hybrid)", mode="hybrid"),
+    _graph_rag("graph-rag-global", "GraphRAG (global)", mode="global"),
+    _vanilla(10),
+    _vanilla(15),
+    _vanilla(20),
+    _graph_anchor("graph-anchor-2", "GraphAnchor, 2 steps", "steps", max_steps=2),
+    _graph_anchor("graph-anchor-3", "GraphAnchor, 3 steps", "steps", max_steps=3),
+    _docs_only(1),
+    _docs_only(2),
+    _docs_only(3),
+)
 
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
-"""Name to method, in the order of the paper's tables."""
+"""Methods by name, in the order of the paper's tables."""
 
 
 def method(name: str) -> Method:
-    """The method with a name.
+    """Return the method of that name.
 
     Raises:
         InputError: There is none.
@@ -148,18 +152,17 @@ def method(name: str) -> Method:
 
 
 def methods(names: str) -> tuple[Method, ...]:
-    """Methods from a comma-separated list of names and groups; "all" is every one.
+    """Return the methods in a comma-separated list of names and groups; "all" is every method.
 
     Raises:
-        InputError: One of the names is neither.
+        InputError: A name is neither.
 
     >>> [method.name for method in methods("depths,ircot")]
     ['ircot', 'vanilla-rag-10', 'vanilla-rag-15', 'vanilla-rag-20']
     """
     asked = {name.strip() for name in names.split(",") if name.strip()}
     groups = {found.group for found in _ALL}
-    chosen = asked - groups - {"all"}
-    for name in sorted(chosen):
+    for name in sorted(asked - groups - {"all"}):
         method(name)
     wanted = tuple(m for m in _ALL if "all" in asked or m.name in asked or m.group in asked)
     if not wanted:

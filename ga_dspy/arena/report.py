@@ -1,68 +1,259 @@
-"""A report of an arena in a folder: report.md, its tables as CSV, and every protocol."""
+"""The report of an arena: which method is best, one table per dataset and LM, and CSV files.
+
+`run_table` makes a data frame with a row per run and every number unrounded. The tables in
+report.md are parts of it, and tables/runs.csv is all of it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ga_dspy.arena import comparisons, paper, tables
-from ga_dspy.arena.runs import Runs, dataset_label, is_point, lm_label
-from ga_dspy.arena.table import NONE, Table, csv_text, escaped, markdown
+from ga_dspy.arena import paper
+from ga_dspy.arena.methods import METHODS, method
+from ga_dspy.arena.runs import DATASETS, Run, Runs
+from ga_dspy.errors import require
+from ga_dspy.eval import Paired, paired_test
+from ga_dspy.eval.scores import holm
+from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
-from ga_dspy.text import inert
+from ga_dspy.text import csv_cell, inert, visible
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BASELINE = "vanilla-rag"
-"""What the others are compared with, where nothing else is asked for."""
+"""The method that the others are compared with by default."""
 
-REPORT, PROTOCOLS, TABLES = "report.md", "protocol.json", "tables"
+_NONE = "–"
+_INTRODUCTION = (
+    "F1 with its 95 % bootstrap interval, EM and Acc (an accepted answer occurs in the answer) in "
+    "percent; a failed question scores 0. Recall: percent of the gold passages that were read. "
+    "Difference: of the mean F1 from the method named above the table, with the p-value of a "
+    "paired permutation test, Holm-corrected over the table. Calls, tokens and seconds are means "
+    "per question, without failed questions for calls and tokens; seconds are shown only if no "
+    "call was answered from the cache. tables/runs.csv has these and all other measures, "
+    "protocol.json the protocol of each run."
+)
+_PAPER = (
+    "From the tables of the paper, in percent, for the methods and datasets above. They are not "
+    "comparable with the runs above: the paper asked 500 questions per dataset (125 of Bamboogle) "
+    "and searched another corpus, with bge-large-en-v1.5. In a small corpus that is pooled from "
+    "the questions' own paragraphs, everything is easier to find."
+)
 
 
-def tables_of(runs: Runs, baseline: str = BASELINE) -> list[Table]:
-    """Every table of a report, in order; those without rows say what would fill them.
+# --- Comparisons within a dataset, LM and token budget.
+
+
+class Comparison(NamedTuple):
+    """A run compared with another one.
+
+    Attributes:
+        run: The run.
+        other: The baseline, or the best run if the baseline was not run.
+        test: The paired test between the two.
+        p: Its p-value after Holm's correction.
+        comparisons: The number of comparisons with `other` that the correction is for.
+    """
+
+    run: Run
+    other: Run
+    test: Paired
+    p: float
+    comparisons: int
+
+    @property
+    def verdict(self) -> str:
+        """Which of the two is better, by how much, how sure it is and at what cost."""
+        best, other, difference = self.run, self.other, self.test.difference
+        if difference < 0:
+            best, other, difference = other, best, -difference
+        about = f"{best.group_label}, {self.test.n:,} questions"
+        f1, tokens, others = best.report.f1, mean_tokens(best), mean_tokens(other)
+        if self.p < 0.05 and difference:
+            lead = f"**{best.label} is best**: F1 {f1:.1f}, {difference:.1f} points above"
+        elif difference:
+            lead = f"**no significant difference**: {best.label} has F1 {f1:.1f}, "
+            lead += f"{difference:.1f} points above"
+        else:
+            lead = f"**no difference**: {best.label} has F1 {f1:.1f}, as has"
+        times = f", at {tokens / others:.1f} times the tokens" if tokens and others else ""
+        corrected = f"p {_number('p', self.p)}, Holm-corrected for {self.comparisons} comparison"
+        corrected += "s" if self.comparisons > 1 else ""
+        judged = [run.report.judged for run in (best, other)]
+        right = " and ".join(f"{value:.1f} %" for value in judged if value is not None)
+        return (
+            f"{about}: {lead} {other.label} ({corrected}){times} ({tokens:,.0f} and {others:,.0f} "
+            f"per question){f'; judged right: {right}' if right else ''}."
+        )
+
+
+def compare(runs: Runs, baseline: str = BASELINE) -> list[list[Comparison]]:
+    """Compare the runs of each dataset, LM and token budget with the baseline, the best first.
+
+    Runs that only limit another method's steps, share no question with the baseline or count
+    another F1 are not compared.
+
+    Raises:
+        InputError: There is no method `baseline`.
+    """
+    method(baseline)
+    found = []
+    compared = [run for run in runs if not run.is_shorter]
+    for _, group in groupby(compared, lambda run: (run.lm, run.dataset, run.budget)):
+        ranked = sorted(group, key=lambda run: -run.report.f1)
+        other = next((run for run in ranked if run.method == baseline), ranked[0])
+        tests = [(run, _test(run, other)) for run in ranked if run is not other]
+        made = [(run, test) for run, test in tests if test]
+        adjusted = holm([test.p_value for _, test in made])
+        family = [
+            Comparison(run, other, test, p, len(made))
+            for (run, test), p in zip(made, adjusted, strict=True)
+        ]
+        if family:
+            found.append(family)
+    return found
+
+
+def _test(run: Run, other: Run) -> Paired | None:
+    asked, shared = ({(r.id, r.question) for r in one.report.results} for one in (run, other))
+    is_alike = run.report.protocol.score == other.report.protocol.score
+    return paired_test(run.report, other.report) if asked & shared and is_alike else None
+
+
+def mean_tokens(run: Run) -> float:
+    """Return the mean tokens per question."""
+    return fmean(result.tokens or 0 for result in run.report.results)
+
+
+# --- Data frames.
+
+
+def run_table(runs: Runs, families: Iterable[list[Comparison]]) -> DataFrame:
+    """Return a row per run with every measure; None where it does not apply.
 
     Args:
         runs: The runs.
-        baseline: The method that the others are compared with.
+        families: Their comparisons, from `compare`.
+
+    Raises:
+        MissingExtra: pandas is not installed.
     """
-    return [
-        tables.table_1(runs),
-        comparisons.significance(runs, baseline),
-        tables.table_2(runs),
-        tables.table_3(runs),
-        tables.by_step_table(runs),
-        tables.table_4(runs),
-        tables.table_5(runs),
-        tables.evidence(runs),
-        tables.sufficiency(runs),
-        tables.graphrag(runs),
-        tables.knowledge_use(runs),
-        tables.side_by_side(runs),
-        tables.ledger(runs),
-        tables.failures(runs),
-        tables.protocols(runs),
-        comparisons.differences(runs, baseline),
-    ]
+    compared = {id(one.run): one for family in families for one in family}
+    return _frame([_row(run, compared.get(id(run)), runs.mark(run)) for run in runs])
+
+
+def _frame(rows: list[dict[str, Any]]) -> DataFrame:
+    pandas = require("pandas", "report")
+    # Of objects, because a whole number beside None would become a float.
+    frame: DataFrame = pandas.DataFrame(rows, dtype=object)
+    return frame.where(frame.notna(), None)
+
+
+def _row(run: Run, compared: Comparison | None, mark: str) -> dict[str, Any]:
+    report, results = run.report, run.report.results
+    counted = [result for result in results if result.usage]
+    total = Usage.total(result.cost for result in counted)
+
+    def mean(value: float | None) -> float | None:
+        return None if value is None or not counted else value / len(counted)
+
+    measures = report.measures()
+    return {
+        "Group": run.group_label,
+        "Method": run.label,
+        "Mark": mark.strip(),
+        "n": len(results),
+        "Failed": len(report.failed),
+        "Degraded": len(report.degraded),
+        "F1": report.f1,
+        "F1 low": report.ci95[0],
+        "F1 high": report.ci95[1],
+        "EM": report.em,
+        "Acc": report.acc,
+        "Judged right": report.judged,
+        "Recall": report.support_recall,
+        "Difference": compared and compared.test.difference,
+        "p": compared and compared.p,
+        "p, uncorrected": compared and compared.test.p_value,
+        "Calls": mean(total.calls),
+        "Tokens": mean(total.tokens),
+        "Prompt tokens": mean(total.prompt_tokens),
+        "Completion tokens": mean(total.completion_tokens),
+        "US $ per 100": mean(total.cost and 100 * total.cost),
+        "From cache, %": 100.0 * total.cached / total.calls if total.calls else None,
+        "Seconds": report.seconds / len(results),
+        **{name: value for name, value in measures.items() if not isinstance(value, dict | list)},
+        **{f"sufficiency {name}": value for name, value in measures["sufficiency"].items()},
+        "Dataset": report.protocol.dataset,
+        "Program": report.protocol.program,
+        "LM": run.lm,
+        "Protocol": report.protocol.hash,
+    }
+
+
+def failure_table(runs: Runs) -> DataFrame:
+    """Return a row per failed question, and per step that failed though its question was answered.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    rows = []
+    for run in runs:
+        for result in (*run.report.failed, *run.report.degraded):
+            about = {"Group": run.group_label, "Method": run.label, "Question": result.id}
+            if result.error:
+                rows.append({**about, "Lost": "question", "Error": result.error})
+            else:
+                rows += [{**about, "Lost": "step", "Error": text} for text in result.step_failures]
+    return _frame(rows)
+
+
+def paper_table(runs: Runs) -> DataFrame:
+    """Return the paper's rows for the methods and datasets of the runs.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    measured = {run.method for run in runs}
+    rows = []
+    for printed in paper.ROWS if runs.paper_datasets else ():
+        if printed.method in measured:
+            row: dict[str, Any] = {
+                "Table": printed.table,
+                "LM": printed.lm,
+                "Method": METHODS[printed.method].label,
+            }
+            for name in runs.paper_datasets:
+                row[f"{DATASETS[name]} F1"] = printed.f1[name]
+                row[f"{DATASETS[name]} EM"] = printed.em[name]
+            rows.append(row)
+    return _frame(rows)
+
+
+# --- Files.
 
 
 def write_report(
     runs: Runs,
     out: Path,
-    baseline: str = BASELINE,
+    families: Sequence[list[Comparison]],
     figures: Mapping[str, Path] | None = None,
-    *,
-    questions: bool = True,
 ) -> Path:
-    """Write a report: the same bytes for the same runs.
+    """Write report.md, protocol.json and tables/*.csv: the same bytes for the same runs.
 
     Args:
         runs: The runs.
-        out: The folder; report.md, protocol.json and tables/*.csv in it are written over.
-        baseline: The method that the others are compared with.
-        figures: What each picture shows, to its file.
-        questions: Whether the questions on which methods differ stand in it, word for word.
+        out: The folder; these files in it are replaced.
+        families: The comparisons of the runs, from `compare`.
+        figures: Image files by caption.
 
     Returns:
         The path of report.md, which is written last.
@@ -70,67 +261,149 @@ def write_report(
     Raises:
         MissingExtra: pandas is not installed.
     """
-    *made, quoted = tables_of(runs, baseline)
-    made.append(quoted if questions else replace(quoted, rows=()))
-    (out / TABLES).mkdir(parents=True, exist_ok=True)
-    for table in made:
-        path = out / TABLES / f"{table.name}.csv"
-        if table.rows:
-            write_whole(path, csv_text(table))
+    tables = {
+        "runs": run_table(runs, families),
+        "failures": failure_table(runs),
+        "paper": paper_table(runs),
+    }
+    for name, table in tables.items():
+        path = out / "tables" / f"{name}.csv"
+        if len(table):
+            write_whole(path, table.map(_csv_value).to_csv(index=False, lineterminator="\n"))
         else:
-            # One of an earlier report on other runs would pass for one of this.
-            path.unlink(missing_ok=True)
-    protocols = [run.report.protocol for run in runs.in_order(points=True)]
+            path.unlink(missing_ok=True)  # of an earlier report
+    protocols = [run.report.protocol for run in runs]
     entries = [{"hash": one.hash, **one.model_dump(mode="json")} for one in protocols]
-    write_whole(out / PROTOCOLS, json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
-    write_whole(out / REPORT, "\n".join(_sections(runs, made, figures or {}, out, baseline)))
-    return out / REPORT
+    write_whole(out / "protocol.json", json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
+    links = {
+        caption: Path(os.path.relpath(path, out)).as_posix()
+        for caption, path in (figures or {}).items()
+    }
+    sections = _sections(runs, tables, links, families)
+    write_whole(out / "report.md", "\n\n".join(sections) + "\n")
+    return out / "report.md"
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return csv_cell(value)
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _sections(
-    runs: Runs, made: Sequence[Table], figures: Mapping[str, Path], out: Path, baseline: str
+    runs: Runs,
+    tables: Mapping[str, DataFrame],
+    figures: Mapping[str, str],
+    families: Sequence[list[Comparison]],
 ) -> Iterator[str]:
-    *made, last = made
-    shown = [table for table in made if table.rows]
-    has_paper = any(row["source"] == "paper" for table in shown for row in table.rows)
-    yield "# Arena\n"
-    n = len(runs.runs)
-    datasets = (escaped(dataset_label(each)) for each in runs.datasets)
-    lms = (escaped(lm_label(each)) for each in runs.lms)
-    points = (
-        " Runs that only end a method earlier stand in Table 5, in Scores side by side and in "
-        "Protocols."
-    )
-    yield (
-        f"{n} run{'s' * (n != 1)} on {', '.join(datasets)}; answered by {', '.join(lms)}. A failed "
-        "question scores 0 in every mean and is listed under Failed questions; "
-        f"{NONE} means that there is no such number.{points * any(map(is_point, runs))}\n"
-    )
-    if verdicts := comparisons.contests(runs, baseline):
-        yield "## Verdict\n"
-        yield "\n".join(f"- {inert(str(verdict))}" for verdict in verdicts) + "\n"
-    if has_paper:
-        yield (
-            "Rows in *italics* are the paper's own figures, with the LM it names. They are no "
-            f"yardstick for the rows above them: the paper asked {paper.QUESTIONS['hotpotqa']} "
-            f"questions a dataset ({paper.QUESTIONS['bamboogle']} of Bamboogle) and searched "
-            "another corpus, with bge-large-en-v1.5; in a small corpus pooled from the questions' "
-            "own paragraphs, as the public samples give, everything is easier to find. Only rows "
-            "measured under one protocol can be compared: see Protocols.\n"
+    yield "# Arena"
+    if families:
+        yield "## Verdict"
+        yield "\n".join(f"- {inert(family[0].verdict)}" for family in families)
+    yield "## Scores and cost"
+    yield _INTRODUCTION
+    for heading, table in tables["runs"].groupby("Group", sort=False):
+        yield f"### {escaped(heading)}"
+        others = dict.fromkeys(
+            escaped(family[0].other.label)
+            for family in families
+            if family[0].other.group_label == heading
         )
-    yield from map(markdown, shown)
-    if figures:
-        yield "## Figures\n"
-    for caption, path in figures.items():
-        address = Path(os.path.relpath(path, out)).as_posix()
-        yield f"![{escaped(caption)}](<{address}>)\n\n{escaped(caption)}\n"
-    if missing := [f"- **{table.title}**: {table.needs}" for table in made if not table.rows]:
-        yield "## Not shown\n"
-        yield "No run fills these tables; beside each, what would.\n"
-        yield "\n".join(missing) + "\n"
-    if has_paper:
-        yield "## Where the paper contradicts itself\n"
-        yield "Its figures stand above as each of its tables prints them.\n"
-        yield "\n".join(f"- {text}." for text in paper.CONTRADICTIONS) + "\n"
-    if last.rows:
-        yield markdown(last)
+        yield _about([run for run in runs if run.group_label == heading], ", ".join(others))
+        yield markdown(_shown(table))
+    if runs.differences:
+        yield "\n".join(
+            f"- ({number}) {escaped(text)}." for number, text in enumerate(runs.differences, 1)
+        )
+    for caption, link in figures.items():
+        yield f"![{escaped(caption)}](<{link}>)\n\n{escaped(caption)}"
+    if len(tables["failures"]):
+        yield "## Failed questions"
+        yield markdown(tables["failures"])
+    if len(tables["paper"]):
+        yield "## The paper's scores"
+        yield _PAPER
+        yield markdown(tables["paper"])
+        yield "The paper contradicts itself; its scores are shown as each table prints them."
+        yield "\n".join(f"- {text}." for text in paper.CONTRADICTIONS)
+
+
+def _about(shown: Sequence[Run], others: str) -> str:
+    """Return what the rows of a table have in common."""
+    rules = {"official": "HotpotQA's official rule", "squad": "SQuAD's rule"}
+    asked = " or ".join(dict.fromkeys(f"{len(run.report.results):,}" for run in shown))
+    rule = " or ".join(dict.fromkeys(rules[run.report.protocol.score] for run in shown))
+    parts = [f"{asked} questions; F1 by {rule}"]
+    if others:
+        parts.append(f"differences from {others}")
+    if not any(run.method == "closed-book" for run in shown):
+        parts.append("no closed-book run: what the LM knows without reading is not measured")
+    return "; ".join(parts) + "."
+
+
+_COLUMNS = (
+    "Method", "Failed", "Degraded", "F1", "EM", "Acc", "Judged right", "Recall", "Difference", "p",
+    "Calls", "Tokens", "US $ per 100", "Seconds",
+)  # fmt: skip
+
+
+def _shown(table: DataFrame) -> DataFrame:
+    """Return the columns for report.md, as texts; those without a value are left out."""
+    rows = []
+    for one in table.to_dict("records"):
+        interval = f" [{_number('F1', one['F1 low'])}, {_number('F1', one['F1 high'])}]"
+        row = {name: _number(name, one[name]) for name in _COLUMNS}
+        row["Method"] = " ".join(filter(None, (one["Method"], one["Mark"])))
+        row["F1"] += interval
+        row["Seconds"] = _NONE if one["From cache, %"] else row["Seconds"]
+        rows.append(row)
+    texts = _frame(rows)
+    none = {"Failed": {"0"}, "Degraded": {"0"}}
+    return texts[[name for name in texts if set(texts[name]) != none.get(name, {_NONE})]]
+
+
+def _number(column: str, value: Any) -> str:
+    """Format a value by the name of its column."""
+    if value is None:
+        return _NONE
+    if isinstance(value, str):
+        return value
+    if column == "p":
+        return "<0.001" if value < 0.0005 else f"{value:.3f}"
+    if isinstance(value, int) or column == "Tokens":
+        return f"{value:,.0f}"
+    if column == "Difference":
+        return f"{value:+.1f}".replace("-", "−")
+    if column == "US $ per 100":
+        return f"{value:.4f}" if value < 0.1 else f"{value:,.2f}"
+    return f"{value:,.2f}" if column == "Seconds" else f"{value:,.1f}"
+
+
+_TEXT_COLUMNS = {"Group", "Method", "LM", "Question", "Lost", "Error"}
+
+
+def markdown(table: DataFrame) -> str:
+    """Return a Markdown table that reads well as text: columns aligned, numbers to the right."""
+    columns = []
+    for name in table:
+        cells = [_number(name, value) for value in table[name]]
+        if name in _TEXT_COLUMNS:
+            cells = [escaped(cell) for cell in cells]
+        width = max(3, len(name), *map(len, cells))
+        side, end = ("<", "-") if name in _TEXT_COLUMNS else (">", ":")
+        rule = "-" * (width - 1) + end
+        columns.append([f"{text:{side}{width}}" for text in (name, rule, *cells)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
+
+
+def escaped(text: str) -> str:
+    r"""Escape a text for a cell of a Markdown table.
+
+    >>> escaped("a|b\n*c*")
+    'a\\|b \\*c\\*'
+    """
+    sign = r"([\\|*<`\[\]]|(?<=:)/(?=/)|(?<=\bwww)\.)"  # an address must not become a link
+    plain = re.sub(sign, r"\\\1", " ".join(visible(text).split()))
+    # Underscores inside a word are no emphasis.
+    emphasis = r"(?<![A-Za-z0-9_])_++|_++(?![A-Za-z0-9])"
+    return re.sub(emphasis, lambda found: r"\_" * len(found[0]), plain)

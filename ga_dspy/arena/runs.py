@@ -1,4 +1,4 @@
-"""Finished runs that may stand side by side, their order, and what they are called."""
+"""Finished runs that can be compared, and their names in a report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import ascii_lowercase
 
 from ga_dspy.arena.methods import METHODS
 from ga_dspy.errors import GaDspyError, InputError
@@ -20,9 +19,9 @@ DATASETS = {
     "2wikimultihopqa": "2WikiMultiHopQA",
     "bamboogle": "Bamboogle",
 }
-"""Datasets by the names that commands use, as their authors write them, in the paper's order."""
+"""Labels of the datasets, in the paper's order."""
 
-_IDS = {
+_OFFICIAL_IDS = {
     "musique": r"\dhop\d?__\d+(_\d+)+",
     "hotpotqa": "[0-9a-f]{24}",
     "2wikimultihopqa": "[0-9a-f]{32}.*",
@@ -31,7 +30,7 @@ _IDS = {
 
 
 class UnlikeProtocols(GaDspyError):
-    """Runs of one dataset were measured on other questions, passages or scores: mark them."""
+    """Runs of one dataset have different questions, passages or scores; `unlike` marks them."""
 
 
 @dataclass(frozen=True)
@@ -39,143 +38,144 @@ class Run:
     """A finished run.
 
     Attributes:
-        report: Its results under its protocol.
+        report: Its results and protocol.
         path: Its folder.
-        mark: "" where it was measured like the others of its dataset, else the letter of the note
-            that says how it differs.
-        lms: Names of the LMs, where other runs of the same LMs have steps that this one has not.
+        difference: How its protocol differs from that of the first run of its dataset, or empty.
+        lms: The LMs of all runs that it is compared with, if some have steps that it has not.
     """
 
     report: Report
     path: Path
-    mark: str = ""
+    difference: str = ""
     lms: str = ""
 
     @property
     def method(self) -> str:
-        """The method's name, as in `ga_dspy.arena.methods`."""
+        """The method's name, as in `ga_dspy.arena.methods`, or the program's."""
         return self.report.protocol.program
 
     @property
     def dataset(self) -> str:
-        """The dataset's name; the file's for questions of one's own."""
+        """The dataset's name; the name of the file for your own questions."""
         protocol = self.report.protocol
         return Path(protocol.source).stem if protocol.dataset == "qa" else protocol.dataset
 
     @property
-    def is_official(self) -> bool:
-        """Whether its questions have the ids of the dataset that it names."""
-        form = _IDS.get(self.report.protocol.dataset)
-        ids = (result.id for result in self.report.results)
-        return form is not None and all(re.fullmatch(rf"{form}(#\d+)?", id) for id in ids)
-
-    @property
     def lm(self) -> str:
-        """The LM's name, with those of steps that had another."""
+        """The LM's name, with those of steps that have another LM."""
         return self.lms or self.report.protocol.lm_names
 
     @property
     def budget(self) -> int | None:
-        """Tokens a question was allowed; None in an arena of equal k."""
+        """The token budget per question; None at equal k."""
         budget = self.report.protocol.settings.get("token_budget")
         return budget if isinstance(budget, int) else None
+
+    @property
+    def is_official(self) -> bool:
+        """Whether its questions have ids of the dataset that it names."""
+        form = _OFFICIAL_IDS.get(self.report.protocol.dataset)
+        ids = [result.id for result in self.report.results]
+        return form is not None and all(re.fullmatch(rf"{form}(#\d+)?", id) for id in ids)
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether it only limits another method's steps: a point of the paper's Figure 3."""
+        return self.method in METHODS and METHODS[self.method].group == "steps"
+
+    @property
+    def label(self) -> str:
+        """The method's label in tables and figures, with its token budget."""
+        label = METHODS[self.method].label if self.method in METHODS else self.method
+        return f"{label} within {self.budget:,} tokens" if self.budget else label
+
+    @property
+    def group_label(self) -> str:
+        """The dataset and LM, as a heading; the embedded LM is said to be no LLM."""
+        lm = "embedded extractive LM (no LLM)" if self.lm == EMBEDDED else self.lm
+        return f"{DATASETS.get(self.dataset, self.dataset)}, {lm}"
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that may stand side by side.
+    """Finished runs in the order of the paper's tables: by LM, dataset, token budget and method.
 
     Attributes:
-        runs: In the order found.
-        notes: By letter, how marked runs differ from the others of their dataset.
-        printed: Datasets beside whose runs the paper's own figures stand.
+        runs: The runs.
+        paper: Whether to show the paper's scores for every dataset of that name; otherwise only
+            for runs on the dataset's own questions.
     """
 
     runs: tuple[Run, ...]
-    notes: dict[str, str]
-    printed: frozenset[str] = frozenset()
+    paper: bool = False
+
+    def __post_init__(self) -> None:
+        lms = list(dict.fromkeys(run.lm for run in self.runs))
+        datasets, methods = list(DATASETS), list(METHODS)
+
+        def place(run: Run) -> tuple[object, ...]:
+            dataset, method = _place(run.dataset, datasets), _place(run.method, methods)
+            return lms.index(run.lm), dataset, run.budget or 0, method
+
+        object.__setattr__(self, "runs", tuple(sorted(self.runs, key=place)))
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
 
     @property
-    def datasets(self) -> tuple[str, ...]:
-        """The datasets, in the paper's order."""
-        found = dict.fromkeys(run.dataset for run in self.runs)
-        known = [name for name in DATASETS if name in found]
-        return (*known, *(name for name in found if name not in known))
+    def differences(self) -> list[str]:
+        """The distinct differences between protocols; a run's mark is a place in this list."""
+        return list(dict.fromkeys(run.difference for run in self if run.difference))
+
+    def mark(self, run: Run) -> str:
+        """Return the number of a run's footnote, with a space before it; empty without one."""
+        return f" ({self.differences.index(run.difference) + 1})" if run.difference else ""
 
     @property
-    def lms(self) -> tuple[str, ...]:
-        """The LMs, in the order found."""
-        return tuple(dict.fromkeys(run.lm for run in self.runs))
-
-    def get(self, method: str, dataset: str, lm: str, budget: int | None = None) -> Run | None:
-        """The run of a cell; None where it was not made."""
-        cell = (method, dataset, lm, budget)
-        return next((run for run in self.runs if _cell(run) == cell), None)
-
-    def in_order(self, *, points: bool = False) -> list[Run]:
-        """Runs in the order of the paper's tables: by LM, dataset and method.
-
-        Args:
-            points: Whether those that only end a method earlier are among them.
-        """
-        places = {method: place for place, method in enumerate(METHODS)}
-
-        def place(run: Run) -> tuple[object, ...]:
-            return (
-                self.lms.index(run.lm),
-                self.datasets.index(run.dataset),
-                run.budget or 0,
-                places.get(run.method, len(places)),
-                run.method,
-            )
-
-        return sorted((run for run in self if points or not is_point(run)), key=place)
+    def paper_datasets(self) -> list[str]:
+        """The datasets for which the paper's scores are shown."""
+        shown = {run.dataset for run in self if self.paper or run.is_official}
+        return [name for name in DATASETS if name in shown]
 
 
-def is_point(run: Run) -> bool:
-    """Whether a run only ends a method earlier: a point of the paper's Figure 3."""
-    return run.method in METHODS and METHODS[run.method].group == "steps"
+def _place(name: str, order: Sequence[str]) -> tuple[int, str]:
+    return (order.index(name) if name in order else len(order)), name
 
 
 def collect(folders: Iterable[Path], *, unlike: bool = False, paper: bool = False) -> Runs:
-    """Every finished run in or below some folders.
+    """Return every finished run in or below the folders.
 
     Args:
-        folders: Run folders, or folders that hold some.
-        unlike: Mark runs that were measured otherwise instead of refusing them.
-        paper: Show the paper's figures beside every dataset of its name; else only beside runs on
-            the dataset's own questions.
+        folders: Folders of runs, or folders that contain some.
+        unlike: Mark runs under other protocols instead of refusing them.
+        paper: Show the paper's scores for every dataset of that name.
 
     Raises:
-        InputError: A folder holds no run, a run has not come to its end, or two runs are of the
-            same method, dataset, LM and token budget.
+        InputError: A folder has no run, a run is not finished, or two runs have the same method,
+            dataset, LM and token budget.
         UnlikeProtocols: Runs of one dataset differ in questions, corpus, retriever or score.
     """
-    # A folder may be named beside one that holds it.
+    # A folder may be named beside one that contains it.
     paths = {path.resolve(): path for folder in folders for path in _run_folders(folder)}
-    found = [Run(load_report(path), path) for path in paths.values()]
-    runs = _mark(_with_lms(found), paper)
-    if runs.notes and not unlike:
-        first = {run.mark: run.path for run in reversed(runs.runs)}
-        differences = "; ".join(f"{text} in {first[mark]}" for mark, text in runs.notes.items())
+    found = _with_differences(_with_lms([Run(load_report(path), path) for path in paths.values()]))
+    unlike_runs = {run.difference: run.path for run in reversed(found) if run.difference}
+    if unlike_runs and not unlike:
+        differences = "; ".join(f"{text} in {path}" for text, path in unlike_runs.items())
         raise UnlikeProtocols(
-            f"these runs cannot stand in one table: {differences}",
+            f"these runs cannot share a table: {differences}",
             expected="the same questions, corpus, retriever and score within a dataset",
-            remedy="report them apart, or pass --unlike to have them marked instead",
+            remedy="report them apart, or pass --unlike to mark them instead",
         )
     cells: dict[tuple[object, ...], Run] = {}
-    for run in runs:
-        other = cells.setdefault(_cell(run), run)
+    for run in found:
+        other = cells.setdefault((run.method, run.dataset, run.lm, run.budget), run)
         if other is not run:
             raise InputError(
                 f"{other.path} and {run.path} are both {run.method} on {run.dataset} with {run.lm}",
-                expected="one run a cell",
+                expected="one run per method, dataset, LM and token budget",
                 remedy="leave one of the folders out",
             )
-    return runs
+    return Runs(tuple(found), paper)
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -190,90 +190,43 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _with_lms(runs: Sequence[Run]) -> list[Run]:
-    """Runs with one name for LMs that agree on the steps that two runs share.
+    """Give one name to the LMs of runs that agree on their common steps.
 
-    Methods have other steps: with an LM for "read" and one for "think" each run has one of both.
+    Methods have different steps: with LMs for "read" and "think", each run uses one of them.
     """
     groups: list[tuple[dict[str, str], list[Run]]] = []
     for run in runs:
         protocol = run.report.protocol
         asked = {step: protocol.lm_of(step) for step in usage_by_step(run.report.results)}
-        for steps, members in groups:
-            agree = all(steps.get(step, lm) == lm for step, lm in asked.items())
+        for lms, members in groups:
+            agree = all(lms.get(step, lm) == lm for step, lm in asked.items())
             if agree and members[0].report.protocol.lm == protocol.lm:
                 members.append(run)
-                steps |= asked
+                lms.update(asked)
                 break
         else:
             groups.append((asked, [run]))
     named = dict[int, str]()
-    for steps, members in groups:
-        first = members[0].report.protocol
-        own = {step: lm for step, lm in steps.items() if lm != first.lm}
-        name = first.model_copy(update={"lms": own}).lm_names
+    for lms, members in groups:
+        protocol = members[0].report.protocol
+        own = {step: lm for step, lm in lms.items() if lm != protocol.lm}
+        name = protocol.model_copy(update={"lms": own}).lm_names
         named |= {id(run): name for run in members}
     return [replace(run, lms=named[id(run)]) for run in runs]
 
 
-def _mark(runs: Sequence[Run], paper: bool) -> Runs:
-    """Runs with a letter where they differ from the first run of their dataset."""
-    first: dict[str, Run] = {}
-    letters: dict[str, str] = {}
-    marked = []
+def _with_differences(runs: Sequence[Run]) -> list[Run]:
+    """Say of each run how its protocol differs from that of the first run of its dataset."""
+    first: dict[str, dict[str, object]] = {}
+    compared = []
     for run in runs:
-        difference = _difference(first.setdefault(run.dataset, run), run)
-        if difference and difference not in letters:
-            rounds, letter = divmod(len(letters), len(ascii_lowercase))
-            letters[difference] = ascii_lowercase[letter] * (rounds + 1)
-        marked.append(replace(run, mark=letters.get(difference, "")))
-    notes = {letter: text for text, letter in letters.items()}
-    printed = {run.dataset for run in marked if paper or run.is_official}
-    return Runs(tuple(marked), notes, frozenset(printed))
-
-
-def _difference(base: Run, run: Run) -> str:
-    one, other = (
-        {**r.report.protocol.basis, "retriever": r.report.protocol.retriever} for r in (base, run)
-    )
-    parts = [f"{name} {other[name]} (not {one[name]})" for name in one if one[name] != other[name]]
-    return f"{run.dataset}: {', '.join(parts)}" if parts else ""
-
-
-def _cell(run: Run) -> tuple[object, ...]:
-    return run.method, run.dataset, run.lm, run.budget
-
-
-# --- What runs are called in tables and figures.
-
-
-def dataset_label(name: str) -> str:
-    """A dataset's name as its authors write it.
-
-    >>> dataset_label("musique")
-    'MuSiQue'
-    """
-    return DATASETS.get(name, name)
-
-
-def lm_label(name: str) -> str:
-    """An LM's name; of the embedded one, what it is, so that nobody takes it for an LLM.
-
-    >>> lm_label("ga-dspy/extractive")
-    'embedded extractive LM (no LLM)'
-    """
-    return "embedded extractive LM (no LLM)" if name == EMBEDDED else name
-
-
-def method_label(name: str) -> str:
-    """A method's name as the paper has it; any other program's own name."""
-    return METHODS[name].label if name in METHODS else name
-
-
-def marked(text: str, mark: str) -> str:
-    """A text with the letter of a note, where there is one."""
-    return f"{text} ({mark})" if mark else text
-
-
-def mark_notes(runs: Runs, shown: Iterable[Run]) -> list[str]:
-    """The footnotes of the marked ones among the runs shown."""
-    return [f"({mark}) {runs.notes[mark]}." for mark in sorted({r.mark for r in shown} - {""})]
+        basis: dict[str, object] = {
+            **run.report.protocol.basis,
+            "retriever": run.report.protocol.retriever,
+        }
+        usual = first.setdefault(run.dataset, basis)
+        parts = [f"{name} {basis[name]} (not {usual[name]})" for name in basis
+                 if basis[name] != usual[name]]  # fmt: skip
+        difference = f"{run.dataset}: {', '.join(parts)}" if parts else ""
+        compared.append(replace(run, difference=difference))
+    return compared

@@ -14,11 +14,10 @@ from rich.progress import TaskID
 from rich.table import Table
 
 from ga_dspy import viewer
-from ga_dspy.arena import Ground, Round, collect, compete, entrants, rounds
-from ga_dspy.arena.comparisons import contests
+from ga_dspy.arena import Benchmark, PlannedRun, collect, plan_runs, run_arena, select_methods
 from ga_dspy.arena.figures import draw_figures
-from ga_dspy.arena.methods import method, methods
-from ga_dspy.arena.report import write_report
+from ga_dspy.arena.methods import methods
+from ga_dspy.arena.report import BASELINE, compare, write_report
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli.choices import (
     AbortAfter,
@@ -66,20 +65,21 @@ if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import Tracked
 
 TRACED = 5
-"""Questions whose traces are logged: those that went worst."""
+"""How many of the questions with the worst scores are logged with a trace."""
 
 Track = Annotated[
-    str | None, typer.Option(help="Log to this MLflow store (an address, or sqlite:///FILE).")
+    str | None, typer.Option(help="MLflow store to log to: an address, or sqlite:///FILE.")
 ]
 
 
 def evaluate(
     dataset: Dataset,
     data: Annotated[
-        Path, typer.Option(help="A file in the dataset's format; of yours .jsonl, .csv.")
+        Path,
+        typer.Option(help="Questions in the dataset's format, or your own .jsonl, .json or .csv."),
     ],
     index: IndexDir,
-    out: Annotated[Path, typer.Option(help="Folder for summary.json and predictions.jsonl.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run: summary.json, predictions.jsonl.")],
     program: Program = "graph-anchor",
     artifact: Artifact = None,
     lm: Models = None,
@@ -96,9 +96,9 @@ def evaluate(
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
-    r"""Score a program on a dataset; run again to go on where it stopped.
+    r"""Score a program on a dataset. Run the same command again to resume.
 
-    Exit code 1 where questions failed, 2 where the run could not end, 130 after Ctrl-C.
+    Exit code 1: some questions failed; 2: the run could not finish; 130: Ctrl-C.
 
     Examples:
         ga-dspy eval --dataset qa --data questions.csv --index my-index --out runs/mine
@@ -106,13 +106,13 @@ def evaluate(
             --limit 100
     """
     console, models = Console(), choose_lms(lm, api_base, timeout)
-    name, model = artifact or program, models.lm
-    with dspy.context(lm=model):
+    name = artifact or program
+    with dspy.context(lm=models.lm):
         corpus = choose_corpus(index, graph, program, artifact, where)
         own = choose_settings(settings, program_class(program, artifact))
         chosen = choose_program(program, artifact, corpus, models, **own)
     report = run_program(
-        console, chosen, name, dataset, data, out, model,
+        console, chosen, name, dataset, data, out, models.lm,
         limit=limit, threads=threads, score=score, abort_after=abort_after,
         retry_failed=retry_failed, judge=choose_judge(judge, models.address, timeout),
     )  # fmt: skip
@@ -123,38 +123,50 @@ def evaluate(
     some(console, "answered without a step", lost, style="yellow")
     if track:
         asked = load(dataset, data, limit=limit)
-        _say_tracked(console, [_track(console, report, chosen, asked, model, track, out)])
+        _show_tracked(console, [_track(console, report, chosen, asked, models.lm, track, out)])
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl", markup=False)
-    _end(console, [report])
+    _finish(console, [report])
 
 
-def _end(console: Console, reports: Sequence[Report]) -> None:
-    """Say what the calls came to, and how to ask failed questions again; exit code 1 for these."""
+def _finish(console: Console, reports: Sequence[Report]) -> None:
+    """Print the cost, and how to retry failed questions.
+
+    Raises:
+        Exit: Some questions failed; exit code 1.
+    """
     spent = Usage.total(report.usage for report in reports)
     cached = f"{spent.cached:,} of {number(spent.calls, 'LM call')} from the cache"
     console.print("; ".join(filter(None, (cached, spent.failures, spent.cuts))), style="dim")
-    _say_steps(console, reports)
-    for judge in (r.summary()["judge"] for r in reports if r.protocol.judge):
-        usage = Usage.model_validate(judge["usage"])
-        cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens beside these"
-        console.print(f"judged by {judge['lm']}: {cost}", style="dim")
-        some(console, "not judged", [f"{one['id']}: {one['error']}" for one in judge["failed"]],
-             style="red")  # fmt: skip
-    if failed := [result for report in reports for result in report.failed]:
-        passing = sum(result.may_pass for result in failed)
+    _show_step_usage(console, reports)
+    for report in reports:
+        if report.protocol.judge:
+            _show_judge(console, report.summary()["judge"])
+    failed = [result for report in reports for result in report.failed]
+    if failed:
+        transient = sum(result.may_pass for result in failed)
         warn(
             console,
-            f"{number(len(failed), 'question')} failed: run again to ask anew what an outage or a "
-            f"timeout failed ({passing:,}), with --retry-failed the others "
-            f"({len(failed) - passing:,})",
+            f"{number(len(failed), 'question')} failed: run again to retry those that an outage "
+            f"or a timeout failed ({transient:,}), with --retry-failed also the others "
+            f"({len(failed) - transient:,})",
         )
         raise typer.Exit(1)
 
 
-def _say_steps(console: Console, reports: Sequence[Report]) -> None:
-    """Print what each step cost, and its LM, where there is more than one LM."""
+def _show_judge(console: Console, judge: dict[str, Any]) -> None:
+    usage = Usage.model_validate(judge["usage"])
+    cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens in addition"
+    console.print(f"judged by {judge['lm']}: {cost}", style="dim")
+    lines = [f"{one['id']}: {one['error']}" for one in judge["failed"]]
+    some(console, "not judged", lines, style="red")
+
+
+def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
+    """Print the cost of each step with its LM, if there is more than one LM."""
+    if not any(report.protocol.lms for report in reports):
+        return
     spent: dict[tuple[str, str], list[Usage]] = {}
-    for report in reports if any(one.protocol.lms for one in reports) else ():
+    for report in reports:
         for step, usage in usage_by_step(report.results).items():
             spent.setdefault((step, report.protocol.lm_of(step)), []).append(usage)
     for (step, lm), parts in spent.items():
@@ -177,24 +189,23 @@ def run_program(
     retry_failed: bool = False,
     judge: dspy.LM | None = None,
 ) -> Report:
-    """Ask a program the questions of a file, with a progress bar."""
+    """Run a program on the questions of a file, with a progress bar."""
     examples = load(dataset, data, limit=limit)
     protocol = protocol_of(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
         score=score, limit=limit, judge=judge,
     )  # fmt: skip
-    latest: list[RunProgress] = []
-
-    def state() -> str:
-        return f"{name}: {latest[-1]}" if latest else ""
-
+    state = ""
     with (
-        dspy.context(lm=lm), progress_bar(console) as bar, minutes_told(console, state),
-    ):  # fmt: skip
+        dspy.context(lm=lm),
+        progress_bar(console) as bar,
+        minutes_told(console, lambda: state),
+    ):
         task = bar.add_task(name, total=len(examples))
 
         def advance(progress: RunProgress) -> None:
-            latest[:] = [progress]
+            nonlocal state
+            state = f"{name}: {progress}"
             bar.update(task, completed=progress.done)
 
         return run(
@@ -212,7 +223,7 @@ def _track(
     uri: str,
     out: Path,
 ) -> Tracked | None:
-    """Log a run to MLflow, with traces of the questions that went worst if it is new there."""
+    """Log a run to MLflow; if it is new there, with traces of the worst questions."""
     from ga_dspy.optimize.tracking import track_evaluation
 
     say, root = (lambda message: warn(console, message)), out.absolute().parent
@@ -222,12 +233,13 @@ def _track(
     return logged
 
 
-def _say_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
-    if logged := [one for one in tracked if one]:
+def _show_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
+    logged = [one for one in tracked if one]
+    if logged:
         new = sum(one.is_new for one in logged)
-        there = f", {len(logged) - new} there before" if new < len(logged) else ""
-        where = without_password(logged[-1].uri)
-        runs = f"MLflow: {number(new, 'new run')}{there} in {where}"
+        known = f", {len(logged) - new} already there" if new < len(logged) else ""
+        place = without_password(logged[-1].uri)
+        runs = f"MLflow: {number(new, 'new run')}{known} in {place}"
         console.print(runs, markup=False, soft_wrap=True)
 
 
@@ -239,7 +251,7 @@ def trace(
     lm: dspy.BaseLM,
     **at: Any,
 ) -> None:
-    """Ask again what went worst, traced into an MLflow store; the calls come on top."""
+    """Ask the worst questions again, traced into an MLflow store, at the cost of more calls."""
     from ga_dspy.optimize.mlflow_store import TrackingFailed
     from ga_dspy.optimize.tracking import trace_questions, worst
 
@@ -250,55 +262,67 @@ def trace(
         warn(console, f"no traces: {failure}")
 
 
+_SUMMARY_COLUMNS = {
+    "F1": ("f1", ".1f"), "95 %": ("interval", ""), "EM": ("em", ".1f"), "judge": ("judged", ".1f"),
+    "recall": ("support_recall", ".1f"), "failed": ("failures", ","), "degraded": ("degraded", ","),
+    "steps": ("steps_mean", ",.1f"), "calls": ("lm_calls_mean", ",.1f"),
+    "tokens": ("tokens_mean", ",.0f"),
+}  # fmt: skip
+
+
 def summary_table(reports: dict[str, Report]) -> Table:
-    """Programs as rows, scores in percent as columns."""
+    """Return a table of programs as rows and scores in percent as columns."""
     protocol = next(iter(reports.values())).protocol
-    counts = ["failures", *(["degraded"] if any(r.degraded for r in reports.values()) else [])]
-    headings = ["failed", "degraded"][: len(counts)]
-    judge = ["judge"] if protocol.judge else []
-    figures = ("F1", "95 %", "EM", *judge, "recall", *headings, "steps", "calls", "tokens")
-    table = columns("program", *figures, right=figures)
+    shown = dict(_SUMMARY_COLUMNS)
+    if not protocol.judge:
+        del shown["judge"]
+    if not any(report.degraded for report in reports.values()):
+        del shown["degraded"]
+    table = columns("program", *shown, right=tuple(shown))
     table.columns[0].no_wrap = True
     table.title_justify, table.title_style = "left", "bold"
     lms = " or ".join(dict.fromkeys(one.protocol.lm_names for one in reports.values()))
     table.title = f"{protocol.dataset} {protocol.source}, {protocol.n} questions, {lms}"
     rule = {"official": "HotpotQA's", "squad": "SQuAD's"}[protocol.score]
-    table.caption = f"F1 and EM by {rule} official rule; steps, calls, tokens a question"
+    table.caption = f"F1 and EM by {rule} official rule; steps, calls and tokens per question"
     table.caption_justify = "left"
     for name, report in reports.items():
-        s = report.summary()
-        low, high = s["ci95"]
-        means = (("steps_mean", ",.1f"), ("lm_calls_mean", ",.1f"), ("tokens_mean", ",.0f"))
-        judged = ((report.judged, ".1f"),) * len(judge)
-        values = (*judged, (s["support_recall"], ".1f"), *((s[name], ",") for name in counts),
-                  *((s[name], form) for name, form in means))  # fmt: skip
-        cells = ("" if value is None else format(value, form) for value, form in values)
-        table.add_row(name, f"{s['f1']:.1f}", f"{low:.0f}–{high:.0f}", f"{s['em']:.1f}", *cells)
+        summary = report.summary()
+        low, high = summary["ci95"]
+        summary |= {"judged": report.judged, "interval": f"{low:.0f}–{high:.0f}"}
+        cells = []
+        for key, form in shown.values():
+            value = summary[key]
+            cells.append("" if value is None else format(value, form))
+        table.add_row(name, *cells)
     return table
 
 
 def arena(
-    dataset: Annotated[list[str], typer.Option(help="A dataset; once for each file.")],
-    data: Annotated[list[Path], typer.Option(help="Its file, in the official format.")],
-    index: Annotated[list[Path], typer.Option(help="The index over its passages.")],
-    out: Annotated[Path, typer.Option(help="Folder for the runs, one below it for each.")],
+    dataset: Annotated[
+        list[str], typer.Option(help="Dataset of a --data file; repeatable, once per file.")
+    ],
+    data: Annotated[list[Path], typer.Option(help="Questions in the dataset's format.")],
+    index: Annotated[list[Path], typer.Option(help="Index over the passages of a --data file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the runs, one subfolder each.")],
     programs: Annotated[
         str,
         typer.Option(
-            help="all, methods, ablations, depths, steps, graphrag, or names, with commas."
+            help="all, or comma-separated names and groups: methods, ablations, depths, steps, "
+            "graphrag."
         ),
     ] = "all",
     graph: Annotated[
-        list[Path] | None, typer.Option(help="The graph of its passages, for GraphRAG.")
+        list[Path] | None, typer.Option(help="Graph of an --index, for GraphRAG.")
     ] = None,
     artifact: Annotated[
-        list[str] | None, typer.Option(help="A compiled program that takes part; repeatable.")
+        list[str] | None, typer.Option(help="Compiled program to include; repeatable.")
     ] = None,
     lm: Models = None,
     api_base: Addresses = None,
     timeout: Timeout = None,
     tokens: Annotated[
-        int | None, typer.Option(help="Equal tokens: about so many a question for every method.")
+        int | None, typer.Option(help="Token budget per question, the same for every method.")
     ] = None,
     limit: Limit = None,
     threads: Threads = 1,
@@ -309,139 +333,136 @@ def arena(
     abort_after: AbortAfter = 10,
     retry_failed: RetryFailed = False,
 ) -> None:
-    r"""Run every method under one protocol; run again to go on where it stopped.
+    r"""Run every method under one protocol. Run the same command again to resume.
 
     Examples:
         ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
             --programs methods
     """
     console, models = Console(), choose_lms(lm, api_base, timeout)
-    model = models.lm
     kinds = {one.program for one in methods(programs)}
     kinds |= {program_class("", path) for path in artifact or ()}
-    taking_part = entrants(
+    contestants = select_methods(
         programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
         settings=choose_settings(settings, *kinds), lms=models.steps,
     )  # fmt: skip
     if not models.is_for_all:
-        models.check(*(one.make(nothing) for one in taking_part))
-    planned = rounds(taking_part, _grounds(dataset, data, index, graph or []), out)
+        models.check(*(one.make(nothing) for one in contestants))
+    planned = plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
     own = "".join(f", {step}: {one.model}" for step, one in models.steps.items())
-    console.print(f"{len(planned)} runs in {out}, LM {model.model}{own}", markup=False)
-    reports: dict[Ground, dict[str, Report]] = {}
+    console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}", markup=False)
+    reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
-    latest: list[str] = []
-    with progress_bar(console) as bar, minutes_told(console, lambda: "".join(latest)):
+    line = ""
+    with progress_bar(console) as bar, minutes_told(console, lambda: line):
         whole = bar.add_task("all runs", total=len(planned))
-        tasks: dict[Round, TaskID] = {}
+        tasks: dict[PlannedRun, TaskID] = {}
 
-        def advance(one: Round, state: RunProgress) -> None:
-            latest[:] = [f"{_name(one)}: {state}"]
+        def advance(one: PlannedRun, state: RunProgress) -> None:
+            nonlocal line
+            line = f"{_name(one)}: {state}"
             if one not in tasks:
                 tasks[one] = bar.add_task(_name(one), total=state.total)
             bar.update(tasks[one], completed=state.done)
 
-        for one, report, program in compete(
-            planned, lm=model, limit=limit, score=score, threads=threads,
+        for one, report, program in run_arena(
+            planned, lm=models.lm, limit=limit, score=score, threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
             judge=choose_judge(judge, models.address, timeout),
         ):  # fmt: skip
             bar.remove_task(tasks[one])
             bar.advance(whole)
-            failed = f", {len(report.failed)} failed" if report.failed else ""
-            failed += f", {len(report.degraded)} degraded" if report.degraded else ""
-            console.print(
-                f"{_name(one)}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s"
-                f"{failed}, protocol {report.protocol.hash}",
-                markup=False, style="dim",
-            )  # fmt: skip
-            reports.setdefault(one.ground, {})[one.entrant.folder] = report
+            console.print(_result_line(one, report), markup=False, style="dim")
+            reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
             if track:
-                asked = load(one.ground.dataset, one.ground.data, limit=limit)
-                tracked.append(_track(console, report, program, asked, model, track, out))
-                # One store for all: the local one where the other failed, none where both did.
+                asked = load(one.benchmark.dataset, one.benchmark.data, limit=limit)
+                tracked.append(_track(console, report, program, asked, models.lm, track, out))
+                # All runs go to one store: the local one if the other failed, none if both did.
                 track = tracked[-1].uri if tracked[-1] else None
     for by_name in reports.values():
         console.print()
         console.print(summary_table(by_name))
     say_embedded(console, *models.all)
-    made = [report for by_name in reports.values() for report in by_name.values()]
-    _say_tracked(console, tracked)
+    _show_tracked(console, tracked)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)
-    _end(console, made)
+    _finish(console, [report for by_name in reports.values() for report in by_name.values()])
 
 
-def _name(one: Round) -> str:
-    return f"{one.ground.dataset} {one.entrant.folder}"
+def _name(one: PlannedRun) -> str:
+    return f"{one.benchmark.dataset} {one.contestant.folder}"
 
 
-def _grounds(
+def _result_line(one: PlannedRun, report: Report) -> str:
+    failed = f", {len(report.failed)} failed" if report.failed else ""
+    degraded = f", {len(report.degraded)} degraded" if report.degraded else ""
+    return (
+        f"{_name(one)}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{failed}"
+        f"{degraded}, protocol {report.protocol.hash}"
+    )
+
+
+def _benchmarks(
     datasets: Sequence[str],
     data: Sequence[Path],
     indexes: Sequence[Path],
     graphs: Sequence[Path | None],
-) -> list[Ground]:
+) -> list[Benchmark]:
     counts = (len(datasets), len(data), len(indexes), len(graphs))
     if len({*counts[:3], counts[3] or counts[0]}) > 1:
         raise InputError(
             "{} --dataset, {} --data, {} --index and {} --graph".format(*counts),
-            expected="as many of each: they go together in order",
-            remedy="repeat them for every dataset; graphs only where GraphRAG takes part",
+            expected="the same number of each, in the same order",
+            remedy="repeat them for every dataset; --graph only if GraphRAG takes part",
         )
     parts = zip(datasets, data, indexes, graphs or [None] * counts[0], strict=True)
-    return [Ground(*part) for part in parts]
+    return [Benchmark(*part) for part in parts]
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders with finished runs.")],
     out: Annotated[Path, typer.Option(help="Folder for report.md, tables and figures.")],
-    baseline: Annotated[
-        str, typer.Option(help="The method that the others are tested against.")
-    ] = "vanilla-rag",
+    baseline: Annotated[str, typer.Option(help="Method to compare the others with.")] = BASELINE,
     unlike: Annotated[
         bool,
         typer.Option("--unlike", help="Mark runs under other protocols instead of refusing them."),
     ] = False,
     paper: Annotated[
         bool,
-        typer.Option("--paper", help="The paper's rows also beside files that are not its data."),
-    ] = False,
-    no_questions: Annotated[
-        bool,
-        typer.Option("--no-questions", help="Quote no question: for a report that others see."),
+        typer.Option(
+            "--paper", help="Show the paper's scores even for questions that are not the dataset's."
+        ),
     ] = False,
 ) -> None:
-    """Say which method is best on your data, with tables and figures, from finished runs.
+    """Report which method is best on your data, with tables and figures, from finished runs.
 
     Examples:
         ga-dspy report runs --out runs/report
-        ga-dspy report runs --no-questions --out published
     """
     console = Console()
-    method(baseline)
     runs = collect(folders, unlike=unlike, paper=paper)
-    pictures = draw_figures(runs, out)
-    path = write_report(runs, out, baseline, pictures, questions=not no_questions)
-    for verdict in contests(runs, baseline):
-        console.print(str(verdict).replace("*", ""), markup=False, soft_wrap=True)
-    console.print(
-        f"{number(len(runs.runs), 'run')}, {number(len(pictures), 'picture')}: {path}", markup=False
-    )
+    families = compare(runs, baseline)
+    figures = draw_figures(runs, out)
+    path = write_report(runs, out, families, figures)
+    for family in families:
+        console.print(family[0].verdict.replace("*", ""), markup=False, soft_wrap=True)
+    counts = f"{number(len(runs.runs), 'run')}, {number(len(figures), 'figure')}"
+    console.print(f"{counts}: {path}", markup=False)
 
 
 def view(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A prediction, as `ga-dspy ask --json` prints it (- reads stdin), or the folder "
-            "of a run."
+            help="Output of `ga-dspy ask --json` (- for stdin), or the folder of a run."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("page.html"),
-    beside: Annotated[Path | None, typer.Option(help="The folder of another run.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("page.html"),
+    beside: Annotated[
+        Path | None, typer.Option(help="Folder of another run to compare with.")
+    ] = None,
 ) -> None:
-    """Show how answers were found: an HTML page in one file, for any browser, offline.
+    """Show how answers were found, in one HTML file that works offline.
 
     Examples:
         ga-dspy view answer.json --out page.html
@@ -451,7 +472,7 @@ def view(
         page = viewer.run_page(load_report(path), load_report(beside) if beside else None)
     elif beside:
         raise InputError(
-            f"{path} --beside {beside}", expected="the folders of two runs", remedy="name two runs"
+            f"{path} --beside {beside}", expected="the folders of two runs", remedy="pass two runs"
         )
     else:
         record = _prediction(path)
@@ -461,7 +482,11 @@ def view(
 
 
 def _prediction(path: Path) -> dict[str, Any]:
-    """What `ga-dspy ask --json` printed."""
+    """Read the output of `ga-dspy ask --json`.
+
+    Raises:
+        InputError: It is something else.
+    """
     text = sys.stdin.read() if path == Path("-") else path.read_text("utf-8")
     try:
         record = json.loads(text)
