@@ -21,7 +21,7 @@ from test_serve import STREAM, asked, events_of
 import ga_dspy
 from ga_dspy.arena.report import escaped
 from ga_dspy.cli import main
-from ga_dspy.cli.console import Console, show_answer, steps_shown
+from ga_dspy.cli.console import Console, show_answer, show_steps
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.retrieval.read import FileRead
 from ga_dspy.serve import Service
@@ -94,7 +94,7 @@ def predicted() -> Any:
 def on_a_terminal() -> str:
     shown = io.StringIO()
     console = Console(file=shown, width=200, force_terminal=True, color_system=None)
-    with steps_shown(console):
+    with show_steps(console):
         show_answer(console, predicted())
     return shown.getvalue()
 

@@ -116,7 +116,7 @@ def test_an_evaluation_and_an_arena_meet_in_mlflow_where_asked(
     done = command("arena", "--dataset", "hotpotqa", "--data", data, "--index", index, "--limit",
                    "2", "--programs", "vanilla-rag,closed-book", "--out", tmp_path / "arena",
                    "--track", store, cwd=tmp_path)  # fmt: skip
-    assert f"MLflow: 1 new run, 1 there before in {store}" in done.stdout, done.stderr
+    assert f"MLflow: 1 new run, 1 already there in {store}" in done.stdout, done.stderr
     client = mlflow.MlflowClient(store)
     new, first = client.search_runs(["1"])
     assert [r.data.params["program"] for r in (new, first)] == ["closed-book", "vanilla-rag"]

@@ -14,7 +14,7 @@ import pytest
 from endpoint import Behaviour, Endpoint
 
 import ga_dspy
-from ga_dspy.cli.console import Console, show_answer, steps_shown
+from ga_dspy.cli.console import Console, show_answer, show_steps
 from ga_dspy.demo import DEMO_QUESTION, corpus
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -42,7 +42,7 @@ def test_steps_are_printed_as_they_come(index: Path, is_terminal: bool) -> None:
         return list(search(query, k))
 
     program.retriever = spied
-    with dspy.context(lm=ga_dspy.extractive_lm()), steps_shown(console):
+    with dspy.context(lm=ga_dspy.extractive_lm()), show_steps(console):
         found = program(question=DEMO_QUESTION)
     assert len(seen) == len(found.steps) > 1
     for number, before in enumerate(seen, 1):

@@ -66,8 +66,8 @@ def test_a_question_that_failed_for_its_own_sake_is_asked_again_only_where_told(
     done = command(*args, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     told = " ".join(done.stdout.split())
-    assert "1 question failed: run again to ask anew what an outage" in told
-    assert "with --retry-failed the others (1)" in told
+    assert "1 question failed: run again to retry those that an outage" in told
+    assert "with --retry-failed also the others (1)" in told
     assert "of 2 LM calls from the cache; 0 failed attempts" in told
 
     asked = len(bad.requests)
@@ -181,7 +181,7 @@ def test_ctrl_c_with_calls_under_way_ends_with_130_and_says_how_to_go_on(
     assert time.monotonic() - begun < 20
     assert "Traceback" not in err
     assert err.splitlines()[-1] == (
-        "ga-dspy: stopped; what was finished is kept: run the same command again to go on"
+        "ga-dspy: stopped; finished work is kept: run the same command again to resume"
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ga_dspy import Index
-from ga_dspy.cli.console import Console, building, minutes_told
+from ga_dspy.cli.console import Console, build_progress, log_progress
 from ga_dspy.retrieval import read_passages
 from ga_dspy.retrieval.sources import Sources, seen_from
 
@@ -238,7 +238,7 @@ def test_in_a_pipe_a_line_tells_how_far_work_is_while_one_call_takes_long(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     console = Console(force_terminal=False, width=80)
-    with minutes_told(console, lambda: "3 of 40 questions", every=0.02):
+    with log_progress(console, lambda: "3 of 40 questions", every=0.02):
         time.sleep(0.2)  # one question, and no progress
     told = capsys.readouterr().out.splitlines()
     assert len(told) > 1
@@ -250,7 +250,7 @@ def test_in_a_pipe_a_build_tells_how_far_it_is_also_while_a_stage_reports_nothin
 ) -> None:
     now = [0.0]
     console = Console(force_terminal=False, width=80)
-    with building(console, clock=lambda: now[0], every=0.02) as progress:
+    with build_progress(console, clock=lambda: now[0], every=0.02) as progress:
         for done in (900, 910, 920):  # 900 were kept from a run before
             progress("encoding", done, 1000)
             now[0] += 12

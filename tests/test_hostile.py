@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy import GraphAnchor, Passage, PlainAdapter
-from ga_dspy.cli.console import Console, show_answer, steps_shown
+from ga_dspy.cli.console import Console, show_answer, show_steps
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, GraphUpdate, KnowledgeGraph, Relation, to_graphml, to_mermaid
 from ga_dspy.lm.replies import read_reply
@@ -257,7 +257,7 @@ def test_a_terminal_is_shown_escapes_and_obeys_none() -> None:
     )
     shown = io.StringIO()
     console = Console(file=shown, width=200, force_terminal=True, color_system=None)
-    with steps_shown(console):
+    with show_steps(console):
         told = Told(EVIL)
     show_answer(console, told.prediction)
     console.print(EVIL)

@@ -15,7 +15,7 @@ from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
 from ga_dspy.cli.choices import read_pairs
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
-from ga_dspy.cli.console import Console, minutes_told
+from ga_dspy.cli.console import Console, log_progress
 from ga_dspy.errors import InputError
 from ga_dspy.lm.budget import Spent
 from ga_dspy.optimize import Candidate, Caps, Estimate
@@ -114,8 +114,8 @@ def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
-    often = partial(minutes_told, every=0.01)
-    monkeypatch.setattr("ga_dspy.cli.compile.minutes_told", often)
+    often = partial(log_progress, every=0.01)
+    monkeypatch.setattr("ga_dspy.cli.compile.log_progress", often)
     compile_program(
         "hotpotqa", demo.questions("train"), "4", tmp_path / "index", tmp_path / "out",
         recipe_name="labeled", settings=["demos=3"], threads=2, no_track=True,

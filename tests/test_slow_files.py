@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_documents import archive, docx, epub, pdf
 
-from ga_dspy.cli.console import Console, building
+from ga_dspy.cli.console import Console, build_progress
 from ga_dspy.errors import InputError
 from ga_dspy.retrieval import bounded, read_files
 
@@ -128,6 +128,6 @@ def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_progress_bar_names_the_file_that_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    with building(Console(force_terminal=True)) as progress:
+    with build_progress(Console(force_terminal=True)) as progress:
         progress("reading slow.docx", 0, 2)
     assert "reading slow.docx" in capsys.readouterr().out

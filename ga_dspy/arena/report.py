@@ -235,7 +235,9 @@ def paper_table(runs: Runs) -> DataFrame:
                 row[f"{DATASETS[name]} F1"] = printed.f1[name]
                 row[f"{DATASETS[name]} EM"] = printed.em[name]
             rows.append(row)
-    return _frame(rows)
+    frame = _frame(rows)
+    # Tables 2 and 4 repeat rows of Table 1.
+    return frame.drop_duplicates([name for name in frame if name != "Table"])
 
 
 # --- Files.
@@ -374,6 +376,8 @@ def _number(column: str, value: Any) -> str:
         return f"{value:,.0f}"
     if column == "Difference":
         return f"{value:+.1f}".replace("-", "−")
+    if column.endswith((" F1", " EM")):  # the paper's, as printed
+        return f"{value:.2f}"
     if column == "US $ per 100":
         return f"{value:.4f}" if value < 0.1 else f"{value:,.2f}"
     return f"{value:,.2f}" if column == "Seconds" else f"{value:,.1f}"

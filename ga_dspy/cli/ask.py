@@ -1,4 +1,4 @@
-"""`ga-dspy demo`, `ask` and `chat`: questions, and how their answers are found."""
+"""`ga-dspy demo`, `ask` and `chat`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ga_dspy.cli.choices import Asking, choose_lm, choose_program
 from ga_dspy.cli.compile import compile_program
 from ga_dspy.cli.console import (
     Console,
-    building,
+    build_progress,
+    note_embedded_lm,
     number,
-    say_embedded,
     show_answer,
-    steps_shown,
+    show_steps,
     warn,
 )
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
@@ -40,23 +40,41 @@ from ga_dspy.retrieval import Index
 from ga_dspy.testing import recorded_lm
 from ga_dspy.text import json_text
 
+HOPS = (
+    "No search for this question finds the passage with its answer. Of ten such questions "
+    "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 1 with a whole chain."
+)
+_RECORDED = (
+    "The LM's replies are recorded, one for each prompt; searching, parsing the replies, grounding "
+    "and the graph run now. With so small an LM no difference is significant; a frontier LM's "
+    "scores are in docs/results/frontier.md."
+)
+_SMOKE = (
+    "A small extractive LM answers here, which copies spans and hardly plans. This shows that "
+    "everything runs, not what a program gains with an LLM. Look at the steps, the graph and the "
+    "evidence above, and at the calls, which an LLM would get as well."
+)
+
+
+# --- demo
+
 
 def demo(
     keep: Annotated[
-        Path, typer.Option(help="Folder for what the demo makes, each time anew.")
+        Path, typer.Option(help="Folder for the demo's files, replaced each time.")
     ] = Path(".demo"),
 ) -> None:
-    """Index a shipped corpus, ask it a question, compare programs, compile one.
+    """Index the included corpus, ask a question, compare programs and compile one.
 
     Examples:
         ga-dspy demo
     """
     console = Console()
     begun = time.perf_counter()
-    for made in ("index", "runs", "artifacts"):
-        shutil.rmtree(keep / made, ignore_errors=True)
-    console.print(Rule("1. Index the shipped corpus", align="left"))
-    with building(console) as progress:
+    for folder in ("index", "runs", "artifacts"):
+        shutil.rmtree(keep / folder, ignore_errors=True)
+    console.print(Rule("1. Index the included corpus", align="left"))
+    with build_progress(console) as progress:
         index = Index.build(corpus(), keep / "index", progress=progress)
     console.print(f"{keep / 'index'}: {index.description}\n", markup=False)
 
@@ -64,15 +82,15 @@ def demo(
     lm = choose_lm(None, None, 0)
     asking = Asking(choose_program("graph-anchor", None, index), lm, index)
     with dspy.context(lm=lm):
-        _answer(console, asking, DEMO_QUESTION, _static_cost(asking))
+        _answer(console, asking, DEMO_QUESTION, _graph_cost(asking))
     console.print(HOPS, style="dim")
     console.print()
     console.print(Rule("3. Compare programs on the dev questions", align="left"))
     if options := show_recorded(console, RECORDED, index, keep / "runs"):
-        data, live = _short(questions("dev")), keep / "runs" / "live"
-        asked = f"--dataset hotpotqa --data {data} --index {keep / 'index'} --out {live}"
+        data, live = _relative(questions("dev")), keep / "runs" / "live"
+        paths = f"--dataset hotpotqa --data {data} --index {keep / 'index'} --out {live}"
         console.print("Ask the LM itself, with the program of the last row:")
-        line = f"  {_own_command()} eval {asked} {options} --api-base http://localhost:8080/v1"
+        line = f"  {_own_command()} eval {paths} {options} --api-base http://localhost:8080/v1"
         console.print(line, style="bold", markup=False, soft_wrap=True)
     console.print()
     console.print(Rule("4. Smoke test: compile on the train questions", align="left"))
@@ -87,41 +105,30 @@ def demo(
     console.print(own, style="bold", markup=False)
 
 
-HOPS = (
-    "No search for this question finds the passage with its answer. Of ten such questions "
-    "(ga_dspy/demo/questions_hops.json) the embedded LM answers 2; 1 with a whole chain."
-)
-_SMOKE = (
-    "Here a small extractive LM answers, which copies spans and hardly plans: it shows that all of "
-    "this runs, not what a program is worth with an LLM. Look at the steps, the graph and the "
-    "evidence above, and at the calls, which are those that an LLM would be asked."
-)
-
-
 def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> str:
-    """Print the table of programs, with an LM's recorded replies.
+    """Run the demo's programs with an LM's recorded replies, and print a table of their scores.
 
-    One that asks or answers otherwise than when it was recorded is named and left out.
+    A program whose prompts or answers have changed since the recording is named and left out.
 
     Args:
-        console: Where to.
+        console: Where to print.
         folder: The recordings; see `ga_dspy.demo.RECORDED`.
-        index: The index of the shipped corpus.
+        index: The index of the included corpus.
         out: The folder for the runs.
 
     Returns:
-        How to ask the LM itself with the program of the last row: options of `ga-dspy eval`.
+        The options of `ga-dspy eval` that call the LM itself with the program of the last row.
     """
     about = json.loads((folder / "about.json").read_text("utf-8"))
     reports, options = dict[str, Report](), ""
     for name, answers in about["answers"].items():
         try:
             reports[name] = replay(console, folder, name, answers, index, out / name)
-        except (InputError, RunAborted) as fault:
-            warn(console, str(fault))
+        except (InputError, RunAborted) as error:
+            warn(console, str(error))
             continue
         is_compiled = (folder / name).is_dir()
-        options = f"--artifact {_short(folder / name)}" if is_compiled else f"--program {name}"
+        options = f"--artifact {_relative(folder / name)}" if is_compiled else f"--program {name}"
     if not reports:
         return ""
     table = runs.summary_table(reports)
@@ -133,29 +140,21 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
     return f"{options} --lm {about['lm']} --lm-set temperature=0"
 
 
-_RECORDED = (
-    "The LM's replies are on record, one for each prompt; searching, reading them, grounding and "
-    "the graph happen now. With so small an LM no difference is shown; a frontier LM's scores are "
-    "in docs/results/frontier.md."
-)
-
-
 def replay(
     console: Console, folder: Path, name: str, answers: Mapping[str, str], index: Index, out: Path
 ) -> Report:
-    """Ask a program the shipped dev questions, with an LM's replies that are on record.
+    """Run a program on the demo's dev questions with an LM's recorded replies.
 
     Args:
         console: Where to show progress.
         folder: The recordings.
-        name: Which one: of a method, or of a compiled program that lies in a folder of that name.
-        answers: The answers when it was recorded, by id; of all questions, or the first.
-        index: The index of the shipped corpus.
+        name: The recording: a method, or a compiled program in a folder of that name.
+        answers: The recorded answers by id, of all questions or the first.
+        index: The index of the included corpus.
         out: The folder of the run.
 
     Raises:
-        InputError: An answer is another than then, a prompt is not on record, or a reply on record
-            was not asked for.
+        InputError: An answer changed, a prompt was not recorded, or a recorded reply was not used.
     """
     lm, compiled = recorded_lm(folder / f"{name}.jsonl"), folder / name
     program = choose_program(name, str(compiled) if compiled.is_dir() else None, index)
@@ -176,29 +175,32 @@ def replay(
 
 
 def _own_command() -> str:
-    """How this program was called."""
+    """Return the command by which this program was started."""
     path = Path(sys.argv[0]).absolute()
-    return str(_short(path)) if path.is_relative_to(Path.cwd()) else path.name
+    return str(_relative(path)) if path.is_relative_to(Path.cwd()) else path.name
 
 
-def _short(path: Path) -> Path:
-    """A path from the working directory on, where it lies below."""
+def _relative(path: Path) -> Path:
+    """Return a path below the working directory as a relative one."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+# --- ask
 
 
 def ask(
     asking: Asking,
     question: Annotated[
-        list[str] | None, typer.Argument(help="A question, or several; - reads them from stdin.")
+        list[str] | None, typer.Argument(help="One or more questions; - reads them from stdin.")
     ] = None,
     questions: Annotated[
-        Path | None, typer.Option(help="A file with a question a line, or - for stdin.")
+        Path | None, typer.Option(help="File with one question per line, or - for stdin.")
     ] = None,
     json_only: Annotated[
-        bool, typer.Option("--json", help="Print JSON, nothing else; of several, a line each.")
+        bool, typer.Option("--json", help="Print only JSON; one line per question.")
     ] = False,
 ) -> None:
-    r"""Answer questions and show, as it happens, how the answers are found.
+    r"""Answer questions, and show how each answer is found.
 
     Examples:
         ga-dspy ask "Who designed the bridge?" --index my-index --lm openai/gpt-4.1-mini
@@ -208,44 +210,52 @@ def ask(
         ga-dspy ask --questions questions.txt --index my-index --artifact artifacts/mine \
             --json
     """
-    console, asked = Console(), [*_lines(question or (), questions)]
+    asked = [*_read_questions(question or (), questions)]
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
-    before = "" if json_only else _static_cost(asking)
-    for place, text in enumerate(asked):
-        if json_only:
+    if json_only:
+        indent = 2 if len(asked) == 1 else None
+        for text in asked:
             found = asking.program(question=text)
-            record = {"question": text, **_lms(asking), **as_json(found)}
-            indent = 2 if len(asked) == 1 else None
+            record = {"question": text, **_lm_names(asking), **as_json(found)}
             print(json_text(record, indent), flush=True)  # noqa: T201 - the output itself
-            continue
-        console.print("\n" * bool(place), end="")
-        _answer(console, asking, text, before)
-    if not json_only:
-        say_embedded(console, *asking.lms)
+        return
+    console, note = Console(), _graph_cost(asking)
+    for place, text in enumerate(asked):
+        if place:
+            console.print()
+        _answer(console, asking, text, note)
+    note_embedded_lm(console, *asking.lms)
 
 
-def _lines(questions: Sequence[str], file: Path | None) -> Iterator[str]:
-    """The questions that are named, then those of a file; "-" stands for stdin."""
+def _read_questions(questions: Sequence[str], file: Path | None) -> Iterator[str]:
+    """Yield the questions given, then those of the file; "-" stands for stdin."""
     for text in (*questions, *(["-"] if str(file) == "-" else ())):
-        read = sys.stdin.read().splitlines() if text == "-" else [text]
-        yield from (sound(line.strip()) for line in read if line.strip() or text != "-")
+        if text == "-":
+            yield from _lines(sys.stdin.read())
+        else:
+            yield sound(text.strip())
     if file and str(file) != "-":
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-        yield from (sound(line.strip()) for line in lines if line.strip())
+        yield from _lines(file.read_text(encoding="utf-8-sig"))
 
 
-def _answer(console: Console, asking: Asking, question: str, before: str) -> dspy.Prediction:
-    """Ask a question, showing its steps as they come; then its answer."""
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if line.strip():
+            yield sound(line.strip())
+
+
+def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.Prediction:
+    """Ask a question; print its steps as they finish, then its answer."""
     console.print(Text.assemble(("Question  ", "bold"), question), "")
-    with steps_shown(console):
+    with show_steps(console):
         found = asking.program(question=question)
-    show_answer(console, found, before, _lms(asking).get("lms"))
+    show_answer(console, found, note, _lm_names(asking).get("lms"))
     return found
 
 
-def _lms(asking: Asking) -> dict[str, Any]:
-    """The name of the LM; where steps have LMs of their own, also the names by step."""
+def _lm_names(asking: Asking) -> dict[str, Any]:
+    """Return the name of the LM, and the names by step if steps have LMs of their own."""
     names = {"lms": asking.program.lm_names()} if asking.program.step_lms() else {}
     return {"lm": asking.lm.model, **names}
 
@@ -253,11 +263,8 @@ def _lms(asking: Asking) -> dict[str, Any]:
 _SAMPLE = 200
 
 
-def _static_cost(asking: Asking) -> str:
-    """What a graph of the whole corpus would cost before the first question, by a sample of it.
-
-    Nothing where such a graph is searched: it is paid for.
-    """
+def _graph_cost(asking: Asking) -> str:
+    """Estimate from a sample what a graph of the whole corpus would cost; empty if there is one."""
     if not isinstance(asking.corpus, Index):
         return ""
     sample = [*islice(asking.corpus, _SAMPLE)]
@@ -269,29 +276,32 @@ def _static_cost(asking: Asking) -> str:
     )
 
 
-def chat(asking: Asking) -> None:
-    """Talk with your documents: each question is understood from what was said before.
+# --- chat
 
-    An empty line or Ctrl-D ends it. The embedded LM rewrites nothing: it asks as is.
+
+def chat(asking: Asking) -> None:
+    """Ask follow-up questions: each is rewritten as a standalone question first.
+
+    An empty line or Ctrl-D exits. The embedded LM cannot rewrite; it asks the question as it is.
 
     Examples:
         ga-dspy chat --index my-index --lm openai/gpt-4.1-mini
     """
-    console, said, rewrite = Console(), list[Turn](), Rewrite()
-    say_embedded(console, *asking.lms)
-    while question := _next_line(console):
-        asked = rewrite(question=question, turns=said)
-        if asked.failure:
-            warn(console, f"asked as it is: {asked.failure}")
-        if asked.question != question:
-            cost = f"({number(asked.calls, 'call')}, {asked.tokens:,} tokens)"
-            console.print(f"asked as: {asked.question} {cost}", style="dim", markup=False)
-        found = _answer(console, asking, asked.question, "")
-        said.append(Turn(asked.question, found.answer or "(no answer)"))
+    console, turns, rewrite = Console(), list[Turn](), Rewrite()
+    note_embedded_lm(console, *asking.lms)
+    while question := _next_question(console):
+        rewritten = rewrite(question=question, turns=turns)
+        if rewritten.failure:
+            warn(console, f"asked as it is: {rewritten.failure}")
+        if rewritten.question != question:
+            cost = f"({number(rewritten.calls, 'call')}, {rewritten.tokens:,} tokens)"
+            console.print(f"asked as: {rewritten.question} {cost}", style="dim", markup=False)
+        found = _answer(console, asking, rewritten.question, "")
+        turns.append(Turn(rewritten.question, found.answer or "(no answer)"))
 
 
-def _next_line(console: Console) -> str:
-    """The next question; empty at the end of what is typed."""
+def _next_question(console: Console) -> str:
+    """Read a question; empty at the end of the input."""
     try:
         return sound(console.input("> " if console.is_terminal else "").strip())
     except EOFError:

@@ -1,4 +1,4 @@
-"""The tree of commands, in the order in which they are looked for; how an error ends one."""
+"""The tree of commands, and how an error ends one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 import extractive_lm
 import ga_dspy
-from ga_dspy.cli import artifact, ask, look, runs
+from ga_dspy.cli import artifact, ask, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
@@ -31,7 +31,7 @@ START, DOCUMENTS, MEASURE, TUNE = _PANELS = ("Start", "Documents", "Measure", "T
 
 
 class _Tree(TyperGroup):
-    """Commands and groups in the order of their panels; Typer would put groups last."""
+    """Lists commands and groups in the order of their panels; Typer would list groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         panels = {name: getattr(one, "rich_help_panel", "") for name, one in self.commands.items()}
@@ -57,7 +57,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _describe(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Multi-hop question answering over an evolving, grounded knowledge graph."""
@@ -68,48 +71,53 @@ _NAMES: Final = {"evaluate": "eval", "compile_program": "compile"}
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
-    """Put a command into the tree; the examples of its docstring stand below its options."""
-    told, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
-    lines = "\n\n".join(" ".join(part.split()) for part in told.split("\n\n"))
+    """Add a command to the tree; the examples of its docstring are shown below its options."""
+    text, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
+    paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
     name = _NAMES.get(command.__name__, command.__name__)
-    to.command(name, rich_help_panel=panel, help=escape(lines), epilog=epilog)(command)
+    to.command(name, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(command)
 
 
-def _answering(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is handed what answers, and somebody waits for it."""
-    return with_patience(with_program(command), "30s", spreads=False)
+def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]) -> None:
+    group = typer.Typer(help=about, **_TYPER)
+    for command in commands:
+        _add(group, command)
+    app.add_typer(group, name=name, rich_help_panel=panel)
 
 
 _add(app, ask.demo, START)
-for answers in (ask.ask, ask.chat, serving.serve, serving.mcp):
-    _add(app, _answering(answers), START)
-for measures in (with_patience(runs.evaluate), with_patience(runs.arena), runs.report, runs.view):
-    _add(app, measures, MEASURE)
+for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
+    # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
+    _add(app, with_patience(with_program(answering), "30s", spreads=False), START)
+_add_group(
+    "index", "Make your documents searchable.", DOCUMENTS,
+    indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
+    indexes.verify,
+)  # fmt: skip
+_add_group(
+    "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
+    with_patience(graphs.build), with_patience(graphs.update), graphs.stats, graphs.show,
+    graphs.communities, graphs.merges, graphs.export,
+)  # fmt: skip
+for command in (with_patience(runs.evaluate), with_patience(runs.arena), runs.report, runs.view):
+    _add(app, command, MEASURE)
 _add(app, with_patience(compiling.compile_program), TUNE)
+_add_group(
+    "artifact", "Inspect compiled programs.", TUNE, artifact.show, artifact.diff, artifact.verify
+)
 
-for called, panel, about, commands in (
-    ("index", DOCUMENTS, "Make your documents searchable.",
-     (indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
-      indexes.verify)),
-    ("graph", DOCUMENTS, "Read a whole corpus into a graph ahead of time (GraphRAG).",
-     (with_patience(graphs.build), with_patience(graphs.update), look.stats, look.show, look.paths,
-      look.communities, look.export, look.merges)),
-    ("artifact", TUNE, "Look at compiled programs.",
-     (artifact.show, artifact.diff, artifact.verify)),
-):  # fmt: skip
-    group = typer.Typer(help=about, **_TYPER)
-    for each in commands:
-        _add(group, cast(Any, each))
-    app.add_typer(group, name=called, rich_help_panel=panel)
+
+_INTERRUPTED = 130
+_RESUMABLE = ("eval", "arena", "compile", "graph", "index")
 
 
 def main() -> None:
     """Run the command line; a known error is one line on stderr and exit code 2.
 
-    Ctrl-C ends it with exit code 130.
+    Ctrl-C exits with code 130.
     """
-    there = threading.enumerate()
+    threads = threading.enumerate()
     out, err = (cast(Any, CleanStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -118,17 +126,14 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _INTERRUPTED:
             raise
-        code, told, goes_on = _INTERRUPTED, "stopped", sys.argv[1:2] in _RESUMABLE
+        code, text = _INTERRUPTED, "stopped"
+        can_resume = any(name in sys.argv[1:2] for name in _RESUMABLE)
     except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError, OSError) as error:
         if isinstance(error, OSError):
             error = refused_by_disk(error.filename or "a file", error)
-        code, told = 2, " ".join(str(error).split())
-        goes_on = isinstance(error, RunAborted) and " again" not in told
-    if goes_on:
-        told += "; what was finished is kept: run the same command again to go on"
-    print(f"ga-dspy: {visible(withheld(told))}", file=sys.stderr)  # noqa: T201
-    leave(code, there)
-
-
-_INTERRUPTED = 130
-_RESUMABLE = (["eval"], ["arena"], ["compile"], ["graph"], ["index"])
+        code, text = 2, " ".join(str(error).split())
+        can_resume = isinstance(error, RunAborted) and " again" not in text
+    if can_resume:
+        text += "; finished work is kept: run the same command again to resume"
+    print(f"ga-dspy: {visible(withheld(text))}", file=sys.stderr)  # noqa: T201
+    leave(code, threads)

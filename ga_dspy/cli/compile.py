@@ -34,7 +34,7 @@ from ga_dspy.cli.choices import (
     program_class,
     read_pairs,
 )
-from ga_dspy.cli.console import Console, minutes_told, say_embedded, warn
+from ga_dspy.cli.console import Console, log_progress, note_embedded_lm, warn
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
@@ -131,7 +131,7 @@ def compile_program(
     lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
     tracker = None if no_track else _tracker(console, track, out, *packed)
-    with dspy.track_usage() as used, minutes_told(console, lambda: lines.state(used.usage_data)):
+    with dspy.track_usage() as used, log_progress(console, lambda: lines.state(used.usage_data)):
         outcome = compile(
             given,
             recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
@@ -155,7 +155,7 @@ def compile_program(
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
         console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
-    say_embedded(console, *models.all)
+    note_embedded_lm(console, *models.all)
     if tracker is not None and tracker.run_id:
         with dspy.context(lm=lms["task"]):
             made = load_artifact(outcome.artifact, retriever=corpus, lms=models.steps)

@@ -1,4 +1,4 @@
-"""How things look on a terminal: answers step by step, tables, progress bars."""
+"""Terminal output: answers step by step, tables, progress bars."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _SUPPORT = {
     None: "unsupported",
 }
 EXTRACTIVE_NOTE = (
-    "Answered by the embedded extractive LM: a floor for first runs and tests, not a rival to an "
-    "LLM. Name yours with --lm."
+    "Answered by the embedded extractive LM: a floor for first runs and tests, not a substitute "
+    "for an LLM. Choose yours with --lm."
 )
 
 
 class Console(RichConsole):
-    """A terminal on which text of others is text: no markup, no emoji codes, escapes shown."""
+    """A terminal that shows any text literally: no markup, no emoji codes, visible escapes."""
 
     def __init__(self, **options: Any) -> None:
-        """Make one, with rich's options."""
+        """Create a console with rich's options."""
         super().__init__(**{"markup": False, "emoji": False, **options})
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render, with what a text hides made visible."""
+        """Render with hidden characters made visible."""
         if isinstance(renderable, str):
             renderable = visible(renderable)
         elif isinstance(renderable, Text) and visible(renderable.plain) != renderable.plain:
@@ -56,86 +56,76 @@ class Console(RichConsole):
         return super().render(renderable, options)
 
 
+def plain() -> Console:
+    """Return a console that does not color numbers and names."""
+    return Console(highlight=False)
+
+
+# --- A question and its answer
+
+
 @contextmanager
-def steps_shown(console: Console) -> Iterator[None]:
-    """Print the steps of a question as they come; on a terminal, a line says what is under way."""
-    titles: dict[str, str] = {}
-    numbers: dict[str, int] = {}
+def show_steps(console: Console) -> Iterator[None]:
+    """Print each step of a question as it finishes; a terminal also shows the current activity."""
+    labels: dict[str, str] = {}
     with console.status("") if console.is_terminal else nullcontext() as status:
 
         def show(event: Event) -> None:
-            for new in event.data["new"] if event.kind == "passages" else ():
-                titles[new["id"]] = new["title"] or new["id"]
-                numbers[new["id"]] = new["label"]
+            if event.kind == "passages":
+                for new in event.data["new"]:
+                    labels[new["id"]] = f"[{new['label']}] {new['title'] or new['id']}"
             if event.kind == "step":
-                console.print(_step(Step.model_validate(event.data), titles, numbers), "")
+                console.print(_step(Step.model_validate(event.data), labels), "")
             elif status and event.kind != "answer":
-                reading = "; reading" * (event.kind == "passages")
+                reading = "; reading" if event.kind == "passages" else ""
                 status.update(Text(event.message + reading, overflow="ellipsis", no_wrap=True))
 
         with watching(show):
             yield
 
 
-def show_answer(
-    console: Console,
-    prediction: dspy.Prediction,
-    before: str = "",
-    lms: Mapping[str, str] | None = None,
-) -> None:
-    """Print the answer, its evidence and its cost, beside what a graph of the corpus would cost.
-
-    Args:
-        console: Where to.
-        prediction: The answer.
-        before: The cost of that graph.
-        lms: Names of LMs by step, where there is more than one: the cost of each step is shown.
-    """
-    console.print(_answer(prediction))
-    cost = f"this question: {number(prediction.calls, 'call')}, {prediction.tokens:,} tokens"
-    cut = Usage.total(prediction.usage.values()).cuts
-    console.print("; ".join(filter(None, (cost, cut, before))), style="dim", soft_wrap=True)
-    for step, usage in prediction.usage.items() if lms else ():
-        say_spent(console, step, (lms or {}).get(step, ""), usage)
-
-
-def say_spent(console: Console, step: str, lm: str, usage: Usage) -> None:
-    """A line with what a step has cost, and which LM it asked."""
-    price = f", ${usage.cost:,.4f}" if usage.cost else ""
-    line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
-    console.print(line, style="dim", markup=False, soft_wrap=True)
-
-
-def _step(step: Step, titles: dict[str, str], numbers: dict[str, int]) -> RenderableType:
-    read = [f"[{numbers[i]}] {titles[i]}" for i in step.passage_ids]
+def _step(step: Step, labels: Mapping[str, str]) -> RenderableType:
     gained = f"+{len(step.entities)} entities, +{len(step.relations)} relations"
     lines = [f"{r.head} → {r.relation} → {r.tail}" for r in step.relations]
     lines += [f"{name}: {attribute}" for name, attribute in step.attributes]
-    judged = "bold green" if step.judgement == "sufficient" else "bold yellow"
+    color = "green" if step.judgement == "sufficient" else "yellow"
     rows = (
         ("query", step.query),
         ("reformulated", step.reformulated),
-        ("passages", "  ".join(read) or "nothing new"),
+        ("passages", "  ".join(labels[id] for id in step.passage_ids) or "nothing new"),
         ("graph", Text(gained if step.entities or step.relations else "", style="green")),
-        ("", _listed(lines)),
-        ("dropped", _listed([str(dropped) for dropped in step.dropped])),
-        ("judgement", Text(step.judgement, style=judged)),
+        ("", _limited(lines)),
+        ("dropped", _limited([str(dropped) for dropped in step.dropped])),
+        ("judgement", Text(step.judgement, style=f"bold {color}")),
         ("", Text(step.reasoning, style="italic")),
         ("rule", step.rule),
         ("failure", Text(step.failure, style="red")),
     )
     title = Text(f"Step {step.number}", style="bold cyan")
-    return Group(title, Padding(facts(rows), (0, 0, 0, 2)))
+    return Group(title, Padding(key_values(rows), (0, 0, 0, 2)))
 
 
-def _listed(lines: list[str]) -> Text:
+def _limited(lines: list[str]) -> Text:
     shown = lines[:MAX_LINES]
     if len(lines) > len(shown):
         shown.append(f"… and {len(lines) - len(shown)} more")
     return Text("\n".join(shown))
 
 
-def _answer(prediction: dspy.Prediction) -> RenderableType:
+def show_answer(
+    console: Console,
+    prediction: dspy.Prediction,
+    note: str = "",
+    lms: Mapping[str, str] | None = None,
+) -> None:
+    """Print the answer, its evidence and its cost.
+
+    Args:
+        console: Where to print.
+        prediction: The answer.
+        note: Printed after the cost.
+        lms: Names of the LMs by step; if given, the cost of each step is printed too.
+    """
     if prediction.answer:
         answer = Text(prediction.answer, style="bold")
     else:
@@ -143,34 +133,50 @@ def _answer(prediction: dspy.Prediction) -> RenderableType:
     parts: list[RenderableType] = [answer]
     if prediction.evidence:
         parts.append(Text("\nEvidence", style="dim"))
-        parts += [_link(i, link) for i, link in enumerate(prediction.evidence, 1)]
-    how = f"{prediction.verdict}; {_SUPPORT[prediction.supported]}"
-    return Panel(
-        Group(*parts), title="Answer", title_align="left", subtitle=escape(how),
-        subtitle_align="left",
+        parts += [_link(number, link) for number, link in enumerate(prediction.evidence, 1)]
+    support = f"{prediction.verdict}; {_SUPPORT[prediction.supported]}"
+    console.print(
+        Panel(Group(*parts), title="Answer", title_align="left", subtitle=escape(support),
+              subtitle_align="left")
     )  # fmt: skip
+    cost = f"this question: {number(prediction.calls, 'call')}, {prediction.tokens:,} tokens"
+    cut = Usage.total(prediction.usage.values()).cuts
+    console.print("; ".join(filter(None, (cost, cut, note))), style="dim", soft_wrap=True)
+    if lms:
+        for step, usage in prediction.usage.items():
+            show_usage(console, step, lms.get(step, ""), usage)
 
 
-def _link(number: int, link: EvidenceLink) -> RenderableType:
+def _link(place: int, link: EvidenceLink) -> RenderableType:
     triple = f"{link.head} → {link.relation} → {link.tail}" if link.head else link.title
-    place = "; ".join(dict.fromkeys(filter(None, (link.title, link.source))))
-    quote = Text.assemble(f"“{link.quote}”", ("  " + place, "dim"))
-    return Group(Text(f"{number}. {triple}"), Padding(quote, (0, 0, 0, 3)))
+    source = "; ".join(dict.fromkeys(filter(None, (link.title, link.source))))
+    quote = Text.assemble(f"“{link.quote}”", ("  " + source, "dim"))
+    return Group(Text(f"{place}. {triple}"), Padding(quote, (0, 0, 0, 3)))
 
 
-def say_embedded(console: Console, *lms: dspy.BaseLM) -> None:
-    """Where the embedded LM alone answered: that it is no LLM."""
+def show_usage(console: Console, step: str, lm: str, usage: Usage) -> None:
+    """Print the cost of a step and the LM that it called."""
+    price = f", ${usage.cost:,.4f}" if usage.cost else ""
+    line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
+    console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def note_embedded_lm(console: Console, *lms: dspy.BaseLM) -> None:
+    """If only the embedded LM answered, print that it is no LLM."""
     if all(lm.model == EMBEDDED for lm in lms):
         console.print(EXTRACTIVE_NOTE, style="dim")
 
 
 def warn(console: Console, message: str) -> None:
-    """A line in yellow."""
+    """Print a warning in yellow."""
     console.print(message, style="yellow", markup=False, soft_wrap=True)
 
 
+# --- Progress
+
+
 def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Progress:
-    """A bar with how many are done and how long the rest will take; nothing in a pipe."""
+    """Return a bar with the items done and the time left; it is silent in a pipe."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -185,35 +191,35 @@ def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Pr
 
 
 @contextmanager
-def minutes_told(console: Console, state: Callable[[], str], every: float = 60.0) -> Iterator[None]:
-    """Print how far work is, a line a minute, where no progress bar shows it."""
+def log_progress(console: Console, state: Callable[[], str], every: float = 60.0) -> Iterator[None]:
+    """In a pipe, which shows no progress bar, print the state once a minute."""
     if console.is_terminal:
         yield
         return
     is_over = threading.Event()
 
-    def tell() -> None:
+    def log() -> None:
         while not is_over.wait(every):
             if line := state():
                 console.print(line, markup=False, soft_wrap=True)
 
-    teller = threading.Thread(target=tell, name="ga-dspy-progress", daemon=True)
-    teller.start()
+    logger = threading.Thread(target=log, name="ga-dspy-progress", daemon=True)
+    logger.start()
     try:
         yield
     finally:
         is_over.set()
-        teller.join()
+        logger.join()
 
 
 @contextmanager
-def building(
+def build_progress(
     console: Console, clock: Callable[[], float] = monotonic, every: float = 30.0
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar, as the callback that a build takes: a stage's name, units done and in all.
+    """Show a progress bar; yield the callback of a build: stage, items done, items in total.
 
-    The time left counts what is done from the first call of a stage on, so not what was kept from
-    an earlier run. In a pipe it is a line every half minute, also while a unit takes longer.
+    The time left is estimated from the items done since the stage began, without those kept from
+    an earlier run. In a pipe, a line is printed every half minute, even during one long item.
     """
     with progress_bar(console, clock) as bar:
         task = bar.add_task("", total=None)
@@ -227,20 +233,18 @@ def building(
             now = bar.tasks[0]
             if now.total is None:
                 return ""
-            more = f", about {now.time_remaining / 60:.0f} min left" if now.time_remaining else ""
-            return f"{now.description} {now.completed:,.0f} of {now.total:,.0f}{more}"
+            left = f", about {now.time_remaining / 60:.0f} min left" if now.time_remaining else ""
+            return f"{now.description} {now.completed:,.0f} of {now.total:,.0f}{left}"
 
-        with minutes_told(console, state, every):
+        with log_progress(console, state, every):
             yield advance
 
 
-def plain() -> Console:
-    """A console that colours nothing of its own accord."""
-    return Console(highlight=False)
+# --- Tables and lists
 
 
-def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
-    """Two columns, what and how much; rows with nothing to say are left out."""
+def key_values(rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """Return a table of names and values; rows with an empty value are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -251,11 +255,11 @@ def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def columns(*headings: str, right: Sequence[str] = ()) -> Table:
-    """An airy table.
+    """Return a table without borders.
 
     Args:
-        headings: Of its columns.
-        right: Those of figures.
+        headings: The column headings.
+        right: Those of right-aligned columns.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
@@ -267,7 +271,7 @@ def columns(*headings: str, right: Sequence[str] = ()) -> Table:
 
 
 def number(count: int, what: str) -> str:
-    """A count with its noun.
+    """Return a count with its noun.
 
     >>> number(1, "passage"), number(1200, "passage")
     ('1 passage', '1,200 passages')
@@ -275,15 +279,15 @@ def number(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
-def some(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
-    """The first few items, a line each, and how many more there are."""
+def show_first(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
+    """Print the first few items, one per line, and how many more there are."""
     for item in items[:_FIRST]:
         console.print(f"{what}: {item}", style=style, markup=False, soft_wrap=True)
     if len(items) > _FIRST:
         console.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
 
 
-def rest(console: Console, shown: int, whole: int) -> None:
-    """How many were not listed, and how to see them."""
-    if shown < whole:
-        console.print(f"… and {whole - shown:,} more (--most {whole})", style="dim")
+def show_rest(console: Console, shown: int, total: int) -> None:
+    """Print how many items were not listed, and how to list them."""
+    if shown < total:
+        console.print(f"… and {total - shown:,} more (--most {total})", style="dim")

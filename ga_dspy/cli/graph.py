@@ -1,11 +1,12 @@
-"""`ga-dspy graph build` and `update`: the graph of a corpus, and the files that shape it."""
+"""`ga-dspy graph`: build the graph of a corpus, look into it, export it."""
 
 from __future__ import annotations
 
 import os
 import time
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,33 +16,63 @@ import dspy
 import typer
 from pydantic import TypeAdapter, ValidationError
 from rich.prompt import Confirm
+from rich.table import Table
+from rich.text import Text
 
 from ga_dspy.cli.choices import ApiBase, IndexDir, Model, Timeout, Yes, choose_lm
-from ga_dspy.cli.console import Console, building, facts, number, plain, say_embedded, some
+from ga_dspy.cli.console import (
+    Console,
+    build_progress,
+    columns,
+    key_values,
+    note_embedded_lm,
+    number,
+    plain,
+    show_first,
+    show_rest,
+)
 from ga_dspy.errors import InputError
+from ga_dspy.graph import to_graphml
 from ga_dspy.graphrag import (
+    Access,
+    CorpusGraph,
     Rules,
     StoredGraph,
     Summaries,
     build_graph,
     estimate_build,
+    open_graph,
     update_graph,
 )
 from ga_dspy.graphrag.build import Estimate
 from ga_dspy.graphrag.communities import Summary
+from ga_dspy.graphrag.linking import fact_text
+from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES, GraphManifest, read_manifest
+from ga_dspy.graphrag.walk import find_named
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import MANIFEST
+from ga_dspy.storage import MANIFEST, write_whole
 
-ReadingThreads = Annotated[int, typer.Option("--threads", min=1, help="Passages read at once.")]
+ReadingThreads = Annotated[
+    int, typer.Option("--threads", min=1, help="Passages to read in parallel.")
+]
 WithSummaries = Annotated[
-    bool, typer.Option("--summaries", help="Have the LM summarise every community.")
+    bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
 ]
 LabelsFile = Annotated[
     Path | None,
-    typer.Option(help="Who may see what: JSON of passage ids with lists of labels."),
+    typer.Option(help="Access labels: a JSON file of passage ids with lists of labels."),
 ]
+Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="Access label to look with; repeatable. Default: public only."),
+]
+Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
+
+
+# --- Build and update
 
 
 def build(
@@ -52,22 +83,21 @@ def build(
     timeout: Timeout = None,
     threads: ReadingThreads = 8,
     rules: Annotated[
-        Path | None, typer.Option(help="What may enter, what is flagged or private; see below.")
+        Path | None, typer.Option(help="JSON file of what to keep, flag or restrict; see below.")
     ] = None,
     labels: LabelsFile = None,
     summaries: WithSummaries = False,
     yes: Yes = False,
 ) -> None:
-    """Read every passage of an index into one graph.
+    """Build the graph of an index: the LM reads every passage.
 
-    Run it again to go on where it stopped: a passage that was read is never asked for again,
-    whatever stopped the build. Rules and labels count as this command gives them: with other ones,
-    run it again, and no LM is asked.
+    Run the same command again to resume: no passage is read twice, however the build was stopped.
+    To change rules or labels, run it again with the new files; this calls no LM.
 
     Examples:
         ga-dspy graph build --index my-index --out my-graph --rules rules.json
 
-    A file for --rules is JSON; each part may be left out:
+    A file for --rules is JSON; each part is optional:
 
       {"min_confidence": 0.5,
        "relations": ["born in", "wrote"],
@@ -79,22 +109,22 @@ def build(
          "same":  [["Bob Dylan", "Robert Zimmerman"]],
          "apart": [["Avon", {"name": "Bristol Avon", "passage": "p7"}]]}}
 
-      min_confidence   leave out relations stated with less
-      relations        leave out all other relations
-      critical         leave out these unless two passages state them
-      single_valued    flag a second one of an entity as a contradiction
-      single_dated     flag a second year of one as a contradiction
-      relation_labels  labels that a caller needs to see a relation
-      overrides        names that are one entity, or two; a name may be
-                       meant in one passage alone
+      min_confidence   drop relations with a lower confidence
+      relations        drop all other relations
+      critical         drop these unless two passages state them
+      single_valued    flag a second value of an entity as a contradiction
+      single_dated     flag a second year of an entity as a contradiction
+      relation_labels  access labels needed to see a relation
+      overrides        names of the same entity, or of different ones; a name
+                       may be limited to one passage
 
-    single_valued and single_dated replace the lists that count without them.
-    "was born in" is "born in" throughout.
+    single_valued and single_dated replace the default lists.
+    "was born in" counts as "born in" everywhere.
     """
     model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
     make = partial(build_graph, rules=read_rules(rules), labels=read_labels(labels))
     before = read_manifest(out) if (out / MANIFEST).is_file() else None
-    _carry_out(make, passages, out, model, before, threads=threads, summaries=summaries, yes=yes)
+    _read_graph(make, passages, out, model, before, threads=threads, summaries=summaries, yes=yes)
 
 
 def update(
@@ -110,18 +140,18 @@ def update(
 ) -> None:
     """Bring a graph up to date with its index.
 
-    Only new and changed passages are read. Rules and, unless --labels is given, labels stay as they
-    were built.
+    Only new and changed passages are read. The rules stay as they were built, and the labels too
+    unless --labels is given.
 
     Examples:
         ga-dspy graph update --index my-index --graph my-graph
     """
     model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
     make, before = partial(update_graph, labels=read_labels(labels)), read_manifest(graph)
-    _carry_out(make, passages, graph, model, before, threads=threads, summaries=summaries, yes=yes)
+    _read_graph(make, passages, graph, model, before, threads=threads, summaries=summaries, yes=yes)
 
 
-def _carry_out(
+def _read_graph(
     make: partial[StoredGraph],
     index: Index,
     folder: Path,
@@ -132,27 +162,29 @@ def _carry_out(
     summaries: bool,
     yes: bool,
 ) -> None:
-    """Say what it will cost, read and store, say what there is now and what went wrong."""
+    """Confirm the cost, build the graph, and print its sizes and what went wrong."""
     console = plain()
     unknown = sorted((make.keywords["labels"] or {}).keys() - {passage.id for passage in index})
-    some(console, "labelled, but not in the index", unknown, style="yellow")
+    show_first(console, "labelled, but not in the index", unknown, style="yellow")
     cost = estimate_build(index, folder, lm=lm)
-    _agree(console, cost, lm, summaries=summaries, yes=yes)
+    _confirm(console, cost, lm, summaries=summaries, yes=yes)
     began, written = time.perf_counter(), dict[str, Summary | str]()
-    with _reading(console) as progress:
+    with _resumable_progress(console) as progress:
         stored = make(index, folder, lm=lm, threads=threads, progress=progress)
         if summaries:
             written = Summaries(stored.path / SUMMARIES).of(
                 stored.graph, stored.communities, lm=lm, threads=threads, progress=progress
             )
-    now, of_all = stored.manifest, f"of {len(stored.communities):,} communities"
+    now = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
     rows = [("read", number(cost.calls, "passage"))]
     for what in ("passages", "entities", "relations", "communities"):
-        then = f", before {getattr(before, what):,}" if before else ""
-        rows.append((what, f"{getattr(now, what):,}{then}"))
+        earlier = f", before {getattr(before, what):,}" if before else ""
+        rows.append((what, f"{getattr(now, what):,}{earlier}"))
+    if summaries:
+        count = f"{len(written) - len(failed):,} of {len(stored.communities):,} communities"
+        rows.append(("summaries", count))
     rows += [
-        ("summaries", f"{len(written) - len(failed):,} {of_all}" if summaries else ""),
         ("labels", ", ".join(now.labels)),
         ("kept out", counted(now.left_out)),
         ("unsupported", counted(now.dropped)),
@@ -160,52 +192,51 @@ def _carry_out(
         ("seconds", f"{time.perf_counter() - began:.1f}"),
         ("graph", str(stored.path)),
     ]
-    console.print(facts(rows))
-    some(console, "failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
+    console.print(key_values(rows))
+    show_first(console, "failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
     if now.failed:
-        console.print("run the same command again to ask for the failed ones once more")
+        console.print("run the same command again to retry the failed passages")
     place = {community.key: n for n, community in enumerate(stored.communities)}
     lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
-    some(console, "not summarised", lines, style="red")
-    some(console, "override not used", now.unused_overrides, style="yellow")
-    open_now = sorted({*(before.labels if before else ())} - {*now.labels})
-    some(console, "label that hides nothing any more", open_now, style="yellow")
-    say_embedded(console, lm)
+    show_first(console, "not summarised", lines, style="red")
+    show_first(console, "unused override", now.unused_overrides, style="yellow")
+    unused = sorted({*(before.labels if before else ())} - {*now.labels})
+    show_first(console, "label that no longer restricts anything", unused, style="yellow")
+    note_embedded_lm(console, lm)
 
 
-def _agree(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, yes: bool) -> None:
-    """Show the estimate, and ask where there is something to pay.
+def _confirm(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, yes: bool) -> None:
+    """Print the estimate, and ask for confirmation if an LLM will be called.
 
     Raises:
-        InputError: Nobody can be asked, and `--yes` was not given.
+        InputError: There is no terminal to ask at, and `--yes` was not given.
         Exit: The answer was no.
     """
-    before = f"; {cost.finished:,} were read before" if cost.finished else ""
-    calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
-    words = (
-        f"{calls} and {cost.tokens:,} tokens ({cost.completion_tokens:,} written){before}"
-        if cost.calls
-        else f"nothing, all {cost.finished:,} passages were read before"
-    )
-    console.print(f"to read: {words}", markup=False)
+    if cost.calls:
+        known = f"; {cost.finished:,} were read before" if cost.finished else ""
+        calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
+        tokens = f"{cost.tokens:,} tokens ({cost.completion_tokens:,} of them completion)"
+        console.print(f"to read: {calls} and {tokens}{known}", markup=False)
+    else:
+        console.print(f"to read: nothing, all {cost.finished:,} passages were read before")
     if summaries:
-        console.print("summaries: one or two more calls for each community that has none")
+        console.print("summaries: one or two more calls for each community without one")
     if lm.model == EMBEDDED or yes or not (cost.calls or summaries):
         return
     if not (console.is_terminal and os.isatty(0)):
         raise InputError(
-            "there is no terminal to ask whether to go on", expected="--yes", remedy="add --yes"
+            "there is no terminal to ask for confirmation", expected="--yes", remedy="add --yes"
         )
-    if not Confirm.ask(f"ask {lm.model}?", console=console):
+    if not Confirm.ask(f"call {lm.model}?", console=console):
         raise typer.Exit(1)
 
 
 @contextmanager
-def _reading(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar, which may be stopped: nothing that was read is lost."""
-    console.print("stop when you like: the same command goes on where it stopped", style="dim")
+def _resumable_progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar, and say that the build can be interrupted."""
+    console.print("you can interrupt this: run the same command again to resume", style="dim")
     try:
-        with building(console) as progress:
+        with build_progress(console) as progress:
             yield progress
     except KeyboardInterrupt:
         console.print("stopped; what was read is kept")
@@ -213,7 +244,7 @@ def _reading(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def counted(causes: Mapping[str, int]) -> str:
-    """Counts by cause, the most first; "" where there are none.
+    """Return counts by cause as text, the largest first.
 
     >>> counted({"too little evidence": 2, "low confidence": 3})
     '3 low confidence, 2 too little evidence'
@@ -227,10 +258,10 @@ _Read = TypeVar("_Read")
 
 
 def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Raises:
-        InputError: It is missing, no JSON, or holds something else.
+        InputError: It is missing, not JSON, or not of this kind.
     """
     remedy = "see ga-dspy graph build --help"
     try:
@@ -246,10 +277,196 @@ def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
 
 
 def read_rules(path: Path | None) -> Rules:
-    """The rules in a file; no file, no rules but the usual ones."""
+    """Read a file of rules; without a file, return the default rules."""
     return _from_json(path, _RULES, "a JSON object of rules") if path else Rules()
 
 
 def read_labels(path: Path | None) -> dict[str, frozenset[str]] | None:
-    """The labels of passages in a file; None where there is no file."""
+    """Read a file of access labels by passage id; without a file, return None."""
     return _from_json(path, _LABELS, 'JSON such as {"p1": ["hr"]}') if path else None
+
+
+# --- Look into a graph
+
+_TOP, _NAMES_PER_COMMUNITY = 10, 5
+
+
+def _open(folder: Path, labels: Iterable[str] | None) -> tuple[StoredGraph, CorpusGraph]:
+    """Open a graph, and the part of it that is visible with these labels."""
+    stored, held = open_graph(folder), frozenset(labels or ())
+    unknown = sorted(held - stored.graph.labels_in_use)
+    if unknown:
+        note = f"nothing in {folder} needs the label {', '.join(unknown)}"
+        Console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
+    return stored, stored.graph.visible(Access(labels=held)).graph
+
+
+def stats(graph: Folder, label: Labels = None) -> None:
+    """Show the size of a graph, its most common relations and most central entities.
+
+    Examples:
+        ga-dspy graph stats my-graph
+    """
+    stored, visible = _open(graph, label)
+    edges = visible.tables.edges
+    sizes = visible.network.connected_components().sizes()
+    wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
+    contradicted = sum(map(bool, edges["contradicts"].to_pylist()))
+    rank, values = visible.network.pagerank(), visible.plain_values
+    central = sorted(range(len(visible)), key=lambda node: (values[node], -rank[node]))
+    common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
+    rows = [
+        ("graph", f"{graph}, read by {stored.manifest.lm or 'an LM without a name'}"),
+        ("entities", f"{len(visible):,}, {sum(values):,} dates, numbers or amounts"),
+        ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
+        ("passages", f"{len(visible.passages):,} state something"),
+        ("components", f"{len(sizes):,}, the largest of {max(sizes, default=0):,} entities"),
+        ("isolated", f"{sizes.count(1):,} entities without a relation"),
+        ("merged", f"{visible.tables.merges.num_rows:,} spellings"),
+        ("contradicted", f"{contradicted:,} relations"),
+        ("most common", ", ".join(common)),
+        ("most central", ", ".join(map(visible.name, central[:_TOP]))),
+    ]
+    plain().print(key_values(rows))
+
+
+def show(
+    graph: Folder,
+    entity: Annotated[str, typer.Argument(help="Name or alias of an entity.")],
+    label: Labels = None,
+    most: Most = 40,
+) -> None:
+    """Show an entity: its names, relations and passages.
+
+    Examples:
+        ga-dspy graph show my-graph "Isambard Brunel"
+    """
+    _, visible = _open(graph, label)
+    console = plain()
+    for place, node in enumerate(find_named(visible, entity)):
+        if place:
+            console.print()
+        _show_entity(console, visible, node, most)
+
+
+def _show_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> None:
+    entity = graph.node(node)
+    kind = f"  {entity.type}" if entity.type else ""
+    console.print(Text.assemble((entity.name, "bold cyan"), (kind, "dim")))
+    merged = {m.spelling: f"{m.spelling} ({m.rule})" for m in graph.merges if m.node == node}
+    names = [*merged.values(), *(alias for alias in entity.aliases if alias not in merged)]
+    rows = [
+        ("also", "; ".join(names)),
+        ("attributes", "; ".join(entity.attributes)),
+        ("passages", ", ".join(graph.passages_of(node))),
+    ]
+    console.print(key_values(rows))
+    edges = sorted(graph.network.incident(node))
+    edges.sort(key=lambda edge: int(graph.heads[edge]) != node)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    for edge in edges[:most]:
+        passages = ", ".join(graph.passages_of_edge(edge))
+        table.add_row(_relation(graph, edge, outgoing=int(graph.heads[edge]) == node), passages)
+    console.print(table)
+    show_rest(console, min(most, len(edges)), len(edges))
+
+
+def _relation(graph: CorpusGraph, edge: int, *, outgoing: bool) -> Text:
+    """Return a relation as seen from one end, with its flags."""
+    relation, flags = graph.edge(edge), graph.flags(edge)
+    arrow, other = ("→", relation.tail) if outgoing else ("←", relation.head)
+    text = Text.assemble((f"{arrow} {relation.relation} {arrow} ", "dim"), other)
+    if relation.time:
+        text.append(f" ({relation.time})")
+    if relation.confidence is not None:
+        text.append(f" (confidence {relation.confidence:g})")
+    if flags.critical:
+        text.append("  critical", style="yellow")
+    for against in flags.contradicts:
+        text.append(f"\n  contradicts: {fact_text(graph.edge(against))}", style="red")
+    return text
+
+
+def communities(
+    graph: Folder,
+    level: Annotated[
+        int | None, typer.Option(min=0, help="Only this level; 0 is the coarsest.")
+    ] = None,
+    label: Labels = None,
+    most: Most = 40,
+) -> None:
+    """List the communities of a graph, with their summaries if it was built with them.
+
+    Communities are those of the public part of the graph, regardless of labels.
+
+    Examples:
+        ga-dspy graph communities my-graph
+    """
+    stored, _ = _open(graph, label)
+    console, public = plain(), stored.graph.public
+    summaries = Summaries(stored.path / SUMMARIES).cached(stored.communities)
+    found = [
+        (number, one)
+        for number, one in enumerate(stored.communities)
+        if level is None or one.level == level
+    ]
+    if not found:
+        console.print("no community of three entities or more at this level")
+        return
+    figures = ("no.", "level", "parent", "entities", "relations")
+    table = columns(*figures, "about", right=figures)
+    for place, one in found[:most]:
+        names = ", ".join(map(public.name, one.nodes[:_NAMES_PER_COMMUNITY]))
+        if len(one.nodes) > _NAMES_PER_COMMUNITY:
+            names += ", …"
+        about, summary = Text(names), summaries.get(one.key)
+        if summary:
+            title = (f"{summary.title}\n", "bold")
+            about = Text.assemble(title, f"{summary.text}\n", (names, "dim"))
+        parent = "" if one.parent < 0 else str(one.parent)
+        sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
+        table.add_row(str(place), str(one.level), parent, *sizes, about)
+    console.print(table)
+    show_rest(console, min(most, len(found)), len(found))
+
+
+def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
+    """List the spellings that were merged into another name.
+
+    To undo a merge, list the two names under overrides, apart, in the rules file and build again.
+
+    Examples:
+        ga-dspy graph merges my-graph
+    """
+    _, visible = _open(graph, label)
+    found, console = list(visible.merges), plain()
+    if not found:
+        console.print("no spelling was merged into another name")
+        return
+    table = columns("spelling", "merged into", "rule", "passages")
+    for merge in found[:most]:
+        passages = Text(", ".join(merge.passages))
+        table.add_row(Text(merge.spelling), Text(merge.name), merge.rule, passages)
+    console.print(table)
+    show_rest(console, min(most, len(found)), len(found))
+
+
+def export(
+    graph: Folder,
+    out: Annotated[Path, typer.Option(help="GraphML file to write.")],
+    label: Labels = None,
+) -> None:
+    """Write a graph as GraphML, for Gephi, yEd and (with APOC) Neo4j.
+
+    Examples:
+        ga-dspy graph export my-graph --out my-graph.graphml
+    """
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
+    _, visible = _open(graph, label)
+    nodes, edges = range(len(visible)), range(len(visible.heads))
+    write_whole(out, to_graphml(visible.subgraph(nodes, edges)))
+    plain().print(f"wrote {out}", markup=False, soft_wrap=True)
+    plain().print(f"{len(nodes):,} entities, {len(edges):,} relations")

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, open_only
-from ga_dspy.cli.console import Console, building, columns, facts, number
+from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
@@ -78,10 +78,10 @@ def build(
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
     sources = Sources(paths=seen_from(out, files), chunk_tokens=chunk_tokens, overlap=overlap)
-    with building(console) as progress:
+    with build_progress(console) as progress:
         found = sources.read(out, strict=strict, progress=progress)
     show_files(console, found.files)
-    with on_ray(ray) if ray else nullcontext(), building(console) as progress:
+    with on_ray(ray) if ray else nullcontext(), build_progress(console) as progress:
         index = Index.build(
             found.passages, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
             require=require or (), milvus=uri,
@@ -111,7 +111,7 @@ def sync(
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
     if files:
         sources = sources.model_copy(update={"paths": seen_from(index, files)})
-    with building(console) as progress:
+    with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
         wanted = {passage.id for passage in found.passages}
     going = sum(passage.id not in wanted for passage in opened)
@@ -136,7 +136,7 @@ def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
     sources = Sources.of(index)
     paths = dict.fromkeys((*sources.paths, *seen_from(index, files)))
     sources = sources.model_copy(update={"paths": tuple(paths)})
-    with building(console) as progress:
+    with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
     _change(console, index, opened, sources, found, opened.upsert)
 
@@ -177,7 +177,7 @@ def info(index: IndexDir) -> None:
             f"{sources.chunk_tokens or CHUNK_TOKENS} tokens, overlap {sources.overlap}",
         ),
     ]
-    console.print(facts(rows))
+    console.print(key_values(rows))
     show_files(console, sources.files)
 
 
@@ -246,7 +246,7 @@ def _change(
     change: Callable[..., Changes],
 ) -> None:  # fmt: skip
     """Change an index to what was read of its files, and say what that did."""
-    with building(console) as progress:
+    with build_progress(console) as progress:
         changes = change(found.passages, progress=progress)
     sources.save(index, found.files)
     before, after = sources.files, found.files

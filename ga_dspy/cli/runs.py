@@ -46,12 +46,12 @@ from ga_dspy.cli.choices import (
 from ga_dspy.cli.console import (
     Console,
     columns,
-    minutes_told,
+    log_progress,
+    note_embedded_lm,
     number,
     progress_bar,
-    say_embedded,
-    say_spent,
-    some,
+    show_first,
+    show_usage,
     warn,
 )
 from ga_dspy.errors import InputError
@@ -116,11 +116,11 @@ def evaluate(
         limit=limit, threads=threads, score=score, abort_after=abort_after,
         retry_failed=retry_failed, judge=choose_judge(judge, models.address, timeout),
     )  # fmt: skip
-    say_embedded(console, *models.all)
+    note_embedded_lm(console, *models.all)
     console.print(summary_table({name: report}))
-    some(console, "failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
+    show_first(console, "failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
     lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
-    some(console, "answered without a step", lost, style="yellow")
+    show_first(console, "answered without a step", lost, style="yellow")
     if track:
         asked = load(dataset, data, limit=limit)
         _show_tracked(console, [_track(console, report, chosen, asked, models.lm, track, out)])
@@ -158,7 +158,7 @@ def _show_judge(console: Console, judge: dict[str, Any]) -> None:
     cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens in addition"
     console.print(f"judged by {judge['lm']}: {cost}", style="dim")
     lines = [f"{one['id']}: {one['error']}" for one in judge["failed"]]
-    some(console, "not judged", lines, style="red")
+    show_first(console, "not judged", lines, style="red")
 
 
 def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
@@ -170,7 +170,7 @@ def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
         for step, usage in usage_by_step(report.results).items():
             spent.setdefault((step, report.protocol.lm_of(step)), []).append(usage)
     for (step, lm), parts in spent.items():
-        say_spent(console, step, lm, Usage.total(parts))
+        show_usage(console, step, lm, Usage.total(parts))
 
 
 def run_program(
@@ -199,7 +199,7 @@ def run_program(
     with (
         dspy.context(lm=lm),
         progress_bar(console) as bar,
-        minutes_told(console, lambda: state),
+        log_progress(console, lambda: state),
     ):
         task = bar.add_task(name, total=len(examples))
 
@@ -354,7 +354,7 @@ def arena(
     reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
     line = ""
-    with progress_bar(console) as bar, minutes_told(console, lambda: line):
+    with progress_bar(console) as bar, log_progress(console, lambda: line):
         whole = bar.add_task("all runs", total=len(planned))
         tasks: dict[PlannedRun, TaskID] = {}
 
@@ -382,7 +382,7 @@ def arena(
     for by_name in reports.values():
         console.print()
         console.print(summary_table(by_name))
-    say_embedded(console, *models.all)
+    note_embedded_lm(console, *models.all)
     _show_tracked(console, tracked)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)

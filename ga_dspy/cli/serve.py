@@ -1,4 +1,4 @@
-"""Commands that answer others: over HTTP, and as tools of agents."""
+"""`ga-dspy serve` and `mcp`: answer over HTTP, and as tools of agents."""
 
 from __future__ import annotations
 
@@ -15,30 +15,42 @@ import typer
 from ga_dspy.cli.choices import Asking
 from ga_dspy.errors import InputError, need_package
 
-Host = Annotated[str, typer.Option(help="Address to listen on; another machine's needs a key.")]
-KeyEnv = Annotated[str | None, typer.Option(help="Variable that holds the API keys.")]
-Open = Annotated[bool, typer.Option("--open", help="Listen anywhere without a key.")]
-AtOnce = Annotated[int, typer.Option(min=1, help="Questions at once; further ones are refused.")]
-PerMinute = Annotated[int, typer.Option(min=0, help="Requests of a key or address; 0: any.")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen on; any but this machine's needs an API key.")
+]
+KeyEnv = Annotated[
+    str | None,
+    typer.Option(help="Environment variable with the API keys.", show_default="GA_DSPY_API_KEY"),
+]
+Open = Annotated[bool, typer.Option("--open", help="Allow access from anywhere without a key.")]
+AtOnce = Annotated[
+    int, typer.Option(min=1, help="Maximum concurrent questions; further ones are refused.")
+]
+PerMinute = Annotated[
+    int, typer.Option(min=0, help="Maximum requests per minute and key or address; 0: no limit.")
+]
 Proxies = Annotated[
     str,
     typer.Option(
         "--forwarded-allow-ips",
-        help="Addresses of proxies whose X-Forwarded-For names the client; none by default.",
+        help="Addresses of trusted proxies, whose X-Forwarded-For names the client.",
+        show_default="none",
     ),
 ]
 Deadline = Annotated[
     float | None,
     typer.Option(
         min=0.1,
-        help="Seconds until a question is given up. Default: 300, or 2.5 times the longest timeout "
-        "of an LM call (1,500 for a local LM), so that one slow call does not fail the question.",
+        help="Timeout of a question in seconds.",
+        show_default="300, or 2.5 times the longest LM timeout: 1,500 for a local LM",
     ),
 ]
 
 
 def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
-    """Return the deadline given, else 2.5 times the longest call timeout of the LMs, at least 300.
+    """Return the given deadline, else 2.5 times the longest LM timeout, and at least 300 seconds.
+
+    So one slow call does not fail the question.
 
     >>> choose_deadline(None, [dspy.LM("openai/m", timeout=600.0)])
     1500.0
@@ -49,27 +61,27 @@ def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
 
 
 def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
-    """The API keys in an environment variable, with commas between them.
+    """Return the comma-separated API keys in an environment variable.
 
     Args:
-        variable: Its name; `GA_DSPY_API_KEY`, which may be unset, where left out.
+        variable: Its name; by default `GA_DSPY_API_KEY`, which may be unset.
         host: The address to listen on.
-        is_open: Whether others may reach it without a key.
+        is_open: Whether access without a key is allowed from anywhere.
 
     Raises:
-        InputError: The variable is unset, a key is short, or others could ask without one.
+        InputError: The variable is unset, a key is short, or other machines could ask without one.
     """
     name = variable or "GA_DSPY_API_KEY"
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
     found = "holds a short key" if any(len(key) < 16 for key in keys) else ""
     if not keys and (variable or not (is_open or host in ("127.0.0.1", "::1", "localhost"))):
-        found = f"is not set, and whoever reaches {host} could ask"
+        found = f"is not set, and everyone who reaches {host} could ask"
     if found:
         raise InputError(
             f"{name} {found}",
-            expected="keys of at least 16 characters, with commas between them",
+            expected="comma-separated keys of at least 16 characters",
             remedy="set it: python -c 'import secrets; print(secrets.token_urlsafe(32))' makes a "
-            "key (or --host 127.0.0.1; or --open, where something else keeps strangers out)",
+            "key (or --host 127.0.0.1; or --open, if something else restricts access)",
         )
     return [key.encode() for key in keys]
 
@@ -85,7 +97,7 @@ def serve(
     deadline: Deadline = None,
     proxies: Proxies = "",
 ) -> None:
-    """Answer over HTTP: a page, JSON, event streams, OpenAI's chat API, metrics.
+    """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
 
     Examples:
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
@@ -95,14 +107,15 @@ def serve(
 
     keys = read_keys(api_key_env, host, is_open)
     limits = Limits(at_once, per_minute, choose_deadline(deadline, asking.lms))
-    service = Service(asking.program, limits)
-    app = make_app(service, keys=keys, is_open=is_open)
+    app = make_app(Service(asking.program, limits), keys=keys, is_open=is_open)
     _listen(app, limits, host=host, port=port, trusted_proxies=proxies)
 
 
 def mcp(
     asking: Asking,
-    http: Annotated[int | None, typer.Option(help="Listen on this port, at /mcp.")] = None,
+    http: Annotated[
+        int | None, typer.Option(help="Serve over HTTP on this port, at /mcp, instead of stdio.")
+    ] = None,
     host: Host = "127.0.0.1",
     api_key_env: KeyEnv = None,
     is_open: Open = False,
@@ -111,7 +124,7 @@ def mcp(
     deadline: Deadline = None,
     proxies: Proxies = "",
 ) -> None:
-    """Be an MCP server with the tools ask and search: over stdin and stdout, or HTTP.
+    """Serve the MCP tools `ask` and `search` to agents, over stdin and stdout or HTTP.
 
     Examples:
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
@@ -131,18 +144,18 @@ def mcp(
 
 
 def _listen(app: Any, limits: Any, **options: Any) -> None:
-    """Serve until SIGTERM or Ctrl-C, and then what is under way, for as long as a question may."""
+    """Serve until SIGTERM or Ctrl-C, then finish the requests in progress."""
     from ga_dspy.serve import make_server
 
     server = make_server(app, limits, **options)
-    if sys.platform != "win32":  # each connection takes a file descriptor, of the LM's endpoint too
+    if sys.platform != "win32":  # each connection takes a file descriptor, also to the LM
         import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Uvicorn raises the signal again when all is done.
+        _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
+    # Uvicorn raises the signal again after its shutdown.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # The garbage collector need not go through what was loaded, while all who ask wait for it.
+    # A garbage collection that scans the loaded index would make every client wait.
     gc.freeze()
     try:
         server.run()
