@@ -19,7 +19,7 @@ import dspy
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
-from ga_dspy.eval import Protocol, ProtocolMismatch, RunProgress, load_report, run
+from ga_dspy.eval import Protocol, ProtocolMismatch, Report, RunProgress, load_report, run
 from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import StepFailed, Usage
@@ -314,8 +314,8 @@ def test_progress_is_told_from_the_calling_thread_with_what_was_done_before(tmp_
     )
     assert [progress.done for progress, _ in seen] == [2, 3, 4, 5]
     first = seen[0][0]
-    assert (first.done, first.total, first.failures, first.last) == (2, 5, 0, None)
-    assert seen[-1][0].failures == 1
+    assert (first.done, first.total, first.report.failed, first.last) == (2, 5, (), None)
+    assert len(seen[-1][0].report.failed) == 1
     assert {thread for _, thread in seen} == {threading.main_thread()}
 
 
@@ -324,8 +324,9 @@ def test_progress_says_how_far_a_run_is_and_what_failed_on_the_way() -> None:
     right = Result(
         id="1", question="Who?", gold=("Ann",), gold_titles=(), type="", answer="Ann", usage=usage
     )
-    wrong = Result(id="2", question="Who?", gold=("Ann",), gold_titles=(), type="", answer="Bob")
-    assert str(RunProgress(2, 40, 1, None, (right, wrong))) == (
+    wrong = Result(id="2", question="Who?", gold=("Ann",), gold_titles=(), type="", error="x")
+    report = Report(protocol_of(questions(2)), (right, wrong), 0.0)
+    assert str(RunProgress(40, wrong, report)) == (
         "2 of 40 questions, F1 50.0, 1 failed, 57 LM calls, "
         "17 failed attempts (15 timeouts, 2 unreadable replies)"
     )
@@ -342,8 +343,8 @@ def test_progress_has_the_mean_f1_and_the_cost_of_what_is_done(tmp_path: Path) -
         progress=seen.append,
     )
     report = load_report(tmp_path)
-    assert seen[-1].f1 == pytest.approx(report.f1)
-    assert seen[-1].usage == report.usage
+    assert seen[-1].report.f1 == pytest.approx(report.f1)
+    assert seen[-1].report.usage == report.usage
 
 
 def test_questions_must_be_those_of_the_protocol(tmp_path: Path) -> None:

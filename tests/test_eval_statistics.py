@@ -113,7 +113,7 @@ def test_the_p_value_does_not_depend_on_which_run_comes_first() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
 def test_scores_that_cannot_be_paired_are_an_error(first: list[float], second: list[float]) -> None:
-    with pytest.raises(InputError, match="as many of the one as of the other"):
+    with pytest.raises(InputError, match="two lists of the same length"):
         paired_permutation(first, second)
 
 
@@ -129,7 +129,7 @@ NEVER = steps((False, False), (False, False), (False, False))
 
 def test_steps_and_questions_are_counted_by_hand() -> None:
     scored = sufficiency([RIGHT, EARLY, LONG, NEVER, NEVER])
-    assert (scored.questions, scored.left_out, scored.wasted_steps) == (5, 0, 2 / 5)
+    assert scored.questions == 5
     assert (scored.precision, scored.recall) == pytest.approx((2 / 3, 2 / 4))
     assert (scored.f1, scored.accuracy) == pytest.approx((4 / 7, 11 / 14))
     assert (scored.stopped_early, scored.searched_long) == (1 / 5, 1 / 5)
@@ -138,7 +138,7 @@ def test_steps_and_questions_are_counted_by_hand() -> None:
 def test_a_budget_that_ends_at_the_right_step_wastes_nothing() -> None:
     # Everything was there, the judge did not see it, but no further step was taken.
     scored = sufficiency([steps((False, False), (False, True))])
-    assert (scored.recall, scored.searched_long, scored.wasted_steps) == (0.0, 0.0, 0.0)
+    assert (scored.recall, scored.searched_long) == (0.0, 0.0)
 
 
 def test_going_on_after_a_wrong_sufficient_is_no_early_stop() -> None:
@@ -155,25 +155,24 @@ def test_ratios_without_anything_to_divide_by_are_none() -> None:
 
 def test_nothing_judged_is_all_none() -> None:
     scored = sufficiency([])
-    assert tuple(scored) == (0, 0, *[None] * 7)
+    assert tuple(scored) == (0, *[None] * 6)
 
 
-def test_questions_of_unknown_truth_and_without_a_judged_step_are_left_out_and_counted() -> None:
+def test_questions_of_unknown_truth_and_without_a_judged_step_are_left_out() -> None:
     scored = sufficiency([RIGHT, steps((True, None)), []])
-    assert (scored.questions, scored.left_out) == (1, 2)
-    assert scored._replace(left_out=0) == sufficiency([RIGHT])
+    assert scored == sufficiency([RIGHT])
 
 
 VERDICTS = st.lists(st.builds(StepVerdict, st.booleans(), st.booleans() | st.none()), max_size=5)
 
 
 @given(st.lists(VERDICTS, max_size=6))
-def test_every_question_is_counted_once_and_ratios_are_shares(
+def test_ratios_are_shares(
     questions: list[list[StepVerdict]],
 ) -> None:
     scored = sufficiency(questions)
-    assert scored.questions + scored.left_out == len(questions)
-    assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in scored[2:-1])
+    assert scored.questions <= len(questions)
+    assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in scored[1:])
     if scored.precision and scored.recall:
         assert scored.f1 == pytest.approx(harmonic_mean((scored.precision, scored.recall)))
 

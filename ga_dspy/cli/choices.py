@@ -133,7 +133,7 @@ _log = logging.getLogger(__name__)
 _LM_SETTINGS: ContextVar[dict[str, Any]] = ContextVar("ga_dspy_lm_settings")
 
 
-def with_patience(
+def with_lm_options(
     command: Callable[..., None], outage: str = "1h", *, spreads: bool = True
 ) -> Callable[..., None]:
     """Add the options for LM calls to a command; messages about retries go to stderr.

@@ -21,7 +21,7 @@ from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
 from ga_dspy.cli import serve as serving
-from ga_dspy.cli.choices import with_patience, with_program
+from ga_dspy.cli.choices import with_lm_options, with_program
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import leave, refused_by_disk
@@ -89,7 +89,7 @@ def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]
 _add(app, ask.demo, START)
 for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
     # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
-    _add(app, with_patience(with_program(answering), "30s", spreads=False), START)
+    _add(app, with_lm_options(with_program(answering), "30s", spreads=False), START)
 _add_group(
     "index", "Make your documents searchable.", DOCUMENTS,
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
@@ -97,12 +97,17 @@ _add_group(
 )  # fmt: skip
 _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
-    with_patience(graphs.build), with_patience(graphs.update), graphs.stats, graphs.show,
+    with_lm_options(graphs.build), with_lm_options(graphs.update), graphs.stats, graphs.show,
     graphs.communities, graphs.merges, graphs.export,
 )  # fmt: skip
-for command in (with_patience(runs.evaluate), with_patience(runs.arena), runs.report, runs.view):
+for command in (
+    with_lm_options(runs.evaluate),
+    with_lm_options(runs.arena),
+    runs.report,
+    runs.view,
+):
     _add(app, command, MEASURE)
-_add(app, with_patience(compiling.compile_program), TUNE)
+_add(app, with_lm_options(compiling.compile_program), TUNE)
 _add_group(
     "artifact", "Inspect compiled programs.", TUNE, artifact.show, artifact.diff, artifact.verify
 )

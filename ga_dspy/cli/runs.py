@@ -195,17 +195,17 @@ def run_program(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
         score=score, limit=limit, judge=judge,
     )  # fmt: skip
-    state = ""
+    state: RunProgress | None = None
     with (
         dspy.context(lm=lm),
         progress_bar(console) as bar,
-        log_progress(console, lambda: state),
+        log_progress(console, lambda: f"{name}: {state}" if state else ""),
     ):
         task = bar.add_task(name, total=len(examples))
 
         def advance(progress: RunProgress) -> None:
             nonlocal state
-            state = f"{name}: {progress}"
+            state = progress
             bar.update(task, completed=progress.done)
 
         return run(
@@ -353,17 +353,21 @@ def arena(
     console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}", markup=False)
     reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
-    line = ""
-    with progress_bar(console) as bar, log_progress(console, lambda: line):
+    latest: tuple[PlannedRun, RunProgress] | None = None
+
+    def state() -> str:
+        return f"{_name(latest[0])}: {latest[1]}" if latest else ""
+
+    with progress_bar(console) as bar, log_progress(console, state):
         whole = bar.add_task("all runs", total=len(planned))
         tasks: dict[PlannedRun, TaskID] = {}
 
-        def advance(one: PlannedRun, state: RunProgress) -> None:
-            nonlocal line
-            line = f"{_name(one)}: {state}"
+        def advance(one: PlannedRun, progress: RunProgress) -> None:
+            nonlocal latest
+            latest = one, progress
             if one not in tasks:
-                tasks[one] = bar.add_task(_name(one), total=state.total)
-            bar.update(tasks[one], completed=state.done)
+                tasks[one] = bar.add_task(_name(one), total=progress.total)
+            bar.update(tasks[one], completed=progress.done)
 
         for one, report, program in run_arena(
             planned, lm=models.lm, limit=limit, score=score, threads=threads,

@@ -1,8 +1,8 @@
-"""Evaluation: datasets, official scores, and runs that are journaled and can be resumed.
+"""Evaluation: datasets, official scores, and journaled runs that can be resumed.
 
-The order in which the files build on one another: `datasets` (questions), `scores` (of one answer,
-and how sure their mean is), `protocol` (what a run is), `result` (of one question, and the
-journal), `judge` (an LM that judges answers), `report` (of a run), `run`.
+The files, each of which builds on those before: `datasets` (questions), `scores` (of an answer, and
+statistics), `protocol` (what determines a run's numbers), `identity` (its digests), `result` (of a
+question, and the journal), `judge` (an LM that judges answers), `report` (of a run), `run`.
 """
 
 from __future__ import annotations

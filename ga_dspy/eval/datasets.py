@@ -1,7 +1,7 @@
-"""Datasets: HotpotQA, MuSiQue, 2WikiMultiHopQA, Bamboogle and one's own, as `dspy.Example`s.
+"""Load HotpotQA, MuSiQue, 2WikiMultiHopQA, Bamboogle and your own questions as `dspy.Example`s.
 
-No row disappears in silence. A row with a question and an answer is kept with what it has; a file
-with a row that lacks one of the two is refused, and the row is named.
+No row is dropped silently: a row with a question and an answer is kept, whatever else is missing,
+and a file with any other row is refused with the number of that row.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ _BARE: Final = ("bamboogle", "qa")
 DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
 
 
-# --- Loading questions.
+# --- Load questions
 
 
 def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.Example]:
-    """The questions of an official file, in file order.
+    """Return the questions of a file, in file order.
 
-    Fields of each example: `id`, `question` (the only input), `answer`, `answers` (a tuple of
-    all accepted ones), `gold_titles` (a tuple), `supporting_facts` (HotpotQA and 2Wiki: a tuple
-    of (title, sentence number from 0), as in the file, even where the paragraph is missing or
-    has fewer sentences; else empty), `paragraphs` (the row's sound paragraphs: a tuple of
-    (title, sentences), where MuSiQue's whole text is one sentence and an empty sentence keeps
-    its number; Bamboogle has none), `type` and `level` ("" where the dataset has none; MuSiQue's
-    type is its number of hops, "2hop"), `answerable` (False only in MuSiQue's full set, whose
-    answers are then those of the answerable twin), `evidences` (2Wiki's gold triples, else
-    empty). Repeated ids get "#2", "#3", … in file order. A row without an id gets one from its
-    question's text, so that no two files share ids by accident.
+    Fields of each example:
+
+    - `id`: repeated ids get "#2", "#3", …; a row without an id gets one from its question's text.
+    - `question`: the only input.
+    - `answer`, and `answers`: a tuple of all accepted ones.
+    - `gold_titles`: a tuple.
+    - `supporting_facts`: a tuple of (title, sentence number from 0) for HotpotQA and 2Wiki, even if
+      the paragraph is missing or has fewer sentences; else empty.
+    - `paragraphs`: the valid paragraphs, a tuple of (title, sentences). MuSiQue's text is one
+      sentence, and an empty sentence keeps its number. Bamboogle has none.
+    - `type` and `level`: "" if the dataset has none; MuSiQue's type is its number of hops, "2hop".
+    - `answerable`: False only in MuSiQue's full set, where the answers are those of the answerable
+      twin.
+    - `evidences`: 2Wiki's gold triples, else empty.
 
     Args:
-        dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for questions of one's own.
-        path: A .json or .jsonl file in the official layout, or in the hub's; for qa any rows with
+        dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions.
+        path: A .json or .jsonl file in the official format or the hub's; for qa any rows with
             `question` and `answer` or `answers` (in a .csv separated by |), maybe `id`, `type`.
-        limit: Only the first so many questions.
+        limit: Load only the first questions.
 
     Raises:
-        InputError: the file is not one of this dataset, or a row that was looked at has no
-            question or no answer.
+        InputError: The file is not of this dataset, or a row has no question or no answer.
     """
     name, path = dataset_name(dataset), Path(path)
     rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
@@ -69,18 +72,18 @@ _HUB: Final[dict[str, tuple[str, str | None, str]]] = {
 def load_hub(
     dataset: str, split: str | None = None, config: str | None = None, limit: int | None = None
 ) -> list[dspy.Example]:
-    """The questions of a split on the Hugging Face hub, with the fields `load` gives.
+    """Return the questions of a split on the Hugging Face hub, with the fields of `load`.
 
     Args:
         dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
-        split: The hub's split; by default validation (Bamboogle: test).
-        config: The hub's configuration; by default HotpotQA's distractor and MuSiQue's
-            answerable. HotpotQA also has fullwiki, MuSiQue also full.
-        limit: Only the first so many questions.
+        split: The split; by default validation (Bamboogle: test).
+        config: The configuration; by default HotpotQA's distractor and MuSiQue's answerable.
+            HotpotQA also has fullwiki, MuSiQue also full.
+        limit: Load only the first questions.
 
     Raises:
-        InputError: a row has no question or no answer, or the dataset is qa.
-        MissingExtra: the `datasets` package is not installed.
+        InputError: A row has no question or no answer, or the dataset is qa.
+        MissingExtra: The `datasets` package is not installed.
     """
     name = dataset_name(dataset)
     if name not in _HUB:
@@ -120,12 +123,12 @@ def _questions(
             f"{source}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
             f"{listed(unusable, 10)}",
             expected="a question and an answer in every row",
-            remedy="mend these rows; of files without answers, pass the train or dev file instead",
+            remedy="fix these rows; instead of a file without answers, pass the train or dev file",
         )
     return examples
 
 
-# --- One official row as a question.
+# --- From an official row to a question
 
 Row = Mapping[str, Any]
 Fact = tuple[str, int]
@@ -141,7 +144,7 @@ def _why_unusable(row: object) -> str:
 
 
 def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
-    """The fields of a question as `load` gives them, but for `answer`."""
+    """Return the fields of a question as in `load`, except `answer`."""
     question = _text(row.get("question"))
     digest = hashlib.sha256(question.encode()).hexdigest()[:12]
     given_id = _text(row.get("_id")) or _text(row.get("id"))
@@ -153,10 +156,12 @@ def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
     elif dataset not in _BARE:
         paragraphs, titles, facts = _context(row)
     triples = (tuple(map(_text, as_list(entry))) for entry in as_list(row.get("evidences")))
-    # MuSiQue's type is how many single-hop questions it is composed of.
+    # MuSiQue's type is the number of single-hop questions that it is composed of.
     hops = len(as_list(row.get("question_decomposition")))
     hops_by_id = re.match(r"\d+hop", given_id)
-    hops_type = f"{hops}hop" if hops else hops_by_id.group() if hops_by_id else ""
+    hops_type = hops_by_id.group() if hops_by_id else ""
+    if hops:
+        hops_type = f"{hops}hop"
     return {
         "id": given_id or f"{dataset}-{digest}",
         "question": question,
@@ -172,7 +177,7 @@ def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
 
 
 def _musique_paragraphs(row: Row) -> tuple[list[Paragraph], list[str]]:
-    """The sound paragraphs, each one sentence, and the titles of the supporting ones."""
+    """Return the valid paragraphs, each as one sentence, and the titles of the supporting ones."""
     paragraphs: list[Paragraph] = []
     titles: list[str] = []
     for entry in as_list(row.get("paragraphs")):
@@ -186,7 +191,7 @@ def _musique_paragraphs(row: Row) -> tuple[list[Paragraph], list[str]]:
 
 
 def _context(row: Row) -> tuple[list[Paragraph], list[str], list[Fact]]:
-    """The sound paragraphs, the titles of the supporting facts, and those with a sentence."""
+    """Return the valid paragraphs, the titles of supporting facts, and those with a sentence."""
     paragraphs = [
         (title, tuple(map(_text, as_list(sentences))))
         for title, sentences in titled(as_list(row.get("context")))
@@ -198,13 +203,13 @@ def _context(row: Row) -> tuple[list[Paragraph], list[str], list[Fact]]:
 
 
 def titled(entries: Iterable[object]) -> list[tuple[str, Any]]:
-    """The entries that are a title and something else."""
+    """Return the entries that are a title and something else."""
     pairs = (as_list(entry) for entry in entries)
     return [(_text(pair[0]), pair[1]) for pair in pairs if len(pair) == 2 and _text(pair[0])]
 
 
 def accepted_answers(row: Row) -> tuple[str, ...]:
-    """All accepted answers, the row's own first; a list stands for several."""
+    """Return all accepted answers, the row's own first; a list is several answers."""
     given = row.get("answer")
     own = as_list(given) or [given]
     more = (*as_list(row.get("answers")), *as_list(row.get("answer_aliases")))
@@ -212,15 +217,15 @@ def accepted_answers(row: Row) -> tuple[str, ...]:
 
 
 def as_list(value: object) -> list[Any]:
-    """The elements of a JSON array; none of anything else."""
+    """Return the elements of a JSON array; none for anything else."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
 def _text(value: object) -> str:
-    """A string stripped; a number as its digits (some files leave years unquoted); else ""."""
+    """Return a stripped string, or a number as text (some files have unquoted years); else ""."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    # A lone surrogate, which JSON can spell, could be neither stored nor printed.
+    # A lone surrogate, which JSON allows, could be neither stored nor printed.
     return value.strip().encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
@@ -228,7 +233,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, texts)))
 
 
-# --- Rows in the hub's layout: one record of lists in the place of a list of records.
+# --- Rows in the hub's format, which has one record of lists instead of a list of records
 
 _COLUMNS = {
     "context": (("title",), ("sentences", "content")),
@@ -238,12 +243,11 @@ _COLUMNS = {
 
 
 def from_hub_row(row: Row) -> dict[str, Any]:
-    """The hub's layout of a row in the official one; an official row comes back as it is.
+    """Convert a row from the hub's format to the official one, which is returned unchanged.
 
-    The hub keeps lists of records as one record of lists: context
-    `{"title": [...], "sentences": [[...]]}`, supporting facts `{"title": [...], "sent_id":
-    [...]}`, evidences `{"fact": [...], "relation": [...], "entity": [...]}`, and spells
-    Bamboogle's fields "Question" and "Answer".
+    On the hub, lists of records are one record of lists: context `{"title": [...], "sentences":
+    [[...]]}`, supporting facts `{"title": [...], "sent_id": [...]}`, evidences `{"fact": [...],
+    "relation": [...], "entity": [...]}`. Bamboogle's fields are "Question" and "Answer".
 
     >>> from_hub_row({"supporting_facts": {"title": ["Red Lodge"], "sent_id": [0]}})
     {'supporting_facts': [['Red Lodge', 0]]}
@@ -260,17 +264,17 @@ def from_hub_row(row: Row) -> dict[str, Any]:
     return official
 
 
-# --- Reading a file into rows, and which dataset the rows are from.
+# --- Read a file into rows, and detect their dataset
 
-_LOOKED_AT = 200  # rows that show which dataset it is
+_SAMPLE = 200  # rows by which the dataset is detected
 _TYPES_OF_2WIKI = {"compositional", "inference", "bridge_comparison"}
 
 
 def dataset_name(name: str) -> DatasetName:
-    """The name as a `DatasetName`.
+    """Return the name as a `DatasetName`.
 
     Raises:
-        InputError: no loader goes by this name.
+        InputError: There is no such dataset.
 
     >>> dataset_name("HotpotQA")
     'hotpotqa'
@@ -286,10 +290,10 @@ def dataset_name(name: str) -> DatasetName:
 
 
 def detect(path: Path | str) -> DatasetName:
-    """Which dataset the file is from, by the fields of its first 200 rows.
+    """Detect the dataset of a file by the fields of its first 200 rows.
 
     Raises:
-        InputError: the file cannot be read, or its fields are of none of the datasets.
+        InputError: The file cannot be read, or has the fields of none of the datasets.
     """
     path = Path(path)
     return detect_rows(read_rows(path), path)
@@ -298,10 +302,10 @@ def detect(path: Path | str) -> DatasetName:
 def detect_rows(
     rows: Sequence[object], path: Path, expected: DatasetName | None = None
 ) -> DatasetName:
-    """Which dataset rows are from; rows that are visibly another's than expected are refused.
+    """Detect the dataset of rows.
 
-    Bare question-answer rows pass for any dataset (they lack context, which is counted), and
-    HotpotQA's layout passes for 2WikiMultiHopQA, which shares it and adds optional fields.
+    Rows with only question and answer are accepted for any dataset, and HotpotQA's format for
+    2WikiMultiHopQA, which has it too, with optional fields.
 
     Args:
         rows: All rows of the file.
@@ -309,9 +313,9 @@ def detect_rows(
         expected: The dataset that they should be from; None for any.
 
     Raises:
-        InputError: the rows are another dataset's, or none's.
+        InputError: The rows are from another dataset than expected, or from none.
     """
-    seen = [row for row in rows[:_LOOKED_AT] if isinstance(row, Mapping)]
+    seen = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping)]
     fields = {str(name).lower() for row in seen for name in row}
     types = {str(row.get("type")) for row in seen}
     found: DatasetName = "bamboogle"
@@ -335,13 +339,13 @@ def detect_rows(
 
 
 def read_rows(path: Path) -> list[object]:
-    """All rows of a .json file (one array), a .jsonl file (one row a line) or a .csv file.
+    """Return all rows of a .json file (one array), a .jsonl file (one row per line) or a .csv file.
 
-    Which of the first two it is shows in the first character, not in the name. In a .csv several
+    The first two are told apart by the first character, not by the name. In a .csv, several
     `answers` are separated by |.
 
     Raises:
-        InputError: the file is missing, empty, not UTF-8 or not JSON.
+        InputError: The file is missing, empty, not UTF-8 or not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
@@ -360,20 +364,20 @@ def read_rows(path: Path) -> list[object]:
         if text.startswith("["):
             rows = json.loads(text)
         else:
-            # Not str.splitlines: U+2028 and its like occur inside JSON strings.
+            # Not str.splitlines: U+2028 and the like occur inside JSON strings.
             for number, line in enumerate(text.split("\n"), start=1):
                 what = f"line {number} is "
                 rows += [json.loads(line)] if line.strip() else []
     except (ValueError, RecursionError) as error:
         raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
     if not rows:
-        raise _wrong_file(path, "the array holds no rows")
+        raise _wrong_file(path, "the array has no rows")
     return rows
 
 
 def _wrong_file(path: Path, found: str) -> InputError:
     return InputError(
         f"{path}: {found}",
-        expected="a JSON array of questions, one JSON question a line (.jsonl), or a .csv",
-        remedy=f"pass an official question file, or questions of yours: {', '.join(DATASETS)}",
+        expected="a JSON array of questions, one JSON question per line (.jsonl), or a .csv",
+        remedy=f"pass a file of one of these datasets: {', '.join(DATASETS)}",
     )

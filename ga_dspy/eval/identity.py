@@ -1,8 +1,8 @@
-"""What decides an answer, as digests: programs, LMs, retrievers, and the code of all of them.
+"""Digests of all that determines an answer: programs, LMs, retrievers and their code.
 
-A run is resumed only where all of it is the same. What cannot be compared, such as a connection or
-a lock, is said to be so, and a run that rests on it is not resumed. An object of one's own may have
-a text as its `fingerprint`, which then stands for it.
+A run is resumed only if all of them are the same. It is not resumed if it depends on something that
+cannot be compared, such as a connection or a lock. An object can have a string `fingerprint`, which
+is then compared instead.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.protocol import AdaptedRetriever
 
-# What a call is sent with that decides no answer; the address has a digest of its own.
-_NO_ANSWER = {
+# Settings of an LM that do not affect answers; the address has a digest of its own.
+_IRRELEVANT = {
     "api_key", "api_base", "base_url", "headers", "extra_headers", "cache", "timeout",
     "num_retries", "max_retries",
 }  # fmt: skip
@@ -47,11 +47,11 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class _Unknown(Exception):
-    """Something cannot be compared with what it was in another process."""
+    """Something cannot be compared between processes."""
 
 
 def digest(value: Any) -> str:
-    """Return twelve hexadecimal digits for all that a value does; `UNKNOWN` and why otherwise."""
+    """Return twelve hexadecimal digits for a value, or `UNKNOWN` and what cannot be compared."""
     try:
         text = json.dumps(_Description().of(value), sort_keys=True)
     except _Unknown as unknown:
@@ -60,7 +60,7 @@ def digest(value: Any) -> str:
 
 
 def digests_of(program: MultiHopProgram, **more: Any) -> dict[str, str]:
-    """Return the digests of a program by its parts, and of what else decides its answers."""
+    """Return the digests of the parts of a program, and of more values by name."""
     parts = {f"predictor {name}": part for name, part in program.named_predictors()}
     left_out = {"retriever", *_RECORDS}
     own = {name: part for name, part in vars(program).items() if name not in left_out}
@@ -68,14 +68,14 @@ def digests_of(program: MultiHopProgram, **more: Any) -> dict[str, str]:
     parts |= {
         "program": [type(program), own],
         "retriever": vars(program).get("retriever"),
-        "adapter": None if type(adapter) is PlainAdapter else adapter,  # the usual one
+        "adapter": None if type(adapter) is PlainAdapter else adapter,  # the default
         **more,
     }
     return {name: digest(part) for name, part in parts.items()}
 
 
 class _Description:
-    """Describes values as JSON; what was described before is named by its place."""
+    """Describes values as JSON; a repeated object is described by the place of the first."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, Any]] = {}
@@ -83,11 +83,11 @@ class _Description:
     def of(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        # Python may share a constant or not; anything else is told once, for it may hold itself.
+        # Constants may or may not be shared; all else is described once, as it may contain itself.
         if not isinstance(value, tuple | frozenset | bytes | CodeType):
             if id(value) in self._seen:
                 return {"again": self._seen[id(value)][0]}
-            self._seen[id(value)] = len(self._seen), value  # kept alive: no id comes twice
+            self._seen[id(value)] = len(self._seen), value  # kept alive, so that no id is reused
         return [_name(type(value)), self._parts(value)]
 
     def _parts(self, value: Any) -> Any:
@@ -118,7 +118,7 @@ class _Description:
         return self._instance(value)
 
     def _class(self, kind: Any) -> Any:
-        """The code of a class of one's own; a library's is known by its version."""
+        """Describe the code of a class; that of a library is known by its version."""
         if issubclass(kind, dspy.Signature):
             fields = [
                 [name, str(f.annotation), f.json_schema_extra] for name, f in kind.fields.items()
@@ -127,7 +127,7 @@ class _Description:
         if _is_library(kind):
             return _name(kind)
         left_out = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__"}
-        own = {n: p for n, p in vars(kind).items() if n not in left_out and _is_told(n, p)}
+        own = {n: p for n, p in vars(kind).items() if n not in left_out and _is_relevant(n, p)}
         return [_name(kind), *map(self.of, kind.__bases__), self.of(own)]
 
     def _code(self, code: Any) -> Any:
@@ -148,7 +148,7 @@ class _Description:
     def _lm(self, lm: Any) -> Any:
         lm = unwrapped(lm)
         engine = getattr(lm, "engine", None)
-        settings = {name: part for name, part in lm.kwargs.items() if name not in _NO_ANSWER}
+        settings = {name: part for name, part in lm.kwargs.items() if name not in _IRRELEVANT}
         engine = engine if isinstance(engine, str) else _name(type(engine))
         about = type(lm), lm.model, lm.model_type, engine, endpoint_digest(lm), settings
         return [self.of(part) for part in about]
@@ -168,7 +168,7 @@ class _Description:
         return [*described, self.of(retriever.scope), made_by, self.of(retriever.reranker)]
 
     def _instance(self, value: Any) -> Any:
-        """The class and the attributes of an object, or the text that it has as `fingerprint`."""
+        """Describe an object by its class and its attributes or its `fingerprint`."""
         kind = type(value)
         mark = None if kind is dspy.Predict else getattr(value, "fingerprint", None)
         if isinstance(mark, str):
@@ -186,8 +186,8 @@ class _Description:
         return [self.of(kind), self.of(held)]
 
 
-def _is_told(name: str, part: Any) -> bool:
-    """Whether a part of a class decides what it does; not what Python and Pydantic hang on it."""
+def _is_relevant(name: str, part: Any) -> bool:
+    """Return whether a part of a class affects behaviour; what Python and Pydantic add does not."""
     is_code = isinstance(part, FunctionType | property | classmethod | staticmethod | type)
     is_plain = part is None or isinstance(
         part, bool | int | float | str | tuple | list | dict | set
@@ -207,7 +207,7 @@ def _name(value: Any) -> str:
 
 
 def _is_library(value: Any) -> bool:
-    """Whether code is Python's, an installed package's or ours: the versions stand for it."""
+    """Return whether code is Python's, an installed package's or ours, known by its version."""
     module = value.__module__ or ""
     if module.partition(".")[0] in ("ga_dspy", "extractive_lm", "builtins"):
         return True

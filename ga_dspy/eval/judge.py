@@ -1,4 +1,4 @@
-"""An LM that judges answers whose wording no script can compare; its cost is counted apart."""
+"""An LM that judges answers whose wording no script can compare; its cost is separate."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class JudgeAnswer(dspy.Signature):
 
 
 class Judge(dspy.Module):
-    """Judges one answer: `judge(question=…, accepted=(…,), answer=…).verdict` is right or wrong."""
+    """Judges an answer: `judge(question=…, accepted=(…,), answer=…).verdict` is right or wrong."""
 
     def __init__(self) -> None:
-        """Make one; it has the predictor `judge`."""
+        """Create a judge with the predictor `judge`."""
         super().__init__()
         self.judge = dspy.Predict(JudgeAnswer)
 
@@ -43,9 +43,9 @@ class Judge(dspy.Module):
         """Judge an answer; an empty one is wrong without a call.
 
         Args:
-            question: What was asked.
+            question: The question.
             accepted: The accepted answers.
-            answer: What was answered.
+            answer: The answer to judge.
             meter: Counts the calls.
 
         Raises:
@@ -58,7 +58,7 @@ class Judge(dspy.Module):
 
 
 def judge_result(judge: Judge, asked: tuple[int, Result]) -> tuple[int, Result]:
-    """A question's position, and its result with what the judge says, or why it said nothing."""
+    """Return a question's position, and its result with the verdict or the judge's error."""
     position, result = asked
     meter, right, error = Meter(), None, None
     try:

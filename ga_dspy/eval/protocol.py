@@ -1,4 +1,4 @@
-"""What a run is: no number without it, and no resuming under another one."""
+"""The protocol of a run: everything that determines its numbers."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from ga_dspy.errors import GaDspyError, InputError
 ScoreVariant = Literal["official", "squad"]
 
 UNKNOWN = "unknown: "
-"""How the digest of what cannot be compared begins; what it is follows."""
+"""Prefix of the digest of something that cannot be compared."""
 
 
 class ProtocolMismatch(GaDspyError):
-    """The journal in the output directory was begun under another protocol."""
+    """The run in the output folder was begun under another protocol."""
 
     def __init__(self, differences: Sequence[str], where: Path) -> None:
         super().__init__(
             f"{where} holds a run under another protocol",
-            expected=f"the same one to go on with; different: {'; '.join(differences)}",
+            expected=f"the same protocol to resume; different: {'; '.join(differences)}",
             remedy="run with the saved settings, or choose another output directory; an object of "
-            "your own may have a text as its `fingerprint`",
+            "your own can have a string `fingerprint`",
         )
         self.differences, self.where = tuple(differences), where
 
 
 class Protocol(BaseModel):
-    """Everything that decides a run's numbers, stored with every result.
+    """Everything that determines a run's numbers, stored with every run.
 
     Attributes:
         dataset: Name of the dataset.
-        split: Which part of it: the file's name without its ending, or the hub's split.
-        source: File name, or the hub's name of the rows.
-        sha256: Digest of the file; None for rows that come from no file.
+        split: The file's name without its extension, or the hub's split.
+        source: File name, or the name of the rows on the hub.
+        sha256: Digest of the file; None for rows that are from no file.
         questions_sha256: Digest of the questions asked, with ids and accepted answers, in order.
         n: Number of questions asked.
-        limit: How many were asked for; None for all.
-        seed: Seed of the sample; None where the questions are in file order.
+        limit: The maximum number that was asked for; None for all.
+        seed: Seed of the sample; None for questions in file order.
         program: Name of the program.
-        prompts: Digest of its instructions, field wordings and demos; None where not known.
-        settings: Its settings, as JSON values. Never a key: this is written to disk.
-        lm: Name of the language model.
-        lms: Names of the LMs of steps that have one of their own, by the step's predictor.
-        endpoint: Digest of its address; None for one without, or its provider's usual one.
-        sampling: How it samples: temperature, tokens at most, an adapter of one's own; JSON values.
-        retriever: The retriever and its corpus, in words.
-        graph: Digest of the graph that is searched as well; None where there is none.
-        corpus: Digest of the passages that are searched; None where it is not known.
-        encoder: Name of the encoder; empty where there is none.
-        k: Passages a query; None where nothing is retrieved.
-        steps: Rounds of retrieval at most; None where the program has no such limit.
+        prompts: Digest of its instructions, field wordings and demos; None if unknown.
+        settings: Its settings as JSON values, without keys.
+        lm: Name of the LM.
+        lms: Names of the LMs of single steps, by predictor.
+        endpoint: Digest of the LM's address; None for the provider's default.
+        sampling: Sampling parameters of the LM and a custom adapter, as JSON values.
+        retriever: Description of the retriever and its corpus.
+        graph: Digest of the graph that is searched too; None without one.
+        corpus: Digest of the passages that are searched; None if unknown.
+        encoder: Name of the encoder; empty without one.
+        k: Passages per query; None if nothing is retrieved.
+        steps: Maximum number of retrieval rounds; None without a limit.
         score: Which F1 counts: "official" (HotpotQA's script) or "squad".
-        versions: Versions of what computes the numbers.
-        judge: Name of the LM that judges answers as well; None where none does.
-        digests: Digests of all that decides an answer, by part: code, predictors, retriever with
-            its conditions and metadata, LM, adapter; empty where they are not known.
+        versions: Versions of the code that computes the numbers.
+        judge: Name of the LM that judges answers; None without one.
+        digests: Digests of all that determines an answer, by part: code, predictors, retriever with
+            its conditions and metadata, LM, adapter; empty if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -102,14 +102,13 @@ class Protocol(BaseModel):
 
     @classmethod
     def of(cls, examples: Sequence[dspy.Example], *, source: Path | str, **fields: Any) -> Protocol:
-        """The protocol of a run over `examples`, with digests and versions filled in.
+        """Return the protocol of a run over `examples`, with digests and versions.
 
         Args:
-            examples: The questions, in the order in which they are asked.
-            source: A `Path` is digested and only its name is kept, so a moved file is still the
-                same file; a `str` is kept as it is (the hub's name of the rows).
-            fields: The other fields of a protocol: `dataset`, `program` and `lm`, and what else
-                is known of the run.
+            examples: The questions, in order.
+            source: Of a `Path`, the digest and the name are stored, so a moved file is the same
+                file; a `str` is stored unchanged (the name of the rows on the hub).
+            fields: The other fields: `dataset`, `program` and `lm`, and what else is known.
         """
         path = source if isinstance(source, Path) else None
         computed = {
@@ -128,8 +127,8 @@ class Protocol(BaseModel):
 
     @property
     def hash(self) -> str:
-        """Twelve hexadecimal digits that stand for the whole record."""
-        # So that earlier hashes hold.
+        """Twelve hexadecimal digits that identify the protocol."""
+        # So that hashes of earlier versions stay the same.
         left_out = {name for name in ("judge", "digests", "lms") if not getattr(self, name)}
         record = self.model_dump(mode="json", exclude=left_out)
         text = json.dumps(record, sort_keys=True, ensure_ascii=False)
@@ -137,7 +136,7 @@ class Protocol(BaseModel):
 
     @property
     def lm_names(self) -> str:
-        """The names of all LMs that answered.
+        """The names of all LMs.
 
         >>> protocol = Protocol.model_construct(lm="openai/small", lms={"answer": "openai/big"})
         >>> protocol.lm_names
@@ -146,13 +145,13 @@ class Protocol(BaseModel):
         return ", ".join([self.lm, *(f"{step}: {name}" for step, name in self.lms.items())])
 
     def lm_of(self, step: str) -> str:
-        """The name of the LM that a step asked."""
+        """Return the name of the LM of a step."""
         own = (name for predictor, name in self.lms.items() if predictor.split(".")[0] == step)
         return next(own, self.lm)
 
     @property
     def basis(self) -> dict[str, JsonValue]:
-        """What two runs must share for their numbers to stand in one table."""
+        """What two runs must share to be in one table."""
         return {
             "data": f"{self.dataset} {self.questions_sha256[:12]}",
             "corpus": self.corpus,
@@ -161,11 +160,11 @@ class Protocol(BaseModel):
         }
 
     def differences(self, current: Protocol) -> tuple[str, ...]:
-        """One phrase a differing field, saved value first; empty where nothing differs."""
+        """Return one phrase per differing field, the saved value first."""
         saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
         new = {"prompts", "endpoint", "digests", "lms"} - self.model_fields_set
         found = []
-        # What is named in words first; a digest only says that something differs.
+        # Digests last, as they only say that something differs.
         fields = sorted(saved.keys() | now.keys(), key=lambda f: (f.startswith("digests."), f))
         for field in fields:
             was, value = saved.get(field), now.get(field)
@@ -182,10 +181,10 @@ class Protocol(BaseModel):
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of the file's bytes, in hexadecimal.
+    """Return the SHA-256 of a file, in hexadecimal.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: The file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -199,7 +198,7 @@ def file_digest(path: Path) -> str:
 
 
 def questions_digest(examples: Sequence[dspy.Example]) -> str:
-    """SHA-256 over id, question, accepted answers and gold titles, in order."""
+    """Return the SHA-256 of ids, questions, accepted answers and gold titles, in order."""
     digest = hashlib.sha256()
     for example in examples:
         fields = [example.get(name) for name in ("id", "question", "answers", "gold_titles")]
@@ -208,7 +207,7 @@ def questions_digest(examples: Sequence[dspy.Example]) -> str:
 
 
 def fingerprint(program: dspy.Module) -> str:
-    """SHA-256 of the instructions, field wordings and demos of a program, and of its LMs' names."""
+    """Return the SHA-256 of a program's instructions, field wordings, demos and LM names."""
     parts = [
         [
             name,

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from ga_dspy.errors import InputError
@@ -102,10 +101,13 @@ class Report(NamedTuple):
         A failed question counts as wrong. Answers for which the judge failed are left out;
         `summary` lists them.
         """
-        answered = (r.judged.right if r.judged else None for r in self.results)
-        right = (r.error is None and v for r, v in zip(self.results, answered, strict=True))
-        known = [None if value is None else float(value) for value in right]
-        return _percent_of_known(known) if self.protocol.judge else None
+        if not self.protocol.judge:
+            return None
+        right: list[float | None] = []
+        for result in self.results:
+            known = result.judged.right if result.judged else None
+            right.append(0.0 if result.error is not None else known)
+        return _percent_of_known(right)
 
     @property
     def support_recall(self) -> float | None:
@@ -120,11 +122,12 @@ class Report(NamedTuple):
 
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Return the scores by question type; questions without a type are under "(none)"."""
-        groups: dict[str, list[Result]] = {}
-        for result in sorted(self.results, key=lambda result: result.type):
-            groups.setdefault(result.type or "(none)", []).append(result)
+        types = sorted({result.type for result in self.results})
         return {
-            name: self._replace(results=tuple(group))._scores() for name, group in groups.items()
+            name or "(none)": self._replace(
+                results=tuple(result for result in self.results if result.type == name)
+            )._scores()
+            for name in types
         }
 
     def summary(self) -> dict[str, Any]:
@@ -155,9 +158,7 @@ class Report(NamedTuple):
 
     def measures(self) -> dict[str, Any]:
         """Return all other measures, in percent; None if a measure does not apply."""
-        judged = judgements(self.results)
-        ratios = ("precision", "recall", "f1", "accuracy", "stopped_early", "searched_long")
-        most = max((len(result.trace) for result in self.results), default=0)
+        verdicts = judgements(self.results)._asdict()
         return {
             **{
                 name: _rounded(_percent_of_known(map(score, self.results)))
@@ -166,19 +167,14 @@ class Report(NamedTuple):
             "grounded_share": _rounded(grounded_share(self.results)),
             "faithful_share": _rounded(faithful_share(self.results)),
             "sufficiency": {
-                **{name: _rounded(getattr(judged, name), 100) for name in ratios},
-                "questions": judged.questions,
+                name: value if name == "questions" else _rounded(value, 100)
+                for name, value in verdicts.items()
             },
-            "by_step": [
-                {
-                    name: value if isinstance(value, int) else _rounded(value)
-                    for name, value in point._asdict().items()
-                }
-                for point in by_step(self.results, most)
-            ],
+            "by_step": [point._asdict() for point in by_step(self.results)],
             "steps_reached": steps_reached(self.results),
             "usage": {
-                name: u.model_dump(mode="json") for name, u in usage_by_step(self.results).items()
+                name: usage.model_dump(mode="json")
+                for name, usage in usage_by_step(self.results).items()
             },
         }
 
@@ -289,31 +285,38 @@ class StepPoint(NamedTuple):
     relations: float
 
 
-def by_step(results: Sequence[Result], most: int) -> tuple[StepPoint, ...]:
-    """Return the state of a run after each of the first `most` steps."""
-    return tuple(_step_point(results, number) for number in range(1, most + 1))
+def by_step(results: Sequence[Result]) -> list[StepPoint]:
+    """Return the state of a run after each step."""
+    steps = max((len(result.trace) for result in results), default=0)
+    return [_step_point(results, number) for number in range(1, steps + 1)]
 
 
 def _step_point(results: Sequence[Result], number: int) -> StepPoint:
-    made = [result.trace[number - 1] for result in results if len(result.trace) >= number]
-    states = [r.trace[min(number, len(r.trace)) - 1] if r.trace else None for r in results]
-    hits = (
-        state.hit if state else answer_in("", result.gold)
-        for result, state in zip(results, states, strict=True)
-    )
+    made, states, hits = [], [], []
+    for result in results:
+        if len(result.trace) >= number:
+            made.append(result.trace[number - 1])
+        if result.trace:
+            states.append(result.trace[min(number, len(result.trace)) - 1])
+            hits.append(states[-1].hit)
+        else:
+            hits.append(answer_in("", result.gold))
     return StepPoint(
         number,
         len(made),
-        _percent_of_known(hits),
-        _percent_of_known(step.overlap for step in made),
-        sum(state.entities for state in states if state) / len(results),
-        sum(state.relations for state in states if state) / len(results),
+        _rounded(_percent_of_known(hits)),
+        _rounded(_percent_of_known(step.overlap for step in made)),
+        round(sum(state.entities for state in states) / len(results), 2),
+        round(sum(state.relations for state in states) / len(results), 2),
     )
 
 
 def steps_reached(results: Sequence[Result]) -> dict[str, int]:
     """Count the questions by their last step; failed ones are under "failed"."""
-    ended = Counter(map(_last_step, results))
+    ended = Counter[str]()
+    for result in results:
+        last = "(none)" if result.steps is None else str(result.steps)
+        ended["failed" if result.error is not None else last] += 1
     return {name: ended[name] for name in sorted(ended, key=lambda name: (len(name), name))}
 
 
@@ -399,22 +402,10 @@ def faithful_share(results: Sequence[Result]) -> float | None:
     return 100.0 * faithful / cited if cited else None
 
 
-def timing(results: Sequence[Result]) -> dict[str, float]:
-    """Return the median seconds of each timed part of a program."""
-    parts = dict.fromkeys(part for result in results for part in result.timing)
-    return {part: median(r.timing[part] for r in results if part in r.timing) for part in parts}
-
-
 def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
     """Return the usage of a run by step of the program, summed over all questions."""
     names = dict.fromkeys(name for result in results for name in result.usage)
     return {name: Usage.total(r.usage[name] for r in results if name in r.usage) for name in names}
-
-
-def _last_step(result: Result) -> str:
-    if result.error is not None:
-        return "failed"
-    return "(none)" if result.steps is None else str(result.steps)
 
 
 def _joint(result: Result, part: Literal["em", "f1"]) -> float | None:
@@ -424,6 +415,12 @@ def _joint(result: Result, part: Literal["em", "f1"]) -> float | None:
         return 0.0
     overlap = answer_overlap(result.answer, result.gold)
     return float(getattr(joint_score(overlap, result.em, result.support), part))
+
+
+def _is_supported(result: Result, kinds: Sequence[object]) -> float | None:
+    if result.supported is None and result.error is None:
+        return None
+    return float(result.supported in kinds)
 
 
 _MEASURES: dict[str, Callable[[Result], float | None]] = {
@@ -438,12 +435,8 @@ _MEASURES: dict[str, Callable[[Result], float | None]] = {
     "graph_recall": lambda r: r.coverage and r.coverage.recall,
     "chain_precision": lambda r: r.reasoning and r.reasoning.precision,
     "chain_recall": lambda r: r.reasoning and r.reasoning.recall,
-    "supported": lambda r: (
-        None if r.supported is None and r.error is None else float(bool(r.supported))
-    ),
-    "chained": lambda r: (
-        None if r.supported is None and r.error is None else float(r.supported == "chained")
-    ),
+    "supported": lambda r: _is_supported(r, ("chained", "quoted", True)),
+    "chained": lambda r: _is_supported(r, ("chained",)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What became of one question, and the journal that keeps it."""
+"""The result of one question, and the journal of a run."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _MOST_DROPPED, _LONGEST_DROPPED = 20, 300  # of a step; characters of an item an
 
 
 class StepTrace(BaseModel):
-    """One round of retrieval: enough for every table, without the program's objects.
+    """One round of retrieval.
 
     Attributes:
-        query: What was searched.
-        reformulated: The query made in its place, where it brought nothing new.
-        retrieved: How many passages came back, with those of the reformulated query.
-        titles: Titles of those that were new.
-        hit: Whether an accepted answer occurs in a passage read so far; None where it is yes/no.
-        judgement: "sufficient", "insufficient", or empty where nothing was judged.
-        candidate: The answer seen by then.
-        rule: Where the program overruled the LM, and why.
+        query: The search query.
+        reformulated: The query that replaced it because it found nothing new; empty without one.
+        retrieved: Number of passages retrieved, by both queries.
+        titles: Titles of the new ones.
+        hit: Whether an accepted answer occurs in a passage read so far; None if it is yes or no.
+        judgement: "sufficient", "insufficient", or empty if nothing was judged.
+        candidate: The best answer so far.
+        rule: Why the program overruled the LM, or empty.
         failure: Why the step failed, or empty.
-        gained: Entities and relations that the graph gained.
-        dropped: How many proposed items were not grounded.
-        dropped_items: The first of them, with the reasons; empty in a run of an earlier version.
-        entities: Entities in the graph after the step.
-        relations: Relations in it.
-        names: Entities that were new in this step.
-        graph: The graph after the step, as a prompt shows it; empty where there is none.
+        gained: Number of entities and relations added to the graph.
+        dropped: Number of proposed items that were not grounded.
+        dropped_items: The first of them, with the reasons.
+        entities: Number of entities in the graph after the step.
+        relations: Number of relations in it.
+        names: Entities added in this step.
+        graph: The graph after the step, as a prompt shows it; empty without one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,17 +71,17 @@ class StepTrace(BaseModel):
 
     @property
     def overlap(self) -> float | None:
-        """Share of the retrieved passages that were read before; None where nothing came back."""
+        """Share of the retrieved passages that were read before; None if none were retrieved."""
         return 1 - len(self.titles) / self.retrieved if self.retrieved else None
 
 
 class Judged(BaseModel):
-    """What a judge LM said of an answer.
+    """A judge LM's verdict on an answer.
 
     Attributes:
-        right: Whether the answer is right; None where the judge failed.
-        usage: What the judge cost, which is no part of the question's cost.
-        error: Why it failed.
+        right: Whether the answer is right; None if the judge failed.
+        usage: The cost of the judge, which is not part of the question's cost.
+        error: Why the judge failed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,39 +92,37 @@ class Judged(BaseModel):
 
 
 class Result(BaseModel):
-    """One question asked, with what the program returned or the error it raised.
+    """One question, with the program's answer or the error it raised.
 
-    Scores are fractions from 0 to 1, computed from the stored answer; a failed question
-    (`error` is set) scores 0. `steps`, `calls` and `tokens` are None where the program does not
-    report them, and for a failed question.
+    Scores are fractions from 0 to 1, computed from the stored answer; a failed question scores 0.
 
     Attributes:
         id: The question's id, unique in its run.
         question: The question.
-        type: The dataset's kind of question; empty where it has none.
+        type: The dataset's type of question; empty if it has none.
         gold: Accepted answers.
-        gold_titles: Titles of the passages that are needed; empty where the dataset names none.
-        gold_facts: Title and number of each sentence that is needed; empty where not named.
-        gold_triples: The triples that lead to the answer; empty where the dataset has none.
-        answer: What the program answered.
-        passages: What it read, in first-seen order.
-        facts: Sentences that its evidence quotes.
+        gold_titles: Titles of the passages that are needed; empty if the dataset names none.
+        gold_facts: Titles and numbers of the sentences that are needed; empty if not named.
+        gold_triples: Triples that lead to the answer; empty if the dataset has none.
+        answer: The program's answer; None if the question failed.
+        passages: The passages it read, in the order in which they were first seen.
+        facts: The sentences that its evidence quotes.
         triples: The relations of its graph.
         chain: The triples of its evidence chain.
-        cited: How many of these it cited, and how many of them are faithful.
-        steps: How many rounds it took.
-        calls: How many LM calls.
-        tokens: How many tokens, in and out.
-        usage: What each step of the program cost.
-        timing: Seconds of its parts, where it reports them; not reproducible.
-        supported: What it says carries the answer: "chained", "quoted", or a plain yes; False for
-            none, None where it does not say.
-        evidence: The evidence as it was given.
-        trace: Its rounds.
-        step_failures: Failures of rounds that it got over.
+        cited: The number of triples that the chain cites, and how many of them are faithful.
+        steps: Number of rounds; None if not reported.
+        calls: Number of LM calls; None if not reported.
+        tokens: Number of prompt and completion tokens; None if not reported.
+        usage: The cost by step of the program.
+        timing: Seconds by part of the program, if reported; not reproducible.
+        supported: Whether the answer has support: "chained", "quoted", True or False; None if the
+            program does not say.
+        evidence: The evidence as it was returned.
+        trace: The rounds of retrieval.
+        step_failures: Failures of steps in spite of which the question was answered.
         error: Why the question failed.
-        may_pass: Whether what failed, the question or a round, may go well another time.
-        judged: What a judge LM said of the answer; None where none was asked.
+        may_pass: Whether the failure, of the question or a step, is transient.
+        judged: A judge LM's verdict; None without a judge.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -157,16 +155,17 @@ class Result(BaseModel):
 
     @classmethod
     def from_prediction(cls, example: dspy.Example, prediction: Any) -> Result:
-        """The result of a question that was answered.
+        """Return the result of a question that was answered.
 
         Args:
-            example: The question, with `id`, `answer` or `answers`, maybe `gold_titles`, `type`.
-            prediction: Has `answer`, and maybe `passages` (each with a `title`), `steps` (a
-                sequence, or their number), `calls`, `tokens`, `supported`, `evidence`, `failures`
-                (of steps that the program got over), `may_pass` (whether those may pass).
+            example: The question, with `id`, `answer` or `answers`, optionally `gold_titles`,
+                `type`.
+            prediction: Has `answer`, and optionally `passages` (each with a `title`), `steps` (a
+                sequence or their number), `calls`, `tokens`, `supported`, `evidence`, `failures`
+                (of single steps), `may_pass` (whether those are transient).
 
         Raises:
-            InputError: there is no string in `prediction.answer`.
+            InputError: `prediction.answer` is not a string.
         """
         answer = getattr(prediction, "answer", None)
         if not isinstance(answer, str):
@@ -174,7 +173,7 @@ class Result(BaseModel):
             raise InputError(
                 f"the program returned {type(prediction).__name__}({content})",
                 expected="a dspy.Prediction whose field 'answer' is a string",
-                remedy="have the program set it",
+                remedy="set it in the program",
             )
         passages = tuple(map(_passage, getattr(prediction, "passages", None) or ()))
         quoted = getattr(prediction, "quoted", None) or ()
@@ -211,7 +210,7 @@ class Result(BaseModel):
 
     @classmethod
     def from_failure(cls, example: dspy.Example, error: Exception) -> Result:
-        """The result of a question whose program raised `error`."""
+        """Return the result of a question for which the program raised an error."""
         text = withheld(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
         return cls(**_question_fields(example), error=_storable(text), may_pass=is_transient(error))
 
@@ -237,46 +236,46 @@ class Result(BaseModel):
 
     @property
     def acc(self) -> float:
-        """An accepted answer is contained in the answer, 1.0 or 0.0."""
+        """1.0 if an accepted answer is contained in the answer, else 0.0."""
         return scores.contained(self.answer, self.gold) if self.answer is not None else 0.0
 
     @property
     def support_recall(self) -> float | None:
-        """Share of gold titles retrieved; None where the question names none."""
+        """Share of the gold titles that were retrieved; None without gold titles."""
         return scores.support_recall(self.titles, self.gold_titles)
 
     @property
     def support_precision(self) -> float | None:
-        """Share of the retrieved titles that are gold; None where the question names none."""
+        """Share of the retrieved titles that are gold; None without gold titles."""
         return scores.support_precision(self.titles, self.gold_titles)
 
     @property
     def support(self) -> SupportScore | None:
-        """Supporting facts by HotpotQA's official rule; None where the question names none."""
+        """Supporting facts by HotpotQA's official rule; None without gold facts."""
         return scores.support_score(self.facts, self.gold_facts)
 
     @property
     def coverage(self) -> TripleScore | None:
-        """The graph against the gold triples, by their ends; None where there are none."""
+        """The graph scored against the gold triples by their ends; None without gold triples."""
         return scores.triple_score(self.triples, self.gold_triples)
 
     @property
     def reasoning(self) -> TripleScore | None:
-        """The evidence chain against the gold triples, by their ends; None where there are none."""
+        """The evidence chain scored likewise; None without gold triples."""
         return scores.triple_score(self.chain, self.gold_triples)
 
     @property
     def cost(self) -> Usage:
-        """What the question cost, all steps of the program together."""
+        """The cost of the question, summed over the steps of the program."""
         return Usage.total(self.usage.values())
 
 
 def accepted_answers(example: dspy.Example) -> tuple[str, ...]:
-    """The example's `answers`, or its one `answer`; empty where it has neither."""
+    """Return the example's `answers`, or its one `answer`; empty if it has neither."""
     return tuple(example.get("answers") or ([example.answer] if example.get("answer") else ()))
 
 
-# --- What of an example and a prediction is kept.
+# --- From an example and a prediction to what the journal stores.
 
 
 def _question_fields(example: dspy.Example) -> dict[str, Any]:
@@ -292,7 +291,7 @@ def _question_fields(example: dspy.Example) -> dict[str, Any]:
 
 
 def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tuple[StepTrace, ...]:
-    """The steps of a prediction; none where the program has steps of another kind."""
+    """Return the steps of a prediction; none if the program has steps of another kind."""
     if not isinstance(steps, Sequence) or not all(isinstance(step, Step) for step in steps):
         return ()
     by_id = {passage.id: passage for passage in passages}
@@ -334,7 +333,7 @@ def _cut(dropped: Dropped) -> Dropped:
 
 
 def _passage(found: Any) -> Passage:
-    """A passage of ours, or the title and text of another program's."""
+    """Return a passage of ours, or make one of another program's title and text."""
     if isinstance(found, Passage):
         return found
     title, text = getattr(found, "title", ""), getattr(found, "text", "")
@@ -367,7 +366,7 @@ def _as_json(value: object) -> Any:
     return json.loads(_storable(json.dumps(plain, ensure_ascii=False)))
 
 
-# --- The journal of a run: one committed row a question, so that a killed run can go on.
+# --- The journal of a run: one committed row per question, so that a killed run can resume.
 
 _LAYOUT = 2
 _TABLES = {
@@ -378,7 +377,7 @@ _TABLES = {
 
 
 class Entry(NamedTuple):
-    """A journaled result and the seconds its question took."""
+    """A journaled result and the seconds of its question."""
 
     result: Result
     seconds: float
@@ -388,9 +387,9 @@ class RunJournal(Journal):
     """The results of a run, by the position of their question; a context manager.
 
     Raises:
-        ProtocolMismatch: `protocol` is given and is not the one the journal was begun under.
-        InUse: another process is writing it.
-        DamagedFile: the file is something else, or is missing and no `protocol` is given.
+        ProtocolMismatch: The journal was begun under another protocol than `protocol`.
+        InUse: Another process is writing it.
+        DamagedFile: The file is no journal, or is missing and no `protocol` is given.
     """
 
     def __init__(self, path: Path, protocol: Protocol | None = None) -> None:
@@ -425,16 +424,16 @@ class RunJournal(Journal):
         return saved
 
     def record(self, position: int, result: Result, seconds: float) -> None:
-        """Write the result of the question at `position`, over an earlier one if there is one."""
+        """Write the result of the question at `position`, replacing an earlier one."""
         self.write(
             "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?)",
             *(position, result.error is not None, result.model_dump_json(), seconds),
         )
 
     def entries(self) -> dict[int, Entry]:
-        """All results so far, by position, in order.
+        """Return all results so far by position, in order.
 
-        A damaged row counts as missing, and so does one at a position that the run does not have.
+        A damaged row counts as missing, as does one at a position that the run does not have.
         """
         rows = self.rows("SELECT position, json, position, seconds FROM result ORDER BY position")
         return dict(self.readable(rows, self._entry))

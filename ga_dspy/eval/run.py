@@ -1,4 +1,4 @@
-"""A run: every question of a set asked of a program, under its protocol."""
+"""Run a program on a set of questions under a protocol."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from ga_dspy.lm.failures import causes
 from ga_dspy.lm.store import CallStore
 from ga_dspy.lm.wrapper import StepLMs, wrap, wrap_for_work
 from ga_dspy.programs import MultiHopProgram
-from ga_dspy.programs.calls import Usage
 from ga_dspy.programs.program import split_lms
 from ga_dspy.retrieval import Index
 from ga_dspy.secrets import check_addresses
 
-# --- The protocol of a program's run, read off the program, its retriever and its LM.
+# --- The protocol of a run, from the program, its retriever and its LM.
 
 _SAMPLING = (
     "temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "min_p", "n", "seed",
@@ -51,29 +50,31 @@ def protocol_of(
     seed: int | None = None,
     judge: dspy.BaseLM | None = None,
 ) -> Protocol:
-    """Everything that decides the numbers of a run.
+    """Return the protocol of a run: everything that determines its numbers.
 
     Args:
-        program: What will be asked.
-        examples: The questions, as `load` gives them.
+        program: The program.
+        examples: The questions, from `load`.
         name: The program's name in reports.
         dataset: The dataset's name.
-        source: The file of the questions, or the hub's name of the rows.
-        lm: The language model; of its settings those that decide how it samples are kept. LMs of
-            steps are the program's own.
+        source: The file of the questions, or the name of the rows on the hub.
+        lm: The LM; of its settings, those that affect sampling are stored. The LMs of single steps
+            are the program's own.
         score: Which F1 counts.
-        limit: How many questions were asked for; None for all.
-        seed: Seed of the sample; None where the questions are in file order.
-        judge: The LM that judges answers beside the scores; None for none.
+        limit: The maximum number of questions that was asked for; None for all.
+        seed: Seed of the sample; None for questions in file order.
+        judge: The LM that judges answers in addition to the scores; None for none.
 
     Raises:
-        InputError: The address of an LM has a password.
+        InputError: The address of an LM contains a password.
     """
     own = program.step_lms()
     check_addresses(lm, *own.values())
     program.check_ready()
     settings, adapter = program.settings(), dspy.settings.adapter
-    adapter = None if isinstance(adapter, PlainAdapter) else adapter  # the usual one
+    sampling = {key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None}
+    if adapter and not isinstance(adapter, PlainAdapter):  # which is the default
+        sampling["adapter"] = type(adapter).__name__
     return Protocol.of(
         examples,
         dataset=dataset,
@@ -83,10 +84,7 @@ def protocol_of(
         lm=str(lm.model),
         lms={name: str(one.model) for name, one in own.items()},
         endpoint=endpoint_digest(lm),
-        sampling={
-            **{key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None},
-            **({"adapter": type(adapter).__name__} if adapter else {}),
-        },
+        sampling=sampling,
         **_retrieval_fields(program.retriever),
         k=settings.get("k"),
         steps=settings.get("max_steps"),
@@ -116,47 +114,34 @@ def _retrieval_fields(retriever: Any) -> dict[str, Any]:
     }
 
 
-# --- Asking a program every question of a set, in threads, with a journal that outlives a crash.
+# --- A run in threads, with a journal that survives a crash.
 
 
 class RunProgress(NamedTuple):
-    """How far a run is; `last` is the newest result, None at the first call.
+    """The state of a run.
 
     Attributes:
-        done: Questions with a result.
-        total: Questions in all.
-        failures: Questions that failed.
-        last: The newest result.
-        results: Those of the questions done.
-        score: Which F1 counts.
+        total: Number of questions.
+        last: The newest result; None before the first.
+        report: The report of the questions done so far.
     """
 
-    done: int
     total: int
-    failures: int
     last: Result | None
-    results: tuple[Result, ...] = ()
-    score: ScoreVariant = "official"
+    report: Report
 
     @property
-    def f1(self) -> float:
-        """Mean F1 of the questions done, in percent; a failed one counts as 0."""
-        name = "f1_squad" if self.score == "squad" else "f1"
-        scores: list[float] = [getattr(result, name) for result in self.results]
-        return 100 * sum(scores) / max(len(scores), 1)
-
-    @property
-    def usage(self) -> Usage:
-        """What the questions done have cost."""
-        return Usage.total(result.cost for result in self.results)
+    def done(self) -> int:
+        """Number of questions with a result."""
+        return len(self.report.results)
 
     def __str__(self) -> str:
-        """The state of the run on one line, as a log shows it."""
-        usage = self.usage
+        """Return the state as a line for a log."""
+        usage, failed = self.report.usage, len(self.report.failed)
         parts = (
             f"{self.done:,} of {self.total:,} questions",
-            f"F1 {self.f1:.1f}" if self.done else "",
-            f"{self.failures:,} failed" if self.failures else "",
+            f"F1 {self.report.f1:.1f}" if self.done else "",
+            f"{failed:,} failed" if failed else "",
             f"{usage.calls:,} LM calls",
             usage.failures if usage.failed else "",
             usage.cuts,
@@ -176,39 +161,36 @@ def run(
     abort_after: int | None = 10,
     judge: dspy.BaseLM | None = None,
 ) -> Report:
-    """Ask `program` every question, journal each answer, and write the report into `out`.
+    """Ask a program every question, journal each answer, and write the report into `out`.
 
-    Started again after a crash, a kill or Ctrl-C, it asks only the questions that have no
-    answer yet; summary.json then is what an undisturbed run gives, but for `seconds` and the
-    calls that failed or came from the cache. Questions that an outage, a timeout or the like
-    failed, or cost a step, are asked once more at the end of the run, and when it is started again.
+    After a crash, a kill or Ctrl-C, call it again to resume: only questions without an answer are
+    asked. summary.json is then the same as that of an uninterrupted run, except for `seconds` and
+    the calls that failed or came from the cache. Transient failures of questions and of steps are
+    retried once at the end of the run, and when it is resumed.
 
     Args:
-        program: Called as `program(question=...)`; returns a `dspy.Prediction` with `answer`,
-            and maybe `passages`, `steps`, `calls`, `tokens`, `supported`, `evidence`,
-            `failures` (of steps). It is shared by the threads. It sees the caller's
-            `dspy.context`, with a trace of its own for each question. A `RunAborted` that it
-            raises ends the run.
-        examples: Questions with `id`, `question` and `answer` or `answers`, as `load` gives.
-        out: Directory of this run: journal.sqlite, predictions.jsonl, summary.json.
-        protocol: What this run is, from `Protocol.of(examples, ...)`.
-        threads: Questions asked at once. One asks in the calling thread.
-        progress: Called in the calling thread, first with what is done already, then after
-            every question.
-        retry_failures: Ask also those questions of an earlier start again that failed for their
-            own sake: their prompt is too long, their replies are of no use.
-        abort_after: Stop after so many failures in a row that are no question's own; None never
-            stops.
-        judge: The LM that judges every answer when all are there (`ga_dspy.eval.judge`); it is
-            asked again for what it failed at when the run is started again.
+        program: Called as `program(question=...)`; returns a `dspy.Prediction` with `answer`, and
+            optionally `passages`, `steps`, `calls`, `tokens`, `supported`, `evidence`, `failures`
+            (of steps). The threads share it. It sees the caller's `dspy.context`, with a trace per
+            question. If it raises `RunAborted`, the run ends.
+        examples: Questions with `id`, `question` and `answer` or `answers`, from `load`.
+        out: Folder of the run: journal.sqlite, predictions.jsonl, summary.json.
+        protocol: The protocol of the run, from `protocol_of` or `Protocol.of(examples, ...)`.
+        threads: Questions to ask in parallel; one asks in the calling thread.
+        progress: Called in the calling thread at the start and after every question.
+        retry_failures: Also retry permanent failures of an earlier start, such as a prompt that is
+            too long.
+        abort_after: Stop after so many consecutive endpoint failures; None never stops.
+        judge: The LM that judges the answers at the end (`ga_dspy.eval.judge`). What it failed at
+            is retried when the run is resumed.
 
     Raises:
         ProtocolMismatch: `out` holds a run under another protocol.
-        RunAborted: the endpoint seems to be down; the journal is kept.
-        InUse: another run writes into `out`.
-        InputError: a question without id or answer, a repeated id, another set of questions
-            than the protocol's, or fewer than one thread; on a cluster, a step whose predictors
-            have different LMs.
+        RunAborted: The endpoint seems to be down; the journal is kept.
+        InUse: Another run writes into `out`.
+        InputError: A question has no id or answer, an id is repeated, the questions are not the
+            protocol's, or there is less than one thread; on a cluster, a step's predictors have
+            different LMs.
     """
     _check(examples, protocol, threads)
     own = dict[str, dspy.BaseLM]()
@@ -227,59 +209,65 @@ def run(
 
         def report_progress(last: Result | None) -> None:
             if progress:
-                failures = sum(result.error is not None for result in done.values())
-                results = tuple(done.values())
-                progress(RunProgress(len(done), total, failures, last, results, protocol.score))
+                progress(RunProgress(total, last, Report(protocol, tuple(done.values()), 0.0)))
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
-            failed, asked = 0, [(position, examples[position]) for position in positions]
-            # Closed at once when anything below raises, so that the threads ask no more.
+            failures, asked = 0, [(position, examples[position]) for position in positions]
+            # Closed at once if anything below raises, so that the threads stop asking.
             with closing(
                 spread(ask, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
             ) as answers:
                 for position, result, seconds in answers:
-                    # A second try that fails takes no answer away.
+                    # A retry that fails does not replace an answer.
                     if not result.error or position not in done or done[position].error:
                         journal.record(position, result, seconds)
                         done[position] = result
                     calls.forget(position)
                     report_progress(result)
-                    failed = failed + 1 if result.error and result.may_pass else 0
-                    if abort_after is not None and failed >= abort_after:
+                    failures = failures + 1 if result.error and result.may_pass else 0
+                    if abort_after is not None and failures >= abort_after:
                         raise RunAborted(
-                            f"{failed} questions in a row failed, the last with {result.error}",
+                            f"{failures} questions in a row failed, the last with {result.error}",
                             expected="answers",
-                            remedy="see what the endpoint lacks, then start the same run again: "
+                            remedy="check the endpoint, then start the same run again: "
                             f"{out} keeps what was answered",
                         )
 
         report_progress(None)
-        old = {position for position, result in done.items() if result.error and retry_failures}
+        permanent = {n for n, result in done.items() if result.error and retry_failures}
         ask_all([position for position in range(total) if position not in done], abort_after)
-        ask_all([n for n, result in sorted(done.items()) if result.may_pass or n in old], None)
+        retried = [n for n, result in sorted(done.items()) if result.may_pass or n in permanent]
+        ask_all(retried, None)
         if judge is not None:
-            entries = journal.entries()
-            answered = [(n, one.result) for n, one in entries.items() if one.result.error is None]
-            asked = [(n, r) for n, r in answered if r.judged is None or r.judged.right is None]
-            with closing(
-                spread(
-                    partial(judge_result, Judge()), asked, threads,
-                    lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
-                    name="ga-dspy-judge",
-                )
-            ) as judged:  # fmt: skip
-                for position, result in judged:
-                    journal.record(position, result, entries[position].seconds)
-                    calls.forget(f"judge {position}")
+            _judge_all(judge, journal, calls, threads)
         report = Report.from_entries(protocol, journal.entries().values())
     report.write(out)
     return report
 
 
+def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, threads: int) -> None:
+    """Have the judge decide on every answer that has no verdict yet."""
+    entries, asked = journal.entries(), []
+    for position, entry in entries.items():
+        is_judged = entry.result.judged is not None and entry.result.judged.right is not None
+        if entry.result.error is None and not is_judged:
+            asked.append((position, entry.result))
+    with closing(
+        spread(
+            partial(judge_result, Judge()), asked, threads,
+            lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
+            name="ga-dspy-judge",
+        )
+    ) as judged:  # fmt: skip
+        for position, result in judged:
+            journal.record(position, result, entries[position].seconds)
+            calls.forget(f"judge {position}")
+
+
 def _ask(
     program: Callable[..., object], asked: tuple[int, dspy.Example]
 ) -> tuple[int, Result, float]:
-    """A question's position, its result, and the seconds that it took."""
+    """Ask a question; return its position, its result and its seconds."""
     begun, (position, example) = time.perf_counter(), asked
     try:
         result = Result.from_prediction(example, program(question=example.question))

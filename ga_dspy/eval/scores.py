@@ -1,4 +1,4 @@
-"""Scores, by the official scripts where there is one; every score is a fraction from 0 to 1."""
+"""Scores as fractions from 0 to 1, by the official script if there is one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 class Overlap(NamedTuple):
-    """How far the tokens of an answer and of an accepted one agree."""
+    """The overlap of the tokens of an answer with those of an accepted one."""
 
     f1: float
     precision: float
@@ -36,9 +36,9 @@ class Overlap(NamedTuple):
 
 
 def normalise(answer: str) -> str:
-    """Lower-case, drop ASCII punctuation, drop a/an/the, squeeze spaces, in that order.
+    """Lower-case, remove ASCII punctuation, remove a/an/the, and collapse spaces, in that order.
 
-    The order is the official one and shows: punctuation goes first, so "A.N. Other" loses
+    The order is the official one and matters: punctuation is removed first, so "A.N. Other" loses
     its initials as an article.
 
     >>> normalise("The  Beatles, (a band)!")
@@ -50,7 +50,7 @@ def normalise(answer: str) -> str:
 
 
 def exact_match(predicted: str, gold: str | Iterable[str]) -> float:
-    """1.0 where the normalised prediction equals a normalised accepted answer, else 0.0.
+    """Return 1.0 if the normalised prediction equals a normalised accepted answer, else 0.0.
 
     >>> exact_match("The United States.", ("USA", "united states"))
     1.0
@@ -59,7 +59,7 @@ def exact_match(predicted: str, gold: str | Iterable[str]) -> float:
 
 
 def f1(predicted: str, gold: str | Iterable[str]) -> float:
-    """Token F1 of HotpotQA's official script, the best over the accepted answers.
+    """Return the token F1 of HotpotQA's official script, the best over the accepted answers.
 
     A yes, no or noanswer on either side scores 1 or 0, never in between.
 
@@ -72,11 +72,11 @@ def f1(predicted: str, gold: str | Iterable[str]) -> float:
 
 
 def answer_overlap(predicted: str, gold: str | Iterable[str]) -> Overlap:
-    """F1, precision and recall of `f1_score` in hotpot_evaluate_v1.py.
+    """Return F1, precision and recall as `f1_score` in hotpot_evaluate_v1.py does.
 
-    A yes, no or noanswer on one side only is three zeros. Of several accepted answers the one
-    with the best F1 counts, all three numbers from that one (2wikimultihop_evaluate_v1.1.py
-    takes each maximum by itself, so its three may be from three answers).
+    If only one side is yes, no or noanswer, all three are 0. All three numbers are those of the
+    accepted answer with the best F1 (2wikimultihop_evaluate_v1.1.py takes each maximum by itself,
+    so its numbers can be from three answers).
 
     >>> answer_overlap("Billings in Montana", ["Billings, Montana", "Billings"])
     Overlap(f1=0.8, precision=0.6666666666666666, recall=1.0)
@@ -91,11 +91,11 @@ def answer_overlap(predicted: str, gold: str | Iterable[str]) -> Overlap:
 
 
 def f1_squad(predicted: str, gold: str | Iterable[str]) -> float:
-    """Token F1 of SQuAD's evaluate-v1.1.py, the best over the accepted answers.
+    """Return the token F1 of SQuAD's evaluate-v1.1.py, the best over the accepted answers.
 
-    As `f1`, but yes, no and noanswer are words like others. Where nothing is left of both sides
-    after normalisation the score is 0, as in v1.1 and in HippoRAG's scorer; only
-    evaluate-v2.0.py, which has unanswerable questions, scores 1 there.
+    Unlike in `f1`, yes, no and noanswer are ordinary words. If both sides are empty after
+    normalisation, the score is 0, as in v1.1 and in HippoRAG's scorer; only evaluate-v2.0.py, which
+    has unanswerable questions, scores 1.
 
     >>> round(f1_squad("yes it is", "yes"), 2)
     0.5
@@ -105,11 +105,10 @@ def f1_squad(predicted: str, gold: str | Iterable[str]) -> float:
 
 
 def contained(predicted: str, gold: str | Iterable[str]) -> float:
-    """1.0 where a normalised accepted answer is a substring of the normalised prediction.
+    """Return 1.0 if a normalised accepted answer is a substring of the normalised prediction.
 
-    This is the "Acc" (cover match) of the literature, which compares characters, not words:
-    "no" is contained in "northern". An accepted answer that is empty after normalisation is
-    contained in nothing.
+    This is the "Acc" (cover match) of the literature, which compares characters, not words: "no"
+    is contained in "northern". An accepted answer that is empty after normalisation does not count.
 
     >>> contained("It was in Billings, Montana.", "Billings")
     1.0
@@ -119,7 +118,7 @@ def contained(predicted: str, gold: str | Iterable[str]) -> float:
 
 
 def _accepted(gold: str | Iterable[str]) -> list[str]:
-    """The accepted answers, normalised."""
+    """Return the accepted answers, normalised."""
     answers = [normalise(answer) for answer in ((gold,) if isinstance(gold, str) else gold)]
     if not answers:
         raise InputError(
@@ -139,16 +138,16 @@ def _overlap(guess: str, answer: str) -> Overlap:
     return Overlap(2 * precision * recall / (precision + recall), precision, recall)
 
 
-# --- What was retrieved.
+# --- Retrieval
 
 
 def support_recall(retrieved: Iterable[str], gold: Iterable[str]) -> float | None:
-    """Share of the gold supporting titles among the titles of the retrieved passages.
+    """Return the share of the gold titles that are among the retrieved titles.
 
-    Titles are equal as written, up to Unicode composition and spaces.
+    Titles are compared as written, except for Unicode composition and spaces.
 
     Returns:
-        A fraction from 0 to 1; None where the question names no gold titles (Bamboogle).
+        A fraction from 0 to 1; None without gold titles (Bamboogle).
 
     >>> support_recall(["Red Lodge", "Montana"], ["Red Lodge", "Billings"])
     0.5
@@ -158,11 +157,10 @@ def support_recall(retrieved: Iterable[str], gold: Iterable[str]) -> float | Non
 
 
 def support_precision(retrieved: Iterable[str], gold: Iterable[str]) -> float | None:
-    """Share of the titles of the retrieved passages, each counted once, that are gold.
+    """Return the share of the distinct retrieved titles that are gold.
 
     Returns:
-        A fraction from 0 to 1, 0.0 where nothing was retrieved; None where the question names no
-        gold titles (Bamboogle).
+        A fraction from 0 to 1, 0.0 if nothing was retrieved; None without gold titles (Bamboogle).
 
     >>> support_precision(["Red Lodge", "Montana", "Montana"], ["Red Lodge", "Billings"])
     0.5
@@ -172,40 +170,40 @@ def support_precision(retrieved: Iterable[str], gold: Iterable[str]) -> float | 
 
 
 def answer_in(passage_text: str, gold: str | Iterable[str]) -> bool | None:
-    """Whether an accepted answer stands in a passage: the paper's hit (its Figure 3).
+    """Return whether an accepted answer occurs in a passage: the paper's hit (its Figure 3).
 
-    It has to stand there as a run of whole normalised words, so "no" is not in "northern".
+    It must occur as whole normalised words, so "no" is not in "northern".
 
     Returns:
-        None where every accepted answer is yes, no or noanswer, or empty once normalised: such
-        an answer stands in a passage by chance, and not finding it is no miss.
+        None if every accepted answer is yes, no or noanswer, or empty after normalisation: such an
+        answer occurs in a passage by chance only.
 
     >>> answer_in("Billings, Montana, is a city.", ["Montana"])
     True
     >>> answer_in("Billings, Montana, is a city.", ["yes"]) is None
     True
     """
-    telling = set(_accepted(gold)) - _CLOSED - {""}
+    searchable = set(_accepted(gold)) - _CLOSED - {""}
     text = normalise(passage_text)
-    return any(stands_in(answer, text) for answer in telling) if telling else None
+    return any(stands_in(answer, text) for answer in searchable) if searchable else None
 
 
 def _title_key(title: str) -> str:
     return " ".join(unicodedata.normalize("NFC", title).split())
 
 
-# --- Supporting facts: which sentences a quote is from, and HotpotQA's scores of them.
+# --- Supporting facts: the sentences that a quote is from, scored by HotpotQA's rules.
 #
 # A fact is the title of a paragraph and the number of a sentence in it, from 0.
 
 NO_SENTENCE = -1
-"""The sentence number of a quote that is from no sentence; no gold fact has it."""
+"""The sentence number of a quote that is in no sentence; no gold fact has it."""
 
 _BETWEEN_PIECES = " … "
 
 
 class SupportScore(NamedTuple):
-    """Predicted facts against gold ones, or answer and facts together."""
+    """Predicted facts compared with gold ones, or answer and facts jointly."""
 
     em: float
     f1: float
@@ -214,14 +212,14 @@ class SupportScore(NamedTuple):
 
 
 def support_score(predicted: Iterable[Fact], gold: Iterable[Fact]) -> SupportScore | None:
-    """The scores of `update_sp` in hotpot_evaluate_v1.py: two sets of facts, titles as written.
+    """Compare two sets of facts, with titles as written, as `update_sp` in hotpot_evaluate_v1.py.
 
-    2wikimultihop_evaluate.py does the same on lower-cased titles; facts from `facts_of` have
-    the titles of the question's context, so that both give one score.
+    2wikimultihop_evaluate.py does the same with lower-cased titles; facts from `facts_of` have the
+    titles of the question's context, so both give the same score.
 
     Returns:
-        Fractions from 0 to 1, zeros where nothing was predicted; None where the question names
-        no supporting facts (MuSiQue, Bamboogle), a case that the script does not have.
+        Fractions from 0 to 1, zeros if nothing was predicted; None without gold facts (MuSiQue,
+        Bamboogle), a case that the script does not have.
 
     >>> support_score({("Red Lodge", 0), ("Montana", 3)}, {("Red Lodge", 0)})
     SupportScore(em=0.0, f1=0.6666666666666666, precision=0.5, recall=1.0)
@@ -236,14 +234,14 @@ def support_score(predicted: Iterable[Fact], gold: Iterable[Fact]) -> SupportSco
 
 
 def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> SupportScore:
-    """The joint scores of hotpot_evaluate_v1.py: precisions, recalls and EMs multiplied.
+    """Return the joint scores of hotpot_evaluate_v1.py: precisions, recalls and EMs multiplied.
 
     F1 is the harmonic mean of the two products, not the product of the two F1s.
 
     Args:
-        answer: Of `ga_dspy.eval.scores.answer_overlap`.
-        answer_em: Of `ga_dspy.eval.scores.exact_match`.
-        support: Of `support_score`.
+        answer: From `answer_overlap`.
+        answer_em: From `exact_match`.
+        support: From `support_score`.
     """
     precision, recall = answer.precision * support.precision, answer.recall * support.recall
     f1 = float(harmonic_mean((precision, recall)))
@@ -253,20 +251,20 @@ def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> Sup
 def facts_of(
     evidence: Iterable[tuple[str, str]], paragraphs: Mapping[str, Sequence[str]]
 ) -> set[Fact]:
-    """The facts that quotes are from, with titles as `paragraphs` has them.
+    """Return the sentences that quotes are from, with titles as in `paragraphs`.
 
-    Every sentence that a quote overlaps is a fact. Quote and paragraph are compared word by
-    word: case, accents, punctuation and spaces do not count. A quote joined by " … " is several
-    pieces. A piece that stands in several places counts where another piece of the quote is,
-    else in the first. A piece that is in the title alone adds no fact to those of the others.
+    Every sentence that a quote overlaps is a fact. Words are compared without case, accents,
+    punctuation and spaces. A quote with " … " consists of several pieces. A piece that occurs in
+    several places counts where another piece of the quote occurs, else in the first place. A piece
+    that occurs only in the title adds no fact to those of the others.
 
     Args:
-        evidence: Title of the passage and the words quoted from it, such as `EvidenceLink` has.
+        evidence: Titles of passages with the words quoted from them, as in `EvidenceLink`.
         paragraphs: The sentences of each paragraph of the question's context, by title.
 
     Returns:
-        A set that holds (title, `NO_SENTENCE`), a wrong fact, for each title with a quote that
-        is in no sentence, or that the context does not have.
+        The facts, with (title, `NO_SENTENCE`), which is wrong, for each title with a quote that is
+        in no sentence, or that is not in the context.
 
     >>> town = {"Red Lodge": ("It is a city.", "It lies in Montana.")}
     >>> facts_of([("Red Lodge", "lies in  Montana"), ("Billings", "A city.")], town) == {
@@ -286,7 +284,7 @@ def facts_of(
 
 
 def _sentences_of(quote: str, title: str, sentences: Sequence[str]) -> set[int]:
-    """Numbers of the sentences a quote is from, and `NO_SENTENCE` where a piece is from none."""
+    """Return the sentences that a quote is from, with `NO_SENTENCE` if a piece is from none."""
     numbered = [
         (word, number)
         for number, sentence in enumerate((title, *sentences), start=NO_SENTENCE)
@@ -316,13 +314,13 @@ def _folded_words(text: str) -> list[str]:
     return [word.folded for word in words(unicodedata.normalize("NFC", text))]
 
 
-# --- Triples against 2Wiki's gold evidences, whatever words a relation is put in.
+# --- Triples against 2Wiki's gold evidences, regardless of the wording of the relation.
 
 Triple = tuple[str, str, str]
 
 
 class TripleScore(NamedTuple):
-    """Shares from 0 to 1 of the predicted triples that are gold, and of the gold ones found."""
+    """Shares from 0 to 1: of the predicted triples that are gold, and of the gold ones found."""
 
     precision: float
     recall: float
@@ -330,19 +328,18 @@ class TripleScore(NamedTuple):
 
 
 def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> TripleScore | None:
-    """How many predicted triples are gold ones, each gold one found at most once.
+    """Score predicted triples against gold ones, each of which can be found only once.
 
-    Two triples match where they have the same two ends by `same_name`, in either direction
-    ("father of" turns "father" around). Triples that are spelled the same count once. Where one
-    could stand for several gold ones, the pairing with the most pairs counts, so that stating
-    one relation in many ways gains nothing.
+    Two triples match if they have the same two ends by `same_name`, in either direction ("father
+    of" reverses "father"). Duplicates count once. The maximum matching between predicted and gold
+    triples counts, so stating a relation in many ways gains nothing.
 
     Args:
-        predicted: (head, relation, tail), relations in any words.
+        predicted: (head, relation, tail), with relations in any wording.
         gold: (head, relation, tail); 2Wiki's `evidences`.
 
     Returns:
-        Zeros where nothing was predicted; None where there are no gold triples.
+        Zeros if nothing was predicted; None without gold triples.
 
     >>> triple_score([("Ann Lee", "daughter of", "Bo Lee")], [("Bo Lee", "child", "Ann Lee")])
     TripleScore(precision=1.0, recall=1.0, f1=1.0)
@@ -370,11 +367,11 @@ def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> TripleS
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether two names are spelled the same, as the graph compares them.
+    """Return whether two names are spelled the same, as the graph compares them.
 
-    Case, accents, punctuation, a leading article and a qualifier in parentheses on one side do
-    not count; two different qualifiers do. The words of a name with a number may stand in any
-    order, because dates do.
+    Case, accents, punctuation, a leading article and a qualifier in parentheses on one side do not
+    count; two different qualifiers do. The words of a name with a number may be in any order,
+    because those of a date may.
 
     >>> same_name("Prism (album)", "prism"), same_name("Prism (album)", "Prism (band)")
     (True, False)
@@ -401,38 +398,34 @@ def _spelling(name: str) -> str:
     return " ".join(sorted(plain.split())) if dated else plain
 
 
-# --- Faithfulness: do the edges that an answer cites exist, and are they stated where it says?
+# --- Faithfulness: whether the edges that an answer cites exist, and are stated where it says.
 
 
 def count_faithful(
     evidence: Iterable[EvidenceLink], graph: KnowledgeGraph, passages: Mapping[str, Passage]
 ) -> tuple[int, int]:
-    """How many links cite an edge (have a triple), and how many of these edges are faithful.
+    """Count the links that cite an edge (have a triple), and those whose edge is faithful.
 
-    An edge is faithful where the graph holds that relation between these ends, in whichever
-    tense, by evidence from the passage that the link names, and every piece of the quote stands
-    in that passage. What an entity is said to be may be cited in the place of a relation.
+    An edge is faithful if the graph has that relation between these ends, in any tense, with
+    evidence from the passage that the link names, and every piece of the quote occurs in that
+    passage. An attribute of an entity may be cited instead of a relation.
 
     Args:
-        evidence: An answer's links; a quote alone cites no edge.
-        graph: The graph that the answer was given from.
-        passages: What was read or quoted, by id.
+        evidence: The links of an answer; a quote without a triple cites no edge.
+        graph: The graph of the answer.
+        passages: The passages that were read or quoted, by id.
     """
     cited = [link for link in evidence if link.head]
-    faithful = sum(
-        any(
-            found.passage == link.passage_id
-            for item in _stating(link, graph)
-            for found in item.evidence
-        )
-        and _is_quoted_from(link.quote, passages.get(link.passage_id))
-        for link in cited
-    )
+    faithful = 0
+    for link in cited:
+        sources = {e.passage for item in _stating(link, graph) for e in item.evidence}
+        quoted = _is_quoted_from(link.quote, passages.get(link.passage_id))
+        faithful += link.passage_id in sources and quoted
     return len(cited), faithful
 
 
 def _stating(link: EvidenceLink, graph: KnowledgeGraph) -> Iterable[Entity | Relation]:
-    """What the graph holds that states the link's triple."""
+    """Return the relations or entities of the graph that state the link's triple."""
     if link.relation == "described as":
         return (
             entity
@@ -457,14 +450,14 @@ def _is_quoted_from(quote: str, passage: Passage | None) -> bool:
     return all(piece in text for piece in pieces)
 
 
-# --- The judgement "sufficient" as a classifier: how often it is right, and what its errors cost.
+# --- The judgement "sufficient" as a classifier.
 
 
 class StepVerdict(NamedTuple):
-    """One judged step: what the program said, and whether it was so.
+    """A judged step: whether it was judged sufficient, and whether it was.
 
-    `sufficed` is True where passages of all gold titles had been read by the end of the step;
-    None where the question names no gold titles.
+    `sufficed` is True if passages of all gold titles had been read by the end of the step; None
+    without gold titles.
     """
 
     judged: bool
@@ -472,64 +465,55 @@ class StepVerdict(NamedTuple):
 
 
 class Sufficiency(NamedTuple):
-    """Judgements over all steps of all questions, and where they led.
+    """The judgements of all steps of all questions.
 
-    A positive is a step judged sufficient. Every ratio is a fraction from 0 to 1, and None where
-    there is nothing to divide by.
+    A positive is a step judged sufficient. Ratios are fractions from 0 to 1, None without a
+    denominator.
 
     Attributes:
-        questions: Questions counted.
-        left_out: Questions without a judged step, or of unknown truth.
-        precision: Share of the steps judged sufficient that were.
-        recall: Share of the steps with everything read that were judged sufficient.
-        f1: Twice the true positives over all positives, judged and true.
-        accuracy: Share of the steps judged rightly.
-        stopped_early: Share of the questions that ended on "sufficient" with gold missing.
-        searched_long: Share that went on for a step or more after everything had been read.
-        wasted_steps: Mean number of such steps, over all questions counted.
+        questions: Number of questions counted.
+        precision: Share of the steps judged sufficient that were sufficient.
+        recall: Share of the sufficient steps that were judged sufficient.
+        f1: Harmonic mean of the two.
+        accuracy: Share of the steps that were judged correctly.
+        stopped_early: Share of the questions that ended on "sufficient" without all gold passages.
+        searched_long: Share of the questions that continued after all gold passages were read.
     """
 
     questions: int
-    left_out: int
     precision: float | None
     recall: float | None
     f1: float | None
     accuracy: float | None
     stopped_early: float | None
     searched_long: float | None
-    wasted_steps: float | None
 
 
 def sufficiency(questions: Iterable[Sequence[StepVerdict]]) -> Sufficiency:
-    """Count the judged steps of each question, in order.
+    """Evaluate the judged steps of questions.
 
     Args:
-        questions: The judged steps of each question asked; of a failed one those it came to,
-            so maybe none.
+        questions: The judged steps of each question, in order; of a failed one, maybe none.
 
     >>> one = [StepVerdict(judged=False, sufficed=False), StepVerdict(judged=True, sufficed=True)]
     >>> sufficiency([one]).accuracy
     1.0
     """
-    asked = [tuple(steps) for steps in questions]
-    known = [steps for steps in asked if steps and all(s.sufficed is not None for s in steps)]
+    known = [steps for steps in questions if steps and all(s.sufficed is not None for s in steps)]
     every = [step for steps in known for step in steps]
-    said, true = sum(step.judged for step in every), sum(bool(step.sufficed) for step in every)
+    judged = sum(step.judged for step in every)
+    true = sum(bool(step.sufficed) for step in every)
     both = sum(step.judged and bool(step.sufficed) for step in every)
-    sufficed = [[step.sufficed for step in steps] for steps in known]
-    # Steps after the first by which everything had been read.
-    wasted = [len(s) - 1 - s.index(True) if True in s else 0 for s in sufficed]
-    early = [steps[-1].judged and not steps[-1].sufficed for steps in known]
+    early = sum(steps[-1].judged and not steps[-1].sufficed for steps in known)
+    long = sum(any(step.sufficed for step in steps[:-1]) for steps in known)
     return Sufficiency(
         questions=len(known),
-        left_out=len(asked) - len(known),
-        precision=_ratio(both, said),
+        precision=_ratio(both, judged),
         recall=_ratio(both, true),
-        f1=_ratio(2 * both, said + true),
+        f1=_ratio(2 * both, judged + true),
         accuracy=_ratio(sum(step.judged == step.sufficed for step in every), len(every)),
-        stopped_early=_ratio(sum(early), len(known)),
-        searched_long=_ratio(sum(map(bool, wasted)), len(known)),
-        wasted_steps=_ratio(sum(wasted), len(known)),
+        stopped_early=_ratio(early, len(known)),
+        searched_long=_ratio(long, len(known)),
     )
 
 
@@ -537,18 +521,18 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# --- How sure a mean is, and whether two programs differ.
+# --- Confidence intervals and tests
 
 _RESAMPLES = 9_999
 _SEED = 20_240_601
 
 
 class Paired(NamedTuple):
-    """Two runs over the questions they share.
+    """Two runs compared over their shared questions.
 
-    `difference` is the mean of the first less that of the second, in percent points; `p_value`
-    is two-sided: how often a random swap of the two answers of each question gives a difference
-    at least as large.
+    `difference` is the mean of the first minus that of the second, in percent points. `p_value` is
+    two-sided: how often randomly swapping the two scores of each question gives a difference at
+    least as large.
     """
 
     n: int
@@ -557,33 +541,33 @@ class Paired(NamedTuple):
 
     @property
     def better(self) -> bool:
-        """Whether the first is better, and not by chance at the 5 % level."""
+        """Whether the first is significantly better, at the 5 % level."""
         return self.difference > 0 and self.p_value < 0.05
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean, from 9,999 resamples of a fixed seed.
+    """Return the 95 % percentile bootstrap interval of the mean, from 9,999 seeded resamples.
 
-    Of one value nothing is known about the mean of others: the interval is the whole scale.
+    A single value says nothing about the mean: its interval is the whole scale.
 
     Raises:
-        InputError: there are no values.
+        InputError: There are no values.
 
     >>> bootstrap_interval([0.5, 0.5, 0.5])
     (0.5, 0.5)
     """
     if not values:
         raise InputError(
-            "an interval of no scores",
+            "no scores for an interval",
             expected="at least one score",
-            remedy="leave the interval out where nothing was scored",
+            remedy="leave the interval out if nothing was scored",
         )
     return _interval(tuple(values)) if len(values) > 1 else (0.0, 1.0)
 
 
 @lru_cache(maxsize=1024)
 def _interval(values: tuple[float, ...]) -> tuple[float, float]:
-    """Kept, since a report shows one interval in several tables and pictures."""
+    """Compute an interval, cached because a report shows it in several places."""
     import numpy as np
 
     scores = np.asarray(values, dtype=np.float64)
@@ -595,21 +579,21 @@ def _interval(values: tuple[float, ...]) -> tuple[float, float]:
 
 
 def paired_permutation(first: Sequence[float], second: Sequence[float]) -> Paired:
-    """Paired permutation test on the mean difference of two lists of scores from 0 to 1.
+    """Test the mean difference of two lists of scores with a paired permutation test.
 
-    Exact where there are few enough questions, else from 9,999 permutations of a fixed seed.
+    The test is exact for few questions, else from 9,999 seeded permutations.
 
     Raises:
-        InputError: the lists are empty or not of one length.
+        InputError: The lists are empty or differ in length.
         MissingExtra: scipy is not installed.
     """
     if not first or len(first) != len(second):
         raise InputError(
             f"{len(first)} and {len(second)} scores",
-            expected="as many of the one as of the other, and at least one",
+            expected="two lists of the same length, with at least one score",
             remedy="pair the scores by question",
         )
-    if len(first) == 1:  # scipy wants two; of one pair, swapped or not, all ways are as extreme
+    if len(first) == 1:  # scipy needs two; one pair, swapped or not, is always as extreme
         return Paired(1, 100.0 * (first[0] - second[0]), 1.0)
     scipy = require("scipy", "search")
     import numpy as np
@@ -627,13 +611,10 @@ def paired_permutation(first: Sequence[float], second: Sequence[float]) -> Paire
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Holm-Bonferroni adjusted p-values, in the order given.
-
-    Each is the smallest family-wise error rate at which that comparison would be called a
-    difference when all of them are made (Holm 1979).
+    """Return Holm-Bonferroni adjusted p-values, in the order given (Holm 1979).
 
     Raises:
-        InputError: a p-value is not from 0 to 1.
+        InputError: A p-value is not from 0 to 1.
 
     >>> holm([0.04, 0.01, 0.5])
     (0.08, 0.03, 0.5)
