@@ -116,7 +116,7 @@ def test_the_page_asks_for_a_key_where_there_is_one(browser: Browser, index: ga_
         page.goto(str(client.base_url))
         expect(page.get_by_label("API key")).to_be_hidden()
         ask(page, "Who was Huygens?")
-        expect(page.get_by_role("alert")).to_contain_text("no API key that is known")
+        expect(page.get_by_role("alert")).to_contain_text("the API key is missing or unknown")
         page.get_by_label("API key").fill(KEY)
         page.keyboard.press("Enter")
         expect(page.locator(".answer strong")).not_to_be_empty()

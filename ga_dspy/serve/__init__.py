@@ -1,4 +1,4 @@
-"""A program behind HTTP, and as tools of agents over MCP; needs the extra `serve`."""
+"""Serve a program over HTTP and MCP; needs the extra `serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP service: who may ask, questions and searches, OpenAI's chat API, health, the page."""
+"""The HTTP API: access and limits, questions and searches, OpenAI's chat API, health, the page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Some = Field(min_length=1, max_length=32)
 Signs = Literal[">", ">=", "<", "<=", "=", "!="]
 Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
 Where = Annotated[dict[Key, Scalar | Scalars | Bounds], Some] | None
-"""Conditions on the metadata of passages, as of `Index.only`; each costs time per passage."""
+"""Conditions on the metadata of passages, as in `Index.only`; bounded, as each costs time."""
 
 
 class _Loose(BaseModel):
@@ -59,26 +59,26 @@ class _Loose(BaseModel):
 
 
 class Question(BaseModel):
-    """What is asked."""
+    """A question."""
 
     question: Text
     where: Where = None
 
 
 class Query(BaseModel):
-    """What is sought."""
+    """A search."""
 
     query: Text
-    k: int = Field(5, ge=1, le=100, description="The most passages.")
+    k: int = Field(5, ge=1, le=100, description="Maximum number of passages.")
     where: Where = None
 
 
 class Answer(_Loose):
-    """An answer, what it rests on, how it was found and what it cost: `Prediction.to_dict()`."""
+    """An answer with its evidence, steps and cost: `Prediction.to_dict()`."""
 
-    id: str = Field(description="Its name in /runs/{id}.")
+    id: str = Field(description="Its id in /runs/{id}.")
     question: str
-    answer: str = Field(description="Empty where the program abstains.")
+    answer: str = Field(description="Empty if the program abstains.")
     verdict: str
     supported: Literal["chained", "quoted"] | None
     evidence: list[EvidenceLink]
@@ -90,11 +90,11 @@ class Answer(_Loose):
     tokens: int
 
 
-# --- Who may ask, how often, with how much; and how a refusal looks
+# --- Access, limits and error responses
 
 
 class Problem(BaseModel):
-    """Why there is no answer (RFC 9457): what was found, what was expected, what to do."""
+    """An error (RFC 9457): what was found, what was expected, what to do."""
 
     title: str
     status: int
@@ -107,62 +107,67 @@ class Problem(BaseModel):
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str
 ) -> JSONResponse:
-    """A refusal or a failure as problem details (RFC 9457), without the secrets in use.
+    """Return an error response as problem details (RFC 9457), without the secrets in use.
 
-    A request's own words may stand in it: it repeats no more than the first of them.
+    Texts are cut, because they may repeat the request.
     """
     texts = {"detail": detail, **more}
-    said = {name: sound(inert(withheld(text[:10_000])))[:1_000] for name, text in texts.items()}
-    body = {"title": HTTPStatus(status).phrase, "status": status, **said}
+    cut = {name: sound(inert(withheld(text[:10_000])))[:1_000] for name, text in texts.items()}
+    body = {"title": HTTPStatus(status).phrase, "status": status, **cut}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
 def problem_of(error: Any) -> JSONResponse:
-    """What a client is told of an error; of one that nobody foresaw, only that there was one."""
+    """Return the response for an error; that for an unexpected error has no details."""
     if isinstance(error, Refusal):
         return problem(error.status_code, str(error.detail), error.headers)
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         return problem(422, detail, expected="what /openapi.json says")
-    kinds = ((Busy, 429), (TimeoutError, 504), (InputError, 400))
-    known = GaDspyError, dspy.LMError, ExtractiveError
-    status = next((status for kind, status in kinds if isinstance(error, kind)), 0)
-    status = status or (503 if is_transient(error) else 502 if isinstance(error, known) else 500)
-    if status == 500:
-        logging.getLogger("ga_dspy").error("an error that was not foreseen", exc_info=error)
-        return problem(500, "an error that was not foreseen; the service's log has it")
+    if isinstance(error, Busy):
+        status = 429
+    elif isinstance(error, TimeoutError):
+        status = 504
+    elif isinstance(error, InputError):
+        status = 400
+    elif is_transient(error):
+        status = 503
+    elif isinstance(error, GaDspyError | dspy.LMError | ExtractiveError):
+        status = 502
+    else:
+        logging.getLogger("ga_dspy").error("an unexpected error", exc_info=error)
+        return problem(500, "an unexpected error; the server's log has it")
     parts = {name: str(getattr(error, name, "")) for name in ("found", "expected", "remedy")}
     later = {"Retry-After": "5"} if status in (429, 503) else None
-    return problem(status, str(error) or "no answer in time", later, **parts)
+    return problem(status, str(error) or "no answer before the deadline", later, **parts)
 
 
 _OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
-"""The names under which a machine reaches itself."""
+"""The names of this machine for itself."""
 _FREE = ("/", "/healthz", "/readyz", "/openapi.json")
-"""What needs no key, for no question and no document is in it; all but /healthz is counted."""
+"""What needs no key, as it contains no question and no document; all but /healthz is counted."""
 _MOST_ADDRESSES = 10_000
-_GRACE = 5.0  # seconds beyond the deadline: a question that timed out is answered with a 504
+_GRACE = 5.0  # seconds beyond the deadline, to answer a question that timed out with a 504
 _REST = 64
-"""Requests at once beside questions and searches."""
+"""Maximum concurrent requests in addition to questions and searches."""
 
 
 class Guard:
-    """ASGI middleware that refuses requests before the app behind it sees them, and bounds others.
+    """ASGI middleware that checks access and limits before a request reaches the app.
 
-    A request takes at most the deadline and some seconds, whatever it asks for. The guard also
-    answers for an error that the app does not: the server would close the connection.
+    Every request ends a few seconds after the deadline. An error that the app does not handle
+    gets a response; the server would only close the connection.
 
-    Requests are counted by the key that they have, and else, with a wrong key too, by address: who
-    guesses keys uses up the requests of an address, and never those of a key.
+    Requests are counted by their valid key, else by address. So a client that guesses keys uses up
+    the requests of its address, and never those of a key.
 
     Args:
         app: The app.
-        limits: How often and how much.
-        keys: Who may ask; anybody where there are none.
-        is_open: Whether it may be reached under any name. Without that and without keys it is to
-            be asked on this machine alone, and a page of a stranger that had its name point here
-            is refused.
+        limits: The limits.
+        keys: The API keys; without any, no key is needed.
+        is_open: Whether any host name is accepted. If not, and without keys, only requests to this
+            machine's own names are, which prevents DNS rebinding by a web page.
     """
 
     def __init__(
@@ -173,7 +178,7 @@ class Guard:
         self._going = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or hand it on."""
+        """Refuse a request, or pass it to the app."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -202,7 +207,7 @@ class Guard:
         except Exception as error:
             if not is_begun:
                 await problem_of(error)(scope, receive, send)
-            elif not isinstance(error, TimeoutError):  # after one, the server closes the connection
+            elif not isinstance(error, TimeoutError):  # the server then closes the connection
                 raise
         finally:
             self._going -= 1
@@ -210,32 +215,32 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> JSONResponse | None:
         limits, path = self.limits, scope["path"]
         if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
-            return problem(403, "a name that is not this machine's, and no key is asked for")
+            return problem(403, "the host is not this machine, and the server has no API key")
         key = self._key(headers)
         if path != "/healthz":
             if after := self._must_wait(key, (scope.get("client") or ("",))[0]):
                 later = {"Retry-After": str(after)}
                 return problem(429, f"more than {limits.per_minute} requests a minute", later)
-            # Questions and searches have bounds of their own; this one is for all the rest.
+            # Questions and searches have limits of their own; this one is for all others.
             if self._going >= 2 * limits.at_once + _REST:
                 return problem_of(Busy(self._going, "requests"))
         if self.keys and not key and path not in _FREE:
             expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
             asked = {"WWW-Authenticate": "Bearer"}
-            return problem(401, "no API key that is known", asked, expected=expected)
+            return problem(401, "the API key is missing or unknown", asked, expected=expected)
         if int(headers.get("content-length") or 0) > limits.body:
             return problem(413, f"a request of more than {limits.body:,} bytes")
         return None
 
     def _key(self, headers: Mapping[str, str]) -> bytes:
-        """The key of a request where it is one that is known."""
+        """Return the key of a request if it is valid, else an empty one."""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         sent = headers.get("x-api-key", bearer if scheme.lower() == "bearer" else "")
         found = [key for key in self.keys if hmac.compare_digest(sent.encode("latin-1"), key)]
         return found[0] if found else b""
 
     def _must_wait(self, key: bytes, address: str) -> int:
-        """Count a request; the seconds until the next one where there were too many, or 0."""
+        """Count a request; return the seconds to wait if there were too many, else 0."""
         minute, second = divmod(int(time.monotonic()), 60)
         if minute != self._minute:
             self._minute = minute
@@ -254,7 +259,7 @@ class Guard:
 
 
 def _network(address: str) -> str:
-    """What an address is counted as: of IPv6 the /64, which one client has whole.
+    """Return the network by which an address is counted: of IPv6 the /64, which one client owns.
 
     >>> _network("2001:db8:1:2:aaaa::1"), _network("10.0.0.1")
     ('2001:db8:1:2::/64', '10.0.0.1')
@@ -272,12 +277,12 @@ def _network(address: str) -> str:
 
 
 def make_app(service: Service, *, keys: Collection[bytes] = (), is_open: bool = False) -> FastAPI:
-    """The service as an ASGI app.
+    """Return the service as an ASGI app.
 
     Args:
-        service: What answers.
-        keys: API keys; anybody may ask where there are none.
-        is_open: Whether it may be asked without a key, under any name (`Guard`).
+        service: The service.
+        keys: The API keys; without any, no key is needed.
+        is_open: Whether any host name is accepted without a key (`Guard`).
     """
     form = {"model": Problem, "content": {"application/problem+json": {}}}
     app = FastAPI(
@@ -303,7 +308,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         """Answer a question; with `Accept: text/event-stream`, step by step.
 
         The stream has the events search, passages, step and answering as they happen, then answer
-        with what is returned without a stream, or error with a problem.
+        with the same record, or error with a problem.
         """
         asking = service.ask(asked.question, asked.where)
         if "text/event-stream" in request.headers.get("accept", ""):
@@ -314,14 +319,14 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     @app.post("/search")
     async def search(sought: Query) -> list[Passage]:
-        """Passages for a query, best first."""
+        """Return passages for a query, best first."""
         return await service.search(sought.query, sought.k, sought.where)
 
     @app.get("/runs/{id}", response_model=Answer)
     async def run(id: str) -> Response:
-        """An earlier answer, of which the service keeps the last ones."""
+        """Return an earlier answer; the last ones are kept."""
         if id not in service.records:
-            raise HTTPException(404, "there is no answer of that name, or no longer")
+            raise HTTPException(404, "there is no such answer, or no longer")
         return Response(service.records[id], media_type="application/json")
 
     @app.get("/", include_in_schema=False)
@@ -331,33 +336,33 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether the process is alive."""
+        """Return whether the process is alive."""
         return {"status": "alive"}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Whether questions can be answered: a search is made. The LM is not asked."""
+        """Return whether a search is possible; the LM is not called."""
         await service.search("ready", 1)
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counts for Prometheus."""
+        """Return the metrics for Prometheus."""
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
-    """The record of a question, which is given up where the client hangs up."""
+    """Return the record of a question, which is cancelled if the client disconnects."""
 
-    async def hang_up() -> None:
+    async def disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    gone = asyncio.create_task(hang_up())
+    gone = asyncio.create_task(disconnect())
     try:
         await asyncio.wait({asking.task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.task.done():
-            raise HTTPException(408, "the client hung up")
+            raise HTTPException(408, "the client disconnected")
         return as_json(asking.task.result())
     finally:
         asking.task.cancel()
@@ -365,42 +370,42 @@ async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:
 
 
 def _streamed(parts: AsyncIterator[str], mark: str = "") -> Response:
-    """A stream of events; one that fails ends with the problem, after its mark."""
+    """Return a stream of events; if it fails, it ends with the mark and the problem."""
 
     async def whole() -> AsyncIterator[str]:
         try:
             async for part in parts:
                 yield part
-        except Exception as error:  # noqa: BLE001 - the stream has begun: it ends with the error
+        except Exception as error:  # noqa: BLE001 - the status was sent already
             yield f"{mark}data: {bytes(problem_of(error).body).decode()}\n\n"
 
     return StreamingResponse(whole(), media_type="text/event-stream")
 
 
-# --- The program as a model of OpenAI's chat API: the answer's text carries its sources
+# --- OpenAI's chat API: the text of the answer includes its sources
 
 
-class Said(_Loose):
-    """What one side said: a text, or parts, of which those with a text are read."""
+class ChatMessage(_Loose):
+    """A message: a text, or parts, of which those with a text are read."""
 
     role: str
     content: str | Annotated[list[dict[str, Any]], Field(max_length=1_000)] | None = None
 
     @property
     def text(self) -> str:
-        """All its text."""
+        """Its text."""
         parts = [{"text": self.content}] if isinstance(self.content, str) else self.content or []
         return "\n".join(str(part.get("text") or "") for part in parts).strip()
 
 
 class Chat(_Loose):
-    """A conversation, whose last message of the user is the question.
+    """A conversation; the user's last message is the question.
 
-    What else OpenAI's API takes, such as a temperature, is accepted and changes nothing.
+    Other parameters of OpenAI's API, such as a temperature, are accepted and have no effect.
     """
 
     model: str = Field(MODEL, max_length=200)
-    messages: list[Said] = Field(min_length=1, max_length=1_000)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=1_000)
     stream: bool = False
 
 
@@ -409,8 +414,8 @@ def _add_chat(app: FastAPI, service: Service) -> None:
     async def chat(asked: Chat, request: Request) -> Response:
         """Answer the last question of a conversation, as OpenAI's API does.
 
-        `evidence` stands beside the text, and `run`, its name in /runs/{id}. In a stream the steps
-        come as `reasoning_content`, which front ends show as thoughts.
+        The response also has `evidence`, and `run`, the id for /runs/{id}. In a stream, the steps
+        are sent as `reasoning_content`, which front ends show as thoughts.
         """
         *turns, last = read_turns(asked.messages)
         asking = service.ask(last.question, turns=turns)
@@ -419,17 +424,17 @@ def _add_chat(app: FastAPI, service: Service) -> None:
         record = await _until_gone(request, asking)
         message = {"role": "assistant", "content": text_of(asking.task.result())}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return JSONResponse({**_head(asked, asking), "choices": [choice], **_beside(record)})
+        return JSONResponse({**_head(asked, asking), "choices": [choice], **_extras(record)})
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        """The one model; `lms` names the LM of each step."""
+        """List the one model; `lms` names the LM of each step."""
         only = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
         return {"object": "list", "data": [{**only, "lms": service.lms}]}
 
 
-def read_turns(messages: list[Said]) -> list[Turn]:
-    """What was asked and answered; the last one is the question, and has no answer yet.
+def read_turns(messages: list[ChatMessage]) -> list[Turn]:
+    """Return the turns of a conversation; the last one is the question, without an answer.
 
     Raises:
         InputError: The user's last message has no text.
@@ -441,12 +446,12 @@ def read_turns(messages: list[Said]) -> list[Turn]:
         elif message.role == "assistant" and turns:
             turns[-1] = Turn(turns[-1].question, message.text)
     if not turns or not turns[-1].question:
-        raise InputError("the last message of the user has no text", expected="a question")
+        raise InputError("the user's last message has no text", expected="a question")
     return turns
 
 
 def text_of(prediction: dspy.Prediction) -> str:
-    """An answer with its numbered sources, as Markdown without images, links and HTML."""
+    """Return an answer with its numbered sources, as Markdown without images, links and HTML."""
     return inert(observation(prediction))
 
 
@@ -456,7 +461,7 @@ def _head(asked: Chat, asking: Asking) -> dict[str, Any]:
             "model": asked.model}  # fmt: skip
 
 
-def _beside(record: dict[str, Any]) -> dict[str, Any]:
+def _extras(record: dict[str, Any]) -> dict[str, Any]:
     steps = record["usage"].values()
     sent, received = (sum(s[f"{k}_tokens"] for s in steps) for k in ("prompt", "completion"))
     usage = {"prompt_tokens": sent, "completion_tokens": received, "total_tokens": sent + received}
@@ -464,7 +469,7 @@ def _beside(record: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _chunks(asked: Chat, asking: Asking) -> AsyncIterator[str]:
-    """The events of a question as chunks of a completion."""
+    """Yield the events of a question as chunks of a completion."""
 
     def chunk(delta: dict[str, str], finish: str | None = None, **more: Any) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -475,5 +480,5 @@ async def _chunks(asked: Chat, asking: Asking) -> AsyncIterator[str]:
             yield chunk({"role": "assistant", "reasoning_content": f"{event.message}\n"})
             continue
         yield chunk({"role": "assistant", "content": text_of(asking.task.result())})
-        yield chunk({}, "stop", **_beside(dict(event.data)))
+        yield chunk({}, "stop", **_extras(dict(event.data)))
     yield "data: [DONE]\n\n"

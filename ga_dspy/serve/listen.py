@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, with bounds on connections that uvicorn leaves open."""
+"""The HTTP server: uvicorn with limits on slow and idle connections."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GRACE = 10.0  # seconds beyond the deadline, after which `Guard` has answered
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that may wait for a whole request only so long, and among only so many others.
+    """A connection with a limit on the time and the number of incomplete requests.
 
-    A connection waits while no request has arrived whole: it is idle, or sends its headers or its
-    body slowly. Where too many wait, the oldest one of the address with the most of them is
-    closed, so that a client who opens a thousand closes its own.
+    A connection waits while it has no complete request: it is idle, or sends headers or body
+    slowly. If too many wait, the oldest one of the address with the most is closed, so a client
+    that opens a thousand connections closes its own.
     """
 
     limits = Limits()
@@ -32,7 +32,7 @@ class BoundedProtocol(H11Protocol):
     since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Start to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._start(True)
 
@@ -44,7 +44,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle what arrived; a request may be whole by now."""
+        """Handle received data, which may complete a request."""
         super().handle_events()
         self._check()
 
@@ -60,25 +60,25 @@ class BoundedProtocol(H11Protocol):
             self._start(is_waiting)
 
     def _start(self, is_waiting: bool) -> None:
-        """Begin to wait, or to answer, with the time that this may take."""
+        """Start to wait or to answer, with the timeout of either."""
         self.is_waiting, self.since = is_waiting, self.loop.time()
         if self.timer:
             self.timer.cancel()
-        # A long answer may still be on its way to a client that reads slowly.
+        # A long answer may still be in transit to a slow client.
         is_slow = not is_waiting or self.transport.get_write_buffer_size() > 0
         seconds = self.limits.deadline + _GRACE if is_slow else self.limits.arrival
         self.timer = self.loop.call_later(seconds, self._abort)
         waiting = [one for one in self.connections if getattr(one, "is_waiting", False)]
         if is_waiting and len(waiting) > self.limits.waiting:
-            _crowding(waiting)._abort()
+            _oldest_of_most(waiting)._abort()
 
     def _abort(self) -> None:
         self.is_waiting = False
         self.transport.abort()
 
 
-def _crowding(waiting: Collection[Any]) -> BoundedProtocol:
-    """The oldest connection of the address with the most."""
+def _oldest_of_most(waiting: Collection[Any]) -> BoundedProtocol:
+    """Return the oldest connection of the address with the most."""
     counts = Counter(_address(one) for one in waiting)
     most = max(counts.values())
     crowd = [one for one in waiting if counts[_address(one)] == most]
@@ -99,20 +99,20 @@ def make_server(
     trusted_proxies: str = "",
     **options: Any,
 ) -> uvicorn.Server:
-    """An HTTP server for an app; `run()` serves until SIGTERM or Ctrl-C.
+    """Return an HTTP server for an app; `run()` serves until SIGTERM or Ctrl-C.
 
     Args:
-        app: The app: `make_app`, or one behind `Guard`.
-        limits: How many connections may wait, and how long a request may take.
+        app: The app, from `make_app`, or another one behind `Guard`.
+        limits: The limits.
         host: Address to listen on.
         port: Port to listen on.
-        trusted_proxies: Addresses or networks of proxies, with commas between them, whose
-            `X-Forwarded-For` names the client. From others that header is ignored: a client would
-            choose the address that its requests are counted by.
+        trusted_proxies: Comma-separated addresses or networks of proxies, whose `X-Forwarded-For`
+            names the client. From others this header is ignored, because a client could choose the
+            address by which its requests are counted.
         options: More options of `uvicorn.Config`.
 
     Raises:
-        InputError: A trusted proxy is no address.
+        InputError: A trusted proxy is not an address.
     """
     for proxy in filter(None, map(str.strip, trusted_proxies.split(","))):
         try:
@@ -121,7 +121,7 @@ def make_server(
             raise InputError(
                 f"the trusted proxy {proxy!r}",
                 expected="addresses or networks, such as 10.0.0.5,172.16.0.0/12",
-                remedy="name the proxy's own address: whoever is trusted chooses its client's",
+                remedy="pass the proxy's own address: a trusted client can choose its address",
             ) from None
     protocol = type("Protocol", (BoundedProtocol,), {"limits": limits})
     config = uvicorn.Config(

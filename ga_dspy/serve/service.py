@@ -1,4 +1,4 @@
-"""Questions under way: each in a task of its own, with a deadline, its events and its record."""
+"""Concurrent questions: each is a task with a deadline, events and a record."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from ga_dspy.retrieval import Where
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service bears.
+    """Limits of a service.
 
     Attributes:
-        at_once: Questions under way at once, and searches; further ones are refused.
-        per_minute: Requests a minute of a key, and of an address without a valid one; 0: any.
-        deadline: Seconds until a request is given up.
-        body: Bytes of a request.
-        records: Answers kept for `/runs/{id}`.
-        arrival: Seconds until a request must have arrived whole.
-        waiting: Connections on which no request has arrived whole; the oldest are closed.
+        at_once: Maximum concurrent questions, and maximum concurrent searches.
+        per_minute: Maximum requests per minute of a key, or of an address without a valid key; 0
+            for no limit.
+        deadline: Timeout of a request in seconds.
+        body: Maximum size of a request in bytes.
+        records: Number of answers kept for `/runs/{id}`.
+        arrival: Seconds in which a request must arrive completely.
+        waiting: Maximum number of connections without a complete request.
     """
 
     at_once: int = 256
@@ -47,21 +48,21 @@ class Limits:
 
 
 class Busy(GaDspyError):
-    """As many questions, searches or requests are under way as may be: try again in a moment."""
+    """Too many concurrent questions, searches or requests: retry in a moment."""
 
     def __init__(self, count: int, what: str) -> None:
-        found = f"{count} {what} are under way"
-        super().__init__(found, expected="fewer", remedy="ask again in a moment")
+        found = f"{count} {what} are in progress"
+        super().__init__(found, expected="fewer", remedy="retry in a moment")
 
 
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """A question under way.
+    """A question in progress.
 
     Attributes:
-        id: The name of its record.
-        task: Ends with the prediction, which has `id` and `question` too.
-        queue: What happened and was not read yet; None at the end.
+        id: The id of its record.
+        task: Returns the prediction, which also has `id` and `question`.
+        queue: Events that were not read yet; None at the end.
     """
 
     id: str
@@ -69,9 +70,9 @@ class Asking:
     queue: asyncio.Queue[Event | None]
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens, as it happens, and last the answer, whose data are the record.
+        """Yield events as they happen, then the answer, whose data are the record.
 
-        The question is given up where the reader is; where it fails, its error is raised.
+        If the reader is cancelled, so is the question; if the question fails, its error is raised.
         """
         try:
             while event := await self.queue.get():
@@ -83,22 +84,22 @@ class Asking:
 
 
 class Service:
-    """A program that answers many at once.
+    """A program that answers many clients concurrently.
 
-    What is in force where it is made holds for all of them: the LM, its settings, patience.
+    It uses the LM, settings and patience of the context in which it is created.
 
     Args:
-        program: The program. What it may read (`program.only`) is what the service may read; the
-            conditions of a request narrow that further.
-        limits: How much at once, how long, how many records are kept.
+        program: The program. The service reads only what the program may read (`program.only`); the
+            conditions of a request restrict this further.
+        limits: The limits.
 
     Raises:
         InputError: A condition that the program's index requires is missing.
 
     Attributes:
-        lms: Names of the LMs, by the step that asks them.
+        lms: Names of the LMs by step.
         records: The last answers as JSON, by id.
-        registry: Counts for Prometheus.
+        registry: Metrics for Prometheus.
     """
 
     def __init__(self, program: MultiHopProgram, limits: Limits | None = None) -> None:
@@ -108,57 +109,60 @@ class Service:
         self.lms, self.records = program.lm_names(), dict[str, bytes]()
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
-            "ga_dspy_question_seconds", "Time of questions, by how they ended.", ["end"],
+            "ga_dspy_question_seconds", "Duration of questions, by outcome.", ["end"],
             buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300), registry=to,
         )  # fmt: skip
         self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
-        self._going = Gauge("ga_dspy_questions_under_way", "Questions under way.", registry=to)
-        self._under_way = set[asyncio.Task[Any]]()
+        self._going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
+        self._tasks = set[asyncio.Task[Any]]()
         self._searching = 0
 
     def ask(self, question: str, where: Where | None = None, turns: Sequence[Turn] = ()) -> Asking:
-        """Begin a question; it goes on whether its events are read or not.
+        """Start a question; it continues whether its events are read or not.
 
         Args:
             question: The question.
-            where: Conditions on the metadata of passages, as of `program.only`.
-            turns: What was said before.
+            where: Conditions on the metadata of passages, as in `program.only`.
+            turns: Earlier turns of the conversation.
 
         Raises:
-            Busy: There are too many under way.
-            InputError: A condition is malformed, or the retriever cannot keep any.
+            Busy: Too many questions are in progress.
+            InputError: A condition is malformed, or the retriever does not support conditions.
         """
-        if len(self._under_way) >= self.limits.at_once:
-            raise Busy(len(self._under_way), "questions")
+        if len(self._tasks) >= self.limits.at_once:
+            raise Busy(len(self._tasks), "questions")
         program = self.program if where is None else self.program.only(where)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
         queue = asyncio.Queue[Event | None]()
 
-        def tell(event: Event) -> None:
+        def put(event: Event) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
         def count(task: asyncio.Task[dspy.Prediction]) -> None:
-            self._under_way.discard(task)
+            self._tasks.discard(task)
             self._going.dec()
-            error = None if task.cancelled() else task.exception()
-            end = "given up" if task.cancelled() else type(error).__name__ if error else "answered"
+            end = "answered"
+            if task.cancelled():
+                end = "given up"
+            elif error := task.exception():
+                end = type(error).__name__
             self._seconds.labels(end).observe(time.monotonic() - begun)
             queue.put_nowait(None)
 
-        working = self._answer(id, program, sound(question), turns, tell)
-        task = loop.create_task(working, context=self._context.copy())
-        self._under_way.add(task)
+        answering = self._answer(id, program, sound(question), turns, put)
+        task = loop.create_task(answering, context=self._context.copy())
+        self._tasks.add(task)
         self._going.inc()
         task.add_done_callback(count)
         return Asking(id, task, queue)
 
     async def search(self, query: str, k: int, where: Where | None = None) -> list[Passage]:
-        """Passages for a query, best first.
+        """Return passages for a query, best first.
 
         Raises:
-            Busy: There are too many searches under way.
-            InputError: A condition is malformed, or the retriever cannot keep any.
-            TimeoutError: It took longer than the deadline.
+            Busy: Too many searches are in progress.
+            InputError: A condition is malformed, or the retriever does not support conditions.
+            TimeoutError: The search took longer than the deadline.
         """
         if self._searching >= self.limits.at_once:
             raise Busy(self._searching, "searches")
@@ -177,9 +181,9 @@ class Service:
 
     async def _answer(
         self, id: str, program: MultiHopProgram, question: str, turns: Sequence[Turn],
-        tell: Listener,
+        listener: Listener,
     ) -> dspy.Prediction:  # fmt: skip
-        with watching(tell):
+        with watching(listener):
             async with asyncio.timeout(self.limits.deadline):
                 whole = await self.rewrite.acall(question=question, turns=turns)
                 found = await program.acall(question=whole.question)

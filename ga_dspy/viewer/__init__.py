@@ -1,4 +1,4 @@
-"""Pages on which one sees how an answer was found, and the parts that they are made of."""
+"""HTML pages that show how answers were found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that show how answers were found: one HTML file each, which loads nothing else."""
+"""HTML pages that show how answers were found; each is one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from ga_dspy.graph import (
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
 
-# Cytoscape adds a style of its own unless it finds an element with this id; the policy would
-# refuse it.
+# Cytoscape adds a style, which the policy would refuse, unless it finds an element with this id.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -53,25 +52,24 @@ def _asset(name: str) -> str:
 
 
 def page(question: str, prediction: Mapping[str, Any]) -> str:
-    """A page on one question.
+    """Return a page about one question.
 
     Args:
         question: The question.
-        prediction: What was answered, as `Prediction.to_dict()` gives it; `lm`, where it has that
-            key, is shown as the name of the LM.
+        prediction: From `Prediction.to_dict()`; its key `lm`, if any, is shown as the LM's name.
 
     Returns:
-        HTML that needs nothing beside it, and may load nothing: its policy forbids it.
+        HTML that loads nothing else; its content security policy forbids it.
     """
     return _document(question, {"question": question, "prediction": prediction})
 
 
 def run_page(run: Report, beside: Report | None = None) -> str:
-    """A page on a run, or on two side by side: every question, its scores, how it was answered.
+    """Return a page about a run, or two side by side: every question, its scores and its steps.
 
     Args:
         run: The run.
-        beside: Another one; the page has the questions that both were asked.
+        beside: Another run; the page then has the questions that both were asked.
 
     Raises:
         InputError: The two share no question.
@@ -94,16 +92,16 @@ def run_page(run: Report, beside: Report | None = None) -> str:
 
 _KINDS: dict[FailureKind, str] = {
     "failed": "the program raised an error",
-    "not retrieved": "what is needed was not found",
-    "not in the graph": "it was read, and the answer did not enter the graph",
-    "judged too early": "the search ended before all that is needed was read",
-    "judged too late": "the answer was there, and the judge wanted more",
-    "wrong answer": "the answer was there, and something else was answered",
+    "not retrieved": "a needed passage was not retrieved",
+    "not in the graph": "the passages were read, but the answer is not in the graph",
+    "judged too early": "the search ended before all needed passages were read",
+    "judged too late": "the evidence was complete, but the judge wanted more",
+    "wrong answer": "the evidence was complete, but another answer was given",
 }
 
 
 def _row(results: Sequence[Result]) -> dict[str, Any]:
-    """A question with what each run made of it."""
+    """Return a question with the results of each run."""
     one = results[0]
     asked = {"id": one.id, "question": one.question, "type": one.type, "gold": one.gold}
     made = [
@@ -119,7 +117,7 @@ def _row(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
-    """Names with a qualifier of things known without: each got it when a namesake was read."""
+    """Return the names that got a qualifier in this draft because a namesake was read."""
     names = {node.name for node in draft.nodes}
     renamed: dict[str, str] = {}
     for entity in draft.nodes:
@@ -130,9 +128,10 @@ def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
 
 
 def _prediction(result: Result) -> dict[str, Any]:
-    """What a run keeps of a prediction, in the form of `Prediction.to_dict()`.
+    """Return what a run stores of a prediction, in the form of `Prediction.to_dict()`.
 
-    It keeps graphs as text: the spans of their items are computed again. It keeps no reasoning.
+    Graphs are stored as text, so the spans of their items are computed again. Reasoning is not
+    stored.
     """
     passages = dict(enumerate(result.passages, 1))
     unread = list(result.passages)
@@ -180,7 +179,7 @@ def _triple(relation: DraftRelation) -> tuple[str, str, str]:
 
 
 def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
-    """A graph with the spans that state its items; an item without any cites whole passages."""
+    """Return a graph with the spans that state its items; an item without one cites passages."""
     found = ground(draft, passages, known={node.name for node in draft.nodes}).update
     spans: dict[Any, Any] = {entity.name: entity.evidence for entity in found.entities}
     spans |= {(r.head, r.relation, r.tail): r.evidence for r in found.relations}
@@ -198,12 +197,12 @@ def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
 
 
 def live_page(script: str) -> str:
-    """A page whose script may ask the server that it came from, and nobody else."""
+    """Return a page whose script may call its own server only."""
     return _document("ga_dspy", {}, script, connect="'self'")
 
 
 def _document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'none'") -> str:
-    """HTML that holds the scripts, and the data as text that ends no script."""
+    """Return HTML with the scripts, and the data as text that cannot end a script."""
     css = _asset("viewer.css")
     scripts = (_asset("cytoscape.min.js"), _asset("viewer.js"), *more)
     allowed = " ".join(map(_hash, scripts))
