@@ -34,7 +34,7 @@ from ga_dspy.secrets import check_addresses, without_password
 
 Dataset = Annotated[
     str,
-    typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle; qa for your own questions."),
+    typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own."),
 ]
 IndexDir = Annotated[Path, typer.Option("--index", help="Folder of an index.")]
 Model = Annotated[
@@ -68,7 +68,7 @@ Addresses = Annotated[
 ]
 Artifact = Annotated[
     str | None,
-    typer.Option(help="A compiled program: a folder, models:/name@alias or runs:/…"),
+    typer.Option(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…"),
 ]
 Program = Annotated[
     str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
@@ -81,7 +81,7 @@ Score = Annotated[
 ]
 JudgeModel = Annotated[
     str | None,
-    typer.Option("--judge", help="An LM that also judges each answer; its cost is kept apart."),
+    typer.Option("--judge", help="LM that also judges each answer; its cost is kept separate."),
 ]
 Limit = Annotated[int | None, typer.Option(help="Ask only the first N questions.")]
 Threads = Annotated[int, typer.Option(help="Questions to ask in parallel.")]
@@ -96,7 +96,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Program setting: k=10, abstain=chained, style=report; repeatable."),
 ]
-Labels = Annotated[list[str] | None, typer.Option(help="Access label that you hold; repeatable.")]
+Labels = Annotated[list[str] | None, typer.Option(help="Access label to read with; repeatable.")]
 Wanted = Annotated[
     list[str] | None,
     typer.Option("--where", help="Condition on metadata: lang=en, 'date>=2020'; repeatable."),
@@ -118,7 +118,7 @@ Ray = Annotated[
     str | None,
     typer.Option("--ray", help="Address of a Ray cluster to run on, or auto."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask to confirm the estimate.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
