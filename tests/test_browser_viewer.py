@@ -227,7 +227,10 @@ def test_a_run_shows_what_was_dropped_and_why(
 ) -> None:
     lost = Dropped(kind="entity", item="Atlantis", cause="ungrounded", reason="not found in [1]")
     first, *others = answered[1].steps
-    changed = {**answered[1].toDict(), "steps": (first.replace(dropped=(lost,) * 21), *others)}
+    changed = {
+        **answered[1].toDict(),
+        "steps": (first.model_copy(update={"dropped": (lost,) * 21}), *others),
+    }
     show(page, tmp_path, viewer.run_page(report(dspy.Prediction(**changed), "run", ["Hague"])))
     page.locator("a.row").click()
     page.get_by_role("button", name="Step 1", exact=True).click()

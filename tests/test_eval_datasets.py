@@ -213,7 +213,7 @@ def test_a_line_separator_inside_a_string_does_not_end_the_row(tmp_path: Path) -
     ("content", "found"),
     [
         (b"", "the file is empty"),
-        (b"[]", "holds no rows"),
+        (b"[]", "has no rows"),
         (b'[{"question": "cut', "not valid JSON"),
         (b'{"question": "q", "answer": "a"}\nnot json', "line 2 is not valid JSON"),
         (b"\xff\xfe", "not UTF-8"),

@@ -96,7 +96,7 @@ def test_a_run_keeps_what_was_dropped_and_why_the_first_of_much(
         for n in range(30)
     )
     step, *others = prediction.steps
-    changed = {**prediction.toDict(), "steps": (step.replace(dropped=many), *others)}
+    changed = {**prediction.toDict(), "steps": (step.model_copy(update={"dropped": many}), *others)}
     report = asked(dspy.Prediction(**changed), "Hague")
     (kept,) = (Result.model_validate_json(one.model_dump_json()) for one in report.results)
     assert kept.trace[0].dropped == 30
