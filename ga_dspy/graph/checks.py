@@ -32,6 +32,7 @@ from ga_dspy.graph.paths import (
     word_table,
 )
 from ga_dspy.graph.phrasing import (
+    NAME,
     Question,
     Role,
     Statement,
@@ -178,7 +179,7 @@ def fault_of(
     goal_of = _goals(chain, goals.difference(sources))
     links = tuple(Link(each, goal_of[each], stated[each]) for each in chain)
     case = Case(graph, read_question(graph, question), sources, answer, links, passages)
-    checks = (_joint, _polarity, _missing, _other_kin, _other_time)
+    checks = (_joint, _polarity, _other_form, _missing, _other_kin, _other_time)
     last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
     return next(filter(None, (check(case) for check in (*checks, *last))), "")
 
@@ -392,6 +393,43 @@ def _roles(link: Link, meanings: frozenset[str]) -> Iterator[Role]:
             role = head if link.goal == link.relation.head else tail
             if role:
                 yield _OTHER.get(role, role) if is_inverse else role
+
+
+_POLAR: Final = frozenset("is are was were do does did has have had can could will would".split())
+_ASKING: Final = frozenset("who whom whose what which when where why how".split())
+_OPTIONS: Final = re.compile(r"[,:]\s*((?!who|which|that|what|and\b)[^,:]+\bor\b[^,:?]+)\?\s*$")
+"""The end of a question that offers a choice: ", A or B?"."""
+
+
+def _other_form(case: Case) -> str:
+    """Reject an answer that the form of the question excludes.
+
+    "Are both …?" asks for yes or no, "which …, A or B?" for A or B, and what both are has to be
+    stated of each.
+    """
+    tokens = case.question.words
+    asks_for_word = "or" in tokens or not _ASKING.isdisjoint(tokens)
+    if tokens[0] in _POLAR and not asks_for_word and not case.judgement:
+        return "neither yes nor no"
+    offered = _OPTIONS.search(case.question.text)
+    if offered and not case.judgement and not mentions(case.answer, offered[1]):
+        return "none of the options"
+    if "both" in tokens and case.judgement != "no":
+        ends = {end for link in case.links for end in link.ends}
+        for name in _joined(case.question):
+            if named_by(case.graph, name).isdisjoint(ends):
+                return f"nothing about {name!r}"
+    return ""
+
+
+def _joined(question: Question) -> tuple[str, ...]:
+    """Return the two names in "A and B are both", if the question has these."""
+    tokens = [word for word in question.words if word not in ("the", "a", "an")]
+    for i, word in enumerate(tokens[:-1]):
+        if i and word == "and" and tokens[i - 1] == tokens[i + 1] == NAME:
+            place = tokens[:i].count(NAME)
+            return question.names[place - 1 : place + 1]
+    return ()
 
 
 _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})

@@ -232,11 +232,13 @@ class Question(NamedTuple):
     """A question with masked names.
 
     Attributes:
+        text: The question itself.
         words: Its words, folded; a name, or a run of capitalised words, is `NAME`.
         names: The names, in order.
         denials: How it denies or hedges.
     """
 
+    text: str
     words: tuple[str, ...]
     names: tuple[str, ...]
     denials: frozenset[str]
@@ -309,7 +311,7 @@ def read_question(graph: KnowledgeGraph, question: str) -> Question:
             plain.append(NAME)
             names.append(word.text)
     denied = denials(" ".join(word.text for i, word in enumerate(found) if i not in masked))
-    return Question(tuple(plain), tuple(names), denied)
+    return Question(question, tuple(plain), tuple(names), denied)
 
 
 # --- Kinds of words
