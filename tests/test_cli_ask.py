@@ -115,6 +115,20 @@ def test_settings_of_the_lm_and_the_adapter_reach_the_endpoint(
         endpoint.close()
 
 
+@pytest.mark.parametrize(("model", "is_told"), [("openai/tiny-1.5b", True), ("openai/gpt", False)])
+def test_a_small_lm_is_told_to_try_a_single_search(
+    command: Command, index: Path, tmp_path: Path, model: str, is_told: bool
+) -> None:
+    endpoint = Endpoint(Behaviour())
+    try:
+        done = command("ask", QUESTION, "--index", index, "--lm", model, "--api-base",
+                       endpoint.url, cwd=tmp_path)  # fmt: skip
+        told = "--program vanilla-rag" in " ".join(done.stdout.split())
+        assert told == is_told, done.stderr
+    finally:
+        endpoint.close()
+
+
 def test_a_conversation_asks_what_it_understood(
     command: Command, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
