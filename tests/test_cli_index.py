@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ga_dspy import Index
 from ga_dspy.cli.console import Console, build_progress, log_progress
 from ga_dspy.retrieval import read_passages
-from ga_dspy.retrieval.sources import Sources, seen_from
+from ga_dspy.retrieval.read import Sources
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,7 +41,7 @@ def built(command: Command, tmp_path: Path) -> Path:
         "  company/bridge.md: read (1 passage)\n"
         "  nile.txt: read (1 passage)\n"
         "  rows.csv: read (1 passage)\n"
-        "  scan.png: unread (.png is no kind of file that is read)\n"
+        "  scan.png: unread (.png is not a supported format)\n"
         "ix: 3 passages, linked, hash-64 (auto)\n"
     )
     return tmp_path
@@ -87,12 +87,12 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     from ga_dspy.retrieval import documents
 
     original = documents.read_document
-    monkeypatch.setattr("ga_dspy.retrieval.bounded.read_document", spy)
+    monkeypatch.setattr("ga_dspy.retrieval.sandbox.read_document", spy)
     (built / "docs" / "nile.txt").write_text("The Nile is long.")
     run(command, built, "sync")
     assert read == ["nile.txt"]
     run(command, built, "sync", "--chunk-tokens", "100")
-    assert read == ["nile.txt", "company/bridge.md", "nile.txt"]
+    assert read == ["nile.txt", "company/bridge.md", "nile.txt", "rows.csv"]
 
 
 def test_the_index_and_its_files_may_be_moved_together(command: Command, built: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_index_and_its_files_may_be_moved_together(command: Command, built: 
 def test_a_sync_that_would_empty_the_index_needs_a_yes(command: Command, built: Path) -> None:
     for name in ("nile.txt", "rows.csv"):
         (built / "docs" / name).unlink()
-    assert "2 of 3 passages would go" in run(command, built, "sync", code=2)
+    assert "2 of 3 passages of ix would be deleted" in run(command, built, "sync", code=2)
     assert len(Index.open(built / "ix")) == 3
     assert table(run(command, built, "sync", "--yes"))["removed"] == (2, 2)
 
@@ -213,7 +213,7 @@ def test_whatever_happens_to_files_a_sync_equals_a_build_from_scratch(
     docs, folder = tmp_path / "docs", tmp_path / "ix"
     shutil.rmtree(folder, ignore_errors=True)
     write(docs, history[0])
-    sources = Sources(paths=seen_from(folder, [docs]))
+    sources = Sources().with_paths(folder, [docs])
     found = sources.read(folder)
     index = Index.build(found.passages, folder, encoder="hash-64")
     sources.save(folder, found.files)

@@ -136,23 +136,6 @@ def xlsx() -> bytes:
     return out.getvalue()
 
 
-def epub() -> bytes:
-    page = "<html><head><title>x</title></head><body><h1>{}</h1><p>{}</p></body></html>"
-    return archive(
-        {
-            "META-INF/container.xml": '<container xmlns="c"><rootfiles><rootfile '
-            'full-path="OEBPS/book.opf"/></rootfiles></container>',
-            "OEBPS/book.opf": '<package xmlns="http://www.idpf.org/2007/opf" '
-            'xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>The Bridge</dc:title>'
-            "<dc:creator>Ida Lund</dc:creator></metadata><manifest>"
-            '<item id="b" href="two.xhtml"/><item id="a" href="one.xhtml"/></manifest>'
-            '<spine><itemref idref="a"/><itemref idref="b"/></spine></package>',
-            "OEBPS/one.xhtml": page.format("First", "It was begun in 1929."),
-            "OEBPS/two.xhtml": page.format("Second", "It was opened in 1932."),
-        }
-    )
-
-
 def mail() -> bytes:
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = "Cables", "ida@example.org", "all@x.org"
@@ -187,7 +170,6 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
         "in part (1 passage; not wholly UTF-8, characters lost: 1)",
     ),
     "blank.txt": (" \n\n", "unread (no text)"),
-    "book.epub": (epub(), "read (1 passage)"),
     "broken.docx": (DAMAGED, "unread (BadZipFile: File is not a zip file)"),
     "broken.json": (
         '[{"text": "x"',
@@ -208,14 +190,14 @@ FILES: dict[str, tuple[bytes | str, str]] = {  # what it holds, and its line
     "docs/deep/keep.tmp.md": ("Kept.", "read (1 passage)"),
     "front-broken.md": ("---\ntitle: [a\n---\nText.", "in part (1 passage; front matter that does"),
     "front.md": (f"{FRONT}It recommends to close it.\n\n{TABLE}", "read (1 passage)"),
-    "image.png": (b"\x89PNG\r\n\x1a\n\0", "unread (.png is no kind of file that is read)"),
-    "junk.txt": (Random(1).randbytes(2000), "unread (no text, but binary data)"),
+    "image.png": (b"\x89PNG\r\n\x1a\n\0", "unread (.png is not a supported format)"),
+    "junk.txt": (Random(1).randbytes(2000), "unread (binary data, not text)"),
     "key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nAA\n", "unread (it holds a private key)"),
     "latin.html": (PAGE.encode("latin-1", "replace"), "read (1 passage; read as cp1252)"),
     "letter.eml": (mail(), "in part (1 passage; attachments not read: plan.pdf)"),
     "lines.jsonl": (
         '{"id": "7", "text": "One.", "lang": "en"}\n{"te\n\n{"title": "x"}\n',
-        "in part (1 passage; no JSON: line 2; no text: line 4)",
+        "in part (1 passage; invalid JSON: line 2; no text: line 4)",
     ),
     "notes.org": ("* Heading\nText of it.", "read (1 passage)"),
     "paper.pdf": (
@@ -250,7 +232,7 @@ OTHERS = {  # what is no plain file, or stands in a folder that is left out
     "link": "unread (a link to nothing)",
     "loop/": "left out (a link to a folder)",
     "node_modules/": "left out (packages of others)",
-    "pipe.txt": "unread (no regular file)",
+    "pipe.txt": "unread (not a regular file)",
     "venv/": "left out (a virtual environment)",
 }
 
@@ -298,8 +280,6 @@ def text_of(found: Any, name: str) -> tuple[str, str]:
     ("name", "title", "text"),
     [
         ("CHINESE.TXT", "CHINESE", "桥是由尼尔斯·豪格设计的。"),
-        ("book.epub", "The Bridge",
-         "First\nIt was begun in 1929.\n\nSecond\nIt was opened in 1932."),
         ("cables.csv", "cables", "product | diameter\nVK-12 | 12 mm"),
         ("code.py", "code", "def f(x):\n    if x:\n        return 1"),
         ("cp1251.txt", "cp1251", CYRILLIC.strip()),
@@ -365,7 +345,7 @@ def test_a_missing_reader_is_named_with_what_to_install(
         raise MissingExtra(package, extra)
 
     monkeypatch.setattr("ga_dspy.retrieval.documents.require", missing)
-    monkeypatch.setattr("ga_dspy.retrieval.bounded.is_cheap", lambda name, data: True)
+    monkeypatch.setattr("ga_dspy.retrieval.sandbox.is_cheap", lambda name, data: True)
     lines = {file.name: file for file in read_files(folder).files}
     for name in ("paper.pdf", "deck.pptx", "sheet.xlsx", "report.docx"):
         assert lines[name].status == "unread"
@@ -384,6 +364,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ga_dspy.retrieval.documents._MOST_UNPACKED", 1000)
+    monkeypatch.setattr("ga_dspy.retrieval.sandbox.is_cheap", lambda name, data: True)
     (tmp_path / "a.docx").write_bytes(archive({"word/document.xml": "x" * 2000}))
     with pytest.raises(InputError, match=r"unpacks to 2,000 bytes"):
         read_passages(tmp_path / "a.docx")

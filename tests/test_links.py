@@ -11,7 +11,7 @@ import pytest
 from ga_dspy import Index
 from ga_dspy.errors import InputError
 from ga_dspy.retrieval import read_files
-from ga_dspy.retrieval.sources import Sources
+from ga_dspy.retrieval.read import Sources
 
 SECRET = "The secret of the vault is 7319."
 

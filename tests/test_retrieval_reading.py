@@ -113,7 +113,7 @@ def test_dirty_rows_are_counted_and_the_others_survive(
     assert said == (
         "1 of 1 files were not read whole: dirty.json: in part (4 passages; no paragraphs: row 3; "
         "no paragraph: row 4, row 4; no text: row 4, row 5; "
-        "no object: row 6)"
+        "not an object: row 6)"
     )
 
 

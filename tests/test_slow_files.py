@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_documents import archive, docx, epub, pdf
+from test_documents import archive, docx, pdf, pptx
 
 from ga_dspy.cli.console import Console, build_progress
 from ga_dspy.errors import InputError
-from ga_dspy.retrieval import bounded, read_files
+from ga_dspy.retrieval import read_files, sandbox
 
 for library in ("pypdfium2", "mammoth", "pptx", "python_calamine"):
     pytest.importorskip(library)
@@ -75,9 +75,9 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "SECONDS", 6.0)
-    monkeypatch.setattr(bounded, "PER_MEGABYTE", 0.0)
-    monkeypatch.setattr(bounded, "_SLOW", 1.0)
+    monkeypatch.setattr(sandbox, "SECONDS", 6.0)
+    monkeypatch.setattr(sandbox, "PER_MEGABYTE", 0.0)
+    monkeypatch.setattr(sandbox, "_SLOW", 1.0)
 
 
 def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
@@ -113,7 +113,7 @@ def test_a_file_that_was_named_itself_and_is_slow_is_an_error_with_its_name(
 def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {
         "a.docx": docx(("Title", "The report"), ("H1", "Load"), ("", "It bears 40 t.")),
-        "b.epub": epub(),
+        "b.pptx": pptx(),
         "c.md": b"---\ntitle: T\ndate: 2019-04-01\ntags: [a, 2]\n---\n# H\nText.\n",
         "d.pdf": pdf("One.", "Two."),
         "e.docx": b"no archive",
@@ -122,7 +122,7 @@ def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name).write_bytes(data)
     read: list[Any] = []
     for is_cheap in (True, False):
-        monkeypatch.setattr(bounded, "is_cheap", lambda name, data, it=is_cheap: it)
+        monkeypatch.setattr(sandbox, "is_cheap", lambda name, data, it=is_cheap: it)
         read.append(read_files(tmp_path))
     assert read[0] == read[1]
 

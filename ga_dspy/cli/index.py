@@ -1,4 +1,4 @@
-"""Commands on an index: build it of files, keep it in step with them, look into it."""
+"""Commands on an index: build it from files, keep it up to date, inspect it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.table import Table
@@ -17,52 +17,51 @@ from ga_dspy.cli.console import Console, build_progress, columns, key_values, nu
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
-from ga_dspy.retrieval.read import CHUNK_TOKENS
-from ga_dspy.retrieval.sources import Sources, seen_from
+from ga_dspy.retrieval.read import CHUNK_TOKENS, Sources, Status
 from ga_dspy.text import json_text
 
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Folders of documents, documents, datasets, .jsonl/.json/.csv/.parquet with a text."
+        help="Documents, datasets, .jsonl/.json/.csv/.parquet with a text, or folders of these."
     ),
 ]
 ChunkTokens = Annotated[
     int | None,
-    typer.Option(help="Most tokens of a passage; as many as the encoder reads, 400 at most."),
+    typer.Option(help="Maximum tokens per passage; by default what the encoder reads, up to 400."),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Stop at the first file that cannot be read whole.")
+    bool, typer.Option("--strict", help="Stop at the first file that cannot be read completely.")
 ]
 
 ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
 _MOST_LINES, _NAMED = 60, 3
 _WORDPIECES = 0.8
-"""Our tokens for each that an encoder reads: so that 95 of 100 texts fit."""
+"""Our tokens per token of an encoder, so that 95 of 100 texts fit."""
 
 
 def build(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Folder of the index.")],
+    out: Annotated[Path, typer.Option(help="Folder for the index.")],
     kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
     encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
     reranker: Annotated[
-        str | None, typer.Option(help="A cross-encoder that orders what is found.")
+        str | None, typer.Option(help="Cross-encoder that reranks the results.")
     ] = None,
     chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int, typer.Option(help="Tokens that a piece shares with the last.")] = 0,
+    overlap: Annotated[int, typer.Option(help="Tokens shared by neighbouring passages.")] = 0,
     strict: Strict = False,
     require: Annotated[
         list[str] | None,
-        typer.Option(help="A field of the metadata that every search must name; repeatable."),
+        typer.Option(help="Metadata field that every search must filter on; repeatable."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="What searches: local or milvus.")] = "local",
+    engine: Annotated[str, typer.Option(help="Search engine: local or milvus.")] = "local",
     uri: Annotated[
         str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
     ] = None,
     ray: Ray = None,
 ) -> None:
-    """Build an index; run again to go on where it stopped.
+    """Build an index; run it again to resume.
 
     Examples:
         ga-dspy index build docs minutes.jsonl --out my-index
@@ -77,7 +76,7 @@ def build(
     model = None if kind == "sparse" else load_encoder(encoder)
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
-    sources = Sources(paths=seen_from(out, files), chunk_tokens=chunk_tokens, overlap=overlap)
+    sources = Sources(chunk_tokens=chunk_tokens, overlap=overlap).with_paths(out, files)
     with build_progress(console) as progress:
         found = sources.read(out, strict=strict, progress=progress)
     show_files(console, found.files)
@@ -93,16 +92,17 @@ def build(
 def sync(
     index: IndexDir,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files and folders; those it was built from.")
+        list[Path] | None,
+        typer.Argument(help="Files and folders; unchanged by default."),
     ] = None,
     chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int | None, typer.Option(help="As build; as before if left out.")] = None,
+    overlap: Annotated[int | None, typer.Option(help="As in build; unchanged by default.")] = None,
     strict: Strict = False,
     yes: Yes = False,
 ) -> None:
-    """Make an index hold what these files hold now, and nothing else; changed files alone are read.
+    """Update an index to the current contents of its files; only changed files are read.
 
-    Passages of files that are gone go too; before more than half of the index goes, it asks.
+    Passages of deleted files are deleted; before it deletes more than half, it asks.
 
     Examples:
         ga-dspy index sync --index my-index
@@ -110,7 +110,7 @@ def sync(
     console, opened = Console(), Index.open(index)
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
     if files:
-        sources = sources.model_copy(update={"paths": seen_from(index, files)})
+        sources = sources.with_paths(index, files)
     with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
         wanted = {passage.id for passage in found.passages}
@@ -118,46 +118,44 @@ def sync(
     if 2 * going > len(opened) and not yes:
         if not sys.stdin.isatty():
             raise InputError(
-                f"{going} of {len(opened)} passages would go from {index}",
-                expected="files that hold most of what the index holds",
+                f"{going} of {len(opened)} passages of {index} would be deleted",
+                expected="files that hold most of its passages",
                 remedy="check the files, or pass --yes",
             )
-        typer.confirm(f"{going} of {len(opened)} passages go. Go on?", abort=True)
+        typer.confirm(f"{going} of {len(opened)} passages will be deleted. Continue?", abort=True)
     _change(console, index, opened, sources, found, opened.sync)
 
 
 def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
-    """Add files to an index; passages that have the ids of old ones take their places.
+    """Add files to an index; passages replace those with the same ids.
 
     Examples:
         ga-dspy index add more-docs --index my-index
     """
     console, opened = Console(), Index.open(index)
-    sources = Sources.of(index)
-    paths = dict.fromkeys((*sources.paths, *seen_from(index, files)))
-    sources = sources.model_copy(update={"paths": tuple(paths)})
+    sources = Sources.of(index).with_paths(index, files, add=True)
     with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
     _change(console, index, opened, sources, found, opened.upsert)
 
 
 def delete(
-    ids: Annotated[list[str], typer.Argument(help="Ids of passages, or names of files.")],
+    ids: Annotated[list[str], typer.Argument(help="Passage ids, or file names.")],
     index: IndexDir,
 ) -> None:
-    """Delete passages by id, or all of a file; a sync brings back what the files still hold.
+    """Delete passages by id or file name; sync adds back those that the files still have.
 
     Examples:
         ga-dspy index delete old.md --index my-index
     """
     opened = Index.open(index)
-    named = {file.name: file.ids for file in Sources.of(index).files}
-    gone = [each for id in ids for each in (named.get(id) or (id,))]
+    ids_of = {file.name: file.ids for file in Sources.of(index).files}
+    gone = [each for id in ids for each in (ids_of.get(id) or (id,))]
     Console().print(f"{index}: deleted {number(opened.delete(gone), 'passage')}")
 
 
 def info(index: IndexDir) -> None:
-    """What an index holds, and of which files.
+    """Show what an index holds, and from which files.
 
     Examples:
         ga-dspy index info --index my-index
@@ -182,13 +180,13 @@ def info(index: IndexDir) -> None:
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What is sought.")],
+    query: Annotated[str, typer.Argument(help="Search query.")],
     index: IndexDir,
-    k: Annotated[int, typer.Option(help="Passages.")] = 5,
+    k: Annotated[int, typer.Option(help="Passages to retrieve.")] = 5,
     where: Wanted = None,
-    json_only: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+    json_only: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """The passages that an index finds, with their scores and where they are from.
+    """Search an index; print passages with scores and sources.
 
     Examples:
         ga-dspy index search "bridges of steel" --index my-index --where lang=en
@@ -207,7 +205,7 @@ def search(
 
 
 def verify(index: IndexDir) -> None:
-    """Whether an index is what was written, byte for byte.
+    """Check every byte of an index against its checksums.
 
     Examples:
         ga-dspy index verify --index my-index
@@ -217,24 +215,25 @@ def verify(index: IndexDir) -> None:
 
 
 def show_files(console: Console, files: Sequence[FileRead]) -> None:
-    """What became of files: how many, then a line each, those that are alike on one."""
+    """Print what became of files: counts, then a line per file or group of files."""
     if not files:
         return
-    states = ("read", "in part", "unread", "left out")
-    counts = {state: sum(file.status == state for file in files) for state in states}
-    console.print(", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-                  .join(("files: ", "")), style="bold")  # fmt: skip
+    states = get_args(Status)
+    counts = Counter(file.status for file in files)
+    told = ", ".join(f"{counts[state]:,} {state}" for state in states if counts[state])
+    console.print(f"files: {told}", style="bold")
     lines = []
-    alike: dict[tuple[str, ...], list[str]] = {}
+    without_passages: dict[tuple[str, ...], list[str]] = {}
     for file in sorted(files, key=lambda file: -states.index(file.status)):
         if file.ids or file.repeated:
             lines.append(str(file))
         else:
-            alike.setdefault((file.status, *file.notes), []).append(file.name)
-    for (state, *notes), names in alike.items():
+            without_passages.setdefault((file.status, *file.notes), []).append(file.name)
+    for (state, *notes), names in without_passages.items():
         lines.append(f"{listed(names, _NAMED)}: {state} ({'; '.join(notes)})")
-    are_many = len(lines) > _MOST_LINES  # then those come first that want a look
-    lines.sort(key=lambda line: (are_many and ": read (" in line, line))
+    lines.sort()
+    if len(lines) > _MOST_LINES:  # files with problems first
+        lines.sort(key=lambda line: ": read (" in line)
     for line in lines[:_MOST_LINES]:
         console.print(f"  {line}", markup=False, soft_wrap=True)
     if len(lines) > _MOST_LINES:
@@ -245,7 +244,7 @@ def _change(
     console: Console, index: Path, opened: Index, sources: Sources, found: Documents,
     change: Callable[..., Changes],
 ) -> None:  # fmt: skip
-    """Change an index to what was read of its files, and say what that did."""
+    """Apply what was read to an index, and print the changes."""
     with build_progress(console) as progress:
         changes = change(found.passages, progress=progress)
     sources.save(index, found.files)

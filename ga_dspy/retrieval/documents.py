@@ -1,27 +1,35 @@
-"""Documents as sections of text: what a file says, under which headings, on which page."""
+"""Readers of files: bytes as sections of text or as rows of data, one function for each format."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
 from ga_dspy.errors import InputError, listed, require
-from ga_dspy.passage import Metadata
-from ga_dspy.retrieval.protocol import Row
+from ga_dspy.passage import Metadata, sound
+from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
 
 class Section(NamedTuple):
-    """The text under a heading, and the headings above it, outermost first.
+    """The text under a heading.
 
-    `metadata` is its own, such as a page; `header` the first line of a table, which stands above
-    each piece that the text is cut into.
+    Attributes:
+        path: The headings above it, outermost first.
+        text: The text.
+        metadata: Its own, such as a page.
+        header: The first line of a table, repeated above each piece that the text is split into.
     """
 
     path: tuple[str, ...]
@@ -36,14 +44,14 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What was read of a file: a document's sections, or the rows of data.
+    """The contents of a file: the sections of a document, or rows of data.
 
     Attributes:
-        sections: In order.
-        metadata: Of the whole: title, author, date and what else it says of itself.
-        notes: What a person should know of how it was read.
-        whole: Whether all of it was.
-        rows: Of a data file with a column of text.
+        sections: The sections, in order.
+        metadata: Title, author, date and other properties of the whole file.
+        notes: What a person should know about how it was read.
+        whole: Whether all of it was read.
+        rows: The rows of a data file with a text column.
     """
 
     sections: list[Section]
@@ -57,39 +65,41 @@ class Document(NamedTuple):
 
 
 def decode(data: bytes) -> tuple[str, tuple[str, ...], bool]:
-    """Bytes as text: as UTF-8, by byte order mark, as the text declares, or else by a guess.
+    """Decode text as UTF-8, by byte order mark, by its declared encoding, or else by a guess.
 
     Returns:
-        The text, its line breaks made one; how it was read where that is no matter of course; and
-        whether all of it was.
+        The text with its line breaks normalised, notes on the encoding, and whether all bytes
+        could be decoded.
 
     Raises:
-        InputError: They are no text.
+        InputError: The data is binary.
     """
-    broken = data.decode("utf-8-sig", "replace")
-    lost = broken.count("\ufffd") - data.count("\ufffd".encode())
+    text = data.decode("utf-8-sig", "replace")
+    lost = text.count("\ufffd") - data.count("\ufffd".encode())
     # A few bad bytes among many good letters: damaged UTF-8, not another encoding.
-    if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in broken) - lost:
+    if b"\0" not in data and 4 * lost <= sum(letter > "\x7f" for letter in text) - lost:
         notes = (f"not wholly UTF-8, characters lost: {lost}",) if lost else ()
-        return _one_break(broken), notes, not lost
-    if said := _DECLARED.search(data[:2048]):
-        # As browsers do: what is called Latin-1 is Windows' set, which has its characters and more.
-        name = re.sub(r"(?i)^(iso[-_]?8859-1|latin[-_]?1|us-ascii)$", "cp1252", said[1].decode())
+        return _normalise_breaks(text), notes, not lost
+    if declared := _DECLARED.search(data[:2048]):
+        # As browsers do: "Latin-1" means Windows-1252, which has its characters and more.
+        name = _LATIN_1.sub("cp1252", declared[1].decode())
         with suppress(LookupError, UnicodeDecodeError):
-            return _one_break(data.decode(name)), (f"read as {name}",), True
+            return _normalise_breaks(data.decode(name)), (f"read as {name}",), True
     library = require("charset_normalizer", "search")
     guesses = library.from_bytes(data, cp_isolation=list(_ENCODINGS))
     best = guesses.best()
     if best is None:
-        raise InputError("no text, but binary data", expected="text", remedy="convert it")
-    if best.encoding == "cp1250":  # short French and Spanish look like Polish to it
+        raise InputError("binary data, not text", expected="text", remedy="convert it")
+    if best.encoding == "cp1250":  # short French and Spanish texts look Polish to the library
         best = next((guess for guess in guesses if guess.encoding == "cp1252"), best)
-    how = "" if best.bom else ", a guess"
-    notes = () if best.encoding == "utf_8" else (f"read as {best.encoding}{how}",)
-    return _one_break(str(best)), notes, True
+    if best.encoding == "utf_8":
+        return _normalise_breaks(str(best)), (), True
+    certainty = "" if best.bom else ", a guess"
+    return _normalise_breaks(str(best)), (f"read as {best.encoding}{certainty}",), True
 
 
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*[=:]\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_LATIN_1 = re.compile(r"^(iso[-_]?8859-1|latin[-_]?1|us-ascii)$", re.IGNORECASE)
 _ENCODINGS = (
     "utf_8", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "cp1252", "cp1250", "cp1251", "cp1253",
     "cp1254", "cp1255", "cp1256", "cp1257", "cp866", "cp874", "koi8_r", "cp932", "euc_jp",
@@ -97,13 +107,15 @@ _ENCODINGS = (
 )  # fmt: skip
 
 
-def _one_break(text: str) -> str:
+def _normalise_breaks(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 # --- Text and Markdown
 
-_FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE
+)
 
 
 def _text(data: bytes) -> Document:
@@ -116,36 +128,36 @@ def _text(data: bytes) -> Document:
 def _markdown(data: bytes) -> Document:
     text, notes, whole = decode(data)
     metadata: Any = None
-    if found := _FRONT.match(text):
+    if front := _FRONT_MATTER.match(text):
         try:
-            metadata = require("yaml", "search").safe_load(found[1])
-        except Exception as error:  # noqa: BLE001 - whatever a parser makes of it, it is named
+            metadata = require("yaml", "search").safe_load(front[1])
+        except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says what
             cause = " ".join(str(error).split())[:80]
             notes, whole = (*notes, f"front matter that does not parse ({cause})"), False
         if isinstance(metadata, Mapping) or not whole:
-            text = text[found.end() :]
-    about = metadata if isinstance(metadata, Mapping) else {}
-    return Document(_sections(text), about, notes, whole)
+            text = text[front.end() :]
+    if not isinstance(metadata, Mapping):
+        metadata = {}
+    return Document(_markdown_sections(text), metadata, notes, whole)
 
 
-def _sections(markdown: str) -> list[Section]:
+def _markdown_sections(markdown: str) -> list[Section]:
     lines = markdown.splitlines()
-    outline = _Outline()
-    done = 0
+    outline, start = _Outline(), 0
     tokens = require("markdown_it", "search").MarkdownIt().parse(markdown)
     for opening, inline in pairwise(tokens):
-        # Headings inside lists and quotes are no divisions of the document.
+        # Headings inside lists and quotes do not divide the document.
         if opening.type != "heading_open" or opening.level or opening.map is None:
             continue
-        outline.add("\n".join(lines[done : opening.map[0]]))
+        outline.add("\n".join(lines[start : opening.map[0]]))
         outline.enter(int(opening.tag[1]), inline.content)
-        done = opening.map[1]
-    outline.add("\n".join(lines[done:]))
+        start = opening.map[1]
+    outline.add("\n".join(lines[start:]))
     return outline.sections
 
 
 class _Outline:
-    """Collects sections while keeping the path of headings that are open."""
+    """Collects sections under the headings that are open."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
@@ -156,21 +168,23 @@ class _Outline:
         if heading.strip():
             self._open.append((level, " ".join(heading.split())))
 
-    def add(self, text: str) -> None:
-        self.sections.append(Section(tuple(name for _, name in self._open), text))
+    def add(self, text: str, **metadata: Any) -> None:
+        path = tuple(name for _, name in self._open)
+        self.sections.append(Section(path, text, Metadata(metadata)))
 
 
-def table_section(path: tuple[str, ...], rows: Iterable[Sequence[Any]], **about: Any) -> Section:
-    """Rows of cells as lines; the first stands above each piece that the table is cut into."""
+def _table(rows: Iterable[Sequence[Any]], path: tuple[str, ...] = (), **metadata: Any) -> Section:
+    """Rows of cells as lines; the first line is the header of the section."""
     lines = [" | ".join(" ".join(str(cell).split()) for cell in row) for row in rows]
     lines = [line for line in lines if line.strip(" |")]
-    return Section(path, "\n".join(lines), Metadata(about), lines[0] if len(lines) > 1 else "")
+    header = lines[0] if len(lines) > 1 else ""
+    return Section(path, "\n".join(lines), Metadata(metadata), header)
 
 
-# --- HTML
+# --- HTML and mail
 
-_UNSEEN = ("script", "style", "template", "noscript", "nav", "footer", "svg", "button", "title")
-_PLAIN: dict[str, Any] = {
+_INVISIBLE = ("script", "style", "template", "noscript", "nav", "footer", "svg", "button", "title")
+_MARKDOWN: dict[str, Any] = {
     "heading_style": "atx", "table_infer_header": True, "escape_asterisks": False,
     "escape_underscores": False, "escape_misc": False,
     "strip": ["a", "img", "b", "strong", "em", "i", "code"],
@@ -183,19 +197,17 @@ def _html(data: bytes) -> Document:
 
 
 def _page(html: str) -> Document:
-    """A page as Markdown: headings, lists and the bars of tables stay, links and looks go."""
+    """A page as Markdown: headings, lists and tables stay, links and formatting go."""
     soup = require("bs4", "search").BeautifulSoup(html, "html.parser")
-    about = {tag.get("name", "").lower(): tag.get("content") for tag in soup("meta")}
-    metadata = {name: about[name] for name in ("author", "date", "keywords") if name in about}
+    declared = {tag.get("name", "").lower(): tag.get("content") for tag in soup("meta")}
+    metadata = {name: declared.get(name) for name in ("author", "date", "keywords")}
     if soup.title:
         metadata["title"] = " ".join(soup.title.get_text().split())
-    for tag in soup(_UNSEEN):
+    for tag in soup(_INVISIBLE):
         tag.decompose()
-    markdown = require("markdownify", "search").MarkdownConverter(**_PLAIN).convert_soup(soup)
-    return Document(_sections("\n".join(map(str.rstrip, markdown.splitlines()))), metadata)
-
-
-# --- Mail
+    markdown = require("markdownify", "search").MarkdownConverter(**_MARKDOWN).convert_soup(soup)
+    lines = map(str.rstrip, markdown.splitlines())
+    return Document(_markdown_sections("\n".join(lines)), metadata)
 
 
 def _mail(data: bytes) -> Document:
@@ -207,21 +219,21 @@ def _mail(data: bytes) -> Document:
     sections = [Section((), content)]
     if body and body.get_content_subtype() == "html":
         sections = _page(content).sections
-    names = {"subject": "title", "from": "author", "to": "to", "date": "date"}
-    metadata = {name: str(message[key]) for key, name in names.items() if message[key]}
+    headers = {"title": "subject", "author": "from", "to": "to", "date": "date"}
+    metadata = {name: str(message[key] or "") for name, key in headers.items()}
     left = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
     notes = (f"attachments not read: {', '.join(left)}",) if left else ()
     return Document(sections, metadata, notes, not left)
 
 
-# --- Archives of XML: EPUB, Word, PowerPoint, Excel
+# --- Office and PDF
 
 _MOST_UNPACKED = 1_000_000_000  # bytes
-_CORE = {"title": "title", "creator": "author", "created": "date", "date": "date",
-         "language": "language", "keywords": "keywords"}  # fmt: skip
+_DUBLIN_CORE = {"title": "title", "creator": "author", "created": "date", "date": "date",
+                "language": "language", "keywords": "keywords"}  # fmt: skip
 
 
-def _unpack(data: bytes) -> ZipFile:
+def _open_archive(data: bytes) -> ZipFile:
     archive = ZipFile(BytesIO(data))
     size = sum(file.file_size for file in archive.infolist())
     if size > _MOST_UNPACKED:
@@ -232,58 +244,43 @@ def _unpack(data: bytes) -> ZipFile:
     return archive
 
 
-def _core(xml: bytes) -> dict[str, str]:
-    """What a package says of itself, in Dublin Core's words."""
-    found: dict[str, str] = {}
-    for element in ElementTree.fromstring(xml).iter():
-        name = _CORE.get(element.tag.rpartition("}")[2])
-        if name and (text := (element.text or "").strip()):
-            found.setdefault(name, text)
-    return found
-
-
-def _office_core(data: bytes) -> dict[str, str]:
-    with _unpack(data) as archive:
+def _properties(data: bytes) -> dict[str, str]:
+    """The title, author and so on of an Office file."""
+    with _open_archive(data) as archive:
         name = "docProps/core.xml"
-        return _core(archive.read(name)) if name in archive.namelist() else {}
-
-
-def _epub(data: bytes) -> Document:
-    with _unpack(data) as archive:
-        container = ElementTree.fromstring(archive.read("META-INF/container.xml"))
-        (package,) = [e.get("full-path", "") for e in container.iter() if "full-path" in e.attrib]
-        xml = archive.read(package)
-        elements = list(ElementTree.fromstring(xml).iter())
-        hrefs = {e.get("id"): e.get("href", "") for e in elements if e.tag.endswith("}item")}
-        spine = [hrefs[e.get("idref")] for e in elements if e.tag.endswith("}itemref")]
-        sections = []
-        for href in spine:
-            path = (PurePosixPath(package).parent / href).as_posix()
-            sections += _page(decode(archive.read(path))[0]).sections
-    return Document(sections, _core(xml))
+        if name not in archive.namelist():
+            return {}
+        xml = archive.read(name)
+    properties: dict[str, str] = {}
+    for element in ElementTree.fromstring(xml).iter():
+        key = _DUBLIN_CORE.get(element.tag.rpartition("}")[2])
+        if key and (text := (element.text or "").strip()):
+            properties.setdefault(key, text)
+    return properties
 
 
 def _docx(data: bytes) -> Document:
-    about = _office_core(data)
+    properties = _properties(data)
     styles = "p[style-name='Title'] => title"
-    found = require("mammoth", "files").convert_to_html(BytesIO(data), style_map=styles)
-    document = _page(found.value)
-    return document._replace(metadata={**about, **document.metadata})
+    html = require("mammoth", "files").convert_to_html(BytesIO(data), style_map=styles).value
+    document = _page(html)
+    titles = {key: value for key, value in document.metadata.items() if value}
+    return document._replace(metadata=properties | titles)
 
 
 def _pptx(data: bytes) -> Document:
-    about = _office_core(data)
-    sections = []
-    for number, slide in enumerate(require("pptx", "files").Presentation(BytesIO(data)).slides, 1):
+    properties, sections = _properties(data), []
+    slides = require("pptx", "files").Presentation(BytesIO(data)).slides
+    for number, slide in enumerate(slides, start=1):
         title = slide.shapes.title
-        parts = [part for shape in slide.shapes if shape is not title for part in _shape(shape)]
+        parts = [text for shape in slide.shapes if shape is not title for text in _shape(shape)]
         if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame):
             parts.append(frame.text)
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         text = "\n".join(filter(str.strip, parts)) or heading
         path = (heading,) if heading else ()
         sections.append(Section(path, text, Metadata({"slide": number})))
-    return Document(sections, about)
+    return Document(sections, properties)
 
 
 def _shape(shape: Any) -> Iterator[str]:
@@ -293,57 +290,192 @@ def _shape(shape: Any) -> Iterator[str]:
     elif shape.has_text_frame:
         yield shape.text_frame.text
     elif getattr(shape, "has_table", False):
-        rows = ([cell.text for cell in row.cells] for row in shape.table.rows)
-        yield table_section((), rows).text
+        yield _table([cell.text for cell in row.cells] for row in shape.table.rows).text
 
 
 def _workbook(data: bytes) -> Document:
     if data.startswith(b"PK"):
-        _unpack(data).close()
+        _open_archive(data).close()
     book = require("python_calamine", "files").CalamineWorkbook.from_filelike(BytesIO(data))
-    sheets = ((name, book.get_sheet_by_name(name).to_python()) for name in book.sheet_names)
-    return Document(
-        [table_section((name,), map(_cells, rows), sheet=name) for name, rows in sheets]
-    )
+    sheets = [(name, book.get_sheet_by_name(name).to_python()) for name in book.sheet_names]
+    return Document([_table(map(_cells, rows), (name,), sheet=name) for name, rows in sheets])
 
 
 def _cells(row: Iterable[Any]) -> list[Any]:
-    """Cells as they look: whole numbers, which a workbook keeps as 12.0, without a point."""
+    """Cells as they look: a workbook stores the whole number 12 as 12.0."""
     return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
 
 
-# --- PDF
-
-
 def _pdf(data: bytes) -> Document:
-    pdfium = require("pypdfium2", "files")
-    with pdfium.PdfDocument(data) as pdf:
-        said = {name: pdf.get_metadata_value(name) for name in ("Title", "Author", "CreationDate")}
-        bookmarks = [(mark.get_dest(), mark) for mark in pdf.get_toc()]
-        headings = [(dest.get_index(), mark.level, mark.get_title())
-                    for dest, mark in bookmarks if dest]  # fmt: skip
-        outline, sections, empty = _Outline(), [], []
-        for number, page in enumerate(pdf, 1):
-            for _, level, heading in (h for h in headings if h[0] == number - 1):
-                outline.enter(level + 1, heading)
-            # PDFium gives U+FFFE for a hyphen at which a line breaks a word.
+    outline, empty = _Outline(), []
+    with require("pypdfium2", "files").PdfDocument(data) as pdf:
+        created = re.match(r"D:(\d{4})(\d\d)(\d\d)", pdf.get_metadata_value("CreationDate") or "")
+        metadata = {
+            "title": pdf.get_metadata_value("Title"),
+            "author": pdf.get_metadata_value("Author"),
+            "date": "-".join(created.groups()) if created else "",
+        }
+        bookmarks = defaultdict[int, list[Any]](list)
+        for mark in pdf.get_toc():
+            if destination := mark.get_dest():
+                bookmarks[destination.get_index()].append(mark)
+        for number, page in enumerate(pdf, start=1):
+            for mark in bookmarks[number - 1]:
+                outline.enter(mark.level + 1, mark.get_title())
             text = page.get_textpage().get_text_bounded().replace("\r\n", "\n")
-            text = re.sub("\ufffe\n?", "", text)
-            outline.add(text)
-            sections.append(outline.sections[-1]._replace(metadata=Metadata({"page": number})))
-            empty += [str(number)] if not text.strip() else []
-    date = _pdf_date(said["CreationDate"] or "")
-    metadata = {"title": said["Title"], "author": said["Author"], "date": date}
+            # PDFium writes U+FFFE for a hyphen at which a line breaks a word.
+            outline.add(re.sub("\ufffe\n?", "", text), page=number)
+            if not text.strip():
+                empty.append(number)
     notes = (f"no text on page {listed(empty)} (scanned? run OCR over it)",) if empty else ()
-    return Document(sections, metadata, notes, not empty)
+    return Document(outline.sections, metadata, notes, not empty)
 
 
-def _pdf_date(said: str) -> str:
-    found = re.match(r"D:(\d{4})(\d\d)(\d\d)", said)
-    return "-".join(found.groups()) if found else ""
+# --- Data files: datasets in their official formats, tables with a text column
+
+_TEXT_COLUMNS = frozenset((*TEXT_KEYS, "context", "paragraphs"))
+
+_Flaws: TypeAlias = defaultdict[str, list[str]]
+"""The places where each kind of flaw was found."""
 
 
-# --- By ending
+def _data(
+    records: Iterable[tuple[str, Any]], flaws: _Flaws, notes: tuple[str, ...] = (),
+    whole: bool = True,
+) -> Document:  # fmt: skip
+    """The rows of records, each with its place in the file.
+
+    HotpotQA and 2WikiMultiHopQA records give the paragraphs of their `context`, MuSiQue records
+    their `paragraphs`. Any other record needs a text, and may have a title and an id.
+    """
+    rows = []
+    for place, record in records:
+        if not isinstance(record, Mapping):
+            flaws["not an object"].append(place)
+            continue
+        for row in _rows_of(record, flaws, place):
+            if row.text:
+                rows.append(row)
+            else:
+                flaws["no text"].append(place)
+    found = (f"{flaw}: {listed(places)}" for flaw, places in flaws.items())
+    return Document([], {}, (*notes, *found), whole and not flaws, rows)
+
+
+def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
+    """The row of a record, or its paragraphs: `[[title, [sentence, …]], …]`."""
+    if "context" not in record and "paragraphs" not in record:
+        yield row_of(record)
+        return
+    paragraphs = record.get("context", record.get("paragraphs"))
+    if isinstance(paragraphs, Mapping):  # as the Hugging Face hub stores them
+        columns = (paragraphs.get("title") or (), paragraphs.get("sentences") or ())
+        paragraphs = list(zip(*columns, strict=False))
+    if not isinstance(paragraphs, Sequence) or not paragraphs:
+        flaws["no paragraphs"].append(place)
+        return
+    for paragraph in paragraphs:
+        match paragraph:
+            case {"paragraph_text": text}:
+                yield Row(_clean(paragraph.get("title")), _clean(text), is_paragraph=True)
+            case [title, [*sentences] | str(sentences)]:
+                yield Row(_clean(title), join_sentences(sentences), is_paragraph=True)
+            case _:
+                flaws["no paragraph"].append(place)
+
+
+def join_sentences(sentences: Sequence[Any] | str) -> str:
+    """Join sentences with one space, unless they bring their own.
+
+    >>> join_sentences(["One.", " Two.", "Three."])
+    'One. Two. Three.'
+    """
+    joined = ""
+    for sentence in [sentences] if isinstance(sentences, str) else sentences:
+        has_space = not joined or joined[-1].isspace() or str(sentence)[:1].isspace()
+        joined += str(sentence) if has_space else f" {sentence}"
+    return _clean(joined)
+
+
+def _clean(value: Any) -> str:
+    return "" if value is None else sound(str(value)).strip()
+
+
+def _damaged(cause: object) -> InputError:
+    return InputError(
+        f"it does not parse ({cause})",
+        expected="a complete file",
+        remedy="check the file, or fetch it again",
+    )
+
+
+def _json(data: bytes) -> Document:
+    text, notes, whole = decode(data)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if str(error).startswith("Extra data") and text.lstrip().startswith("{"):
+            return _json_lines(data)
+        raise _damaged(error) from error
+    if isinstance(content, Mapping):
+        content = content.get("data", [content])
+    if not isinstance(content, list):
+        raise _damaged("it holds no list of rows")
+    return _data(_numbered(content), _Flaws(list), notes, whole)
+
+
+def _numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"row {number}", record) for number, record in enumerate(records, start=1))
+
+
+def _json_lines(data: bytes) -> Document:
+    text, notes, whole = decode(data)
+    records, flaws = [], _Flaws(list)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                records.append((f"line {number}", json.loads(line)))
+            except (ValueError, RecursionError):
+                flaws["invalid JSON"].append(f"line {number}")
+    return _data(records, flaws, notes, whole)
+
+
+def _csv(data: bytes, delimiter: str = "") -> Document:
+    """Read a table; without a text column, its lines are the text."""
+    text, notes, whole = decode(data)
+    csv.field_size_limit(2**31 - 1)
+    header = text.split("\n", 1)[0]
+    delimiter = delimiter or max(",;\t|", key=header.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise _damaged(f"line {reader.line_num}: {error}") from error
+    names = [name.strip() for name in lines[0][1]] if lines else []
+    if lines and not _TEXT_COLUMNS & {name.lower() for name in names}:
+        table = _table(row for _, row in lines)
+        return Document([table], {}, (*notes, "no column of text: read as a table"), whole)
+    known = _TEXT_COLUMNS | {"title", "id"}
+    names = [name.lower() if name.lower() in known else name for name in names]
+    records, flaws = [], _Flaws(list)
+    for number, row in lines[1:]:
+        if len(row) > len(names):
+            flaws["more cells than columns"].append(f"line {number}")
+        records.append((f"line {number}", dict(zip(names, row, strict=False))))
+    return _data(records, flaws, notes, whole)
+
+
+def _parquet(data: bytes) -> Document:
+    pyarrow = require("pyarrow", "search")
+    try:
+        file = require("pyarrow.parquet", "search").ParquetFile(pyarrow.BufferReader(data))
+        rows = [row for batch in file.iter_batches() for row in batch.to_pylist()]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _damaged(error) from error
+    return _data(_numbered(rows), _Flaws(list))
+
+
+# --- Formats by file name extension
 
 TEXTS = (
     "",
@@ -351,50 +483,58 @@ TEXTS = (
     ".java .kt .scala .c .h .cc .cpp .hpp .cs .go .rs .rb .php .swift .r .jl .lua .pl .sh .bash "
     ".ps1 .bat .sql .yaml .yml .toml .ini .cfg .conf .xml .proto .graphql .diff .patch".split(),
 )
-"""Endings of plain text; a file without one is read as such."""
+"""Plain text; a file without an extension is read as such."""
 
-PARSERS: dict[str, Callable[[bytes], Document]] = {
-    **dict.fromkeys(TEXTS, _text),
+DATA: dict[str, Callable[[bytes], Document]] = {
+    ".json": _json,
+    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
+    ".csv": _csv,
+    ".tsv": partial(_csv, delimiter="\t"),
+    ".parquet": _parquet,
+}
+MARKUP: dict[str, Callable[[bytes], Document]] = {
     **dict.fromkeys((".md", ".markdown", ".mdx"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     ".eml": _mail,
-    ".epub": _epub,
+}
+_OFFICE: dict[str, Callable[[bytes], Document]] = {
     ".docx": _docx,
     ".pptx": _pptx,
     **dict.fromkeys((".xlsx", ".xls", ".xlsb", ".ods"), _workbook),
     ".pdf": _pdf,
 }
-"""What reads a document, by the ending of its name."""
+"""Their headings name parts, seldom the whole."""
 
-_BELOW_TITLE = (".epub", ".docx", ".pptx", ".pdf", ".xlsx", ".xls", ".xlsb", ".ods")
-"""Whose headings name parts and seldom the whole."""
+READERS = {**DATA, **dict.fromkeys(TEXTS, _text), **MARKUP, **_OFFICE}
+"""The reader for each file name extension."""
 
 _NO_TITLE = re.compile(r"untitled|(?:microsoft|power\w+) .* - |\.\w{2,4}\Z|\A\W*\Z", re.IGNORECASE)
-"""What programs write where nobody gave a title."""
+"""What programs write if nobody gave a title."""
 
 
 def read_document(name: str, data: bytes) -> Document:
-    """Read a document; sections without text go, and its title stands in for missing headings.
+    """Read a file; sections without text are dropped, the title replaces missing headings.
 
     Args:
-        name: Its name, for the ending; the stem stands in for a missing title.
+        name: Its name; the stem replaces a missing title.
         data: Its bytes.
 
     Raises:
         InputError: It cannot be read.
-        MissingExtra: What reads it is not installed.
+        MissingExtra: The library that reads it is not installed.
     """
     path = PurePosixPath(name)
-    document = PARSERS[path.suffix.lower()](data)
+    ending = path.suffix.lower()
+    document = READERS[ending](data)
     title = str(document.metadata.get("title") or "")
     title = " ".join((path.stem if _NO_TITLE.search(title) else title).split())
-    root = (title,) if path.suffix.lower() in _BELOW_TITLE else ()
-    sections = [
-        section._replace(
-            path=(*root, *section.path) or (title,),
-            text=re.sub(r"\A(?:[ \t]*\n)+", "", section.text).rstrip(),
-            metadata=Metadata({"heading": section.title, **section.metadata}),
-        )
-        for section in document.sections
-    ]
-    return document._replace(sections=[section for section in sections if section.text.strip()])
+    root = (title,) if ending in _OFFICE else ()
+    sections = []
+    for section in document.sections:
+        text = re.sub(r"\A(?:[ \t]*\n)+", "", section.text).rstrip()
+        metadata = Metadata({"heading": section.title, **section.metadata})
+        if text.strip():
+            sections.append(
+                Section((*root, *section.path) or (title,), text, metadata, section.header)
+            )
+    return document._replace(sections=sections)

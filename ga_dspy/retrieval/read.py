@@ -1,4 +1,4 @@
-"""Files and folders into passages: what is read, how it is cut, and what was not read and why."""
+"""Files and folders as passages: which files are read, how they are split, what was not read."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, sound
-from ga_dspy.retrieval.bounded import DocumentReader
-from ga_dspy.retrieval.documents import PARSERS, Document, Section
+from ga_dspy.retrieval.documents import DATA, READERS, Document, Section
 from ga_dspy.retrieval.encoders import Progress, silent
+from ga_dspy.retrieval.index import Index
 from ga_dspy.retrieval.protocol import Row, content_hash
-from ga_dspy.retrieval.rows import ENDINGS, read_table
-from ga_dspy.storage import refused_by_disk
+from ga_dspy.retrieval.sandbox import DocumentReader
+from ga_dspy.storage import refused_by_disk, write_whole
 from ga_dspy.text import estimate_tokens, visible
 
-# --- Cutting: at headings first, then at sentences, tables at lines.
+_LOG = logging.getLogger("ga_dspy")
+
+# --- Splitting: at headings first, then at sentences, tables at lines
 
 CHUNK_TOKENS = 400
 PARAGRAPH_TOKENS = 800
-"""A dataset's own paragraph is cut above so many tokens: it is the unit that gold labels count."""
+"""A dataset's own paragraph is split only above this size: gold labels count paragraphs."""
 
 
 class Cutting(NamedTuple):
-    """How texts are cut.
+    """How texts are split.
 
     Attributes:
-        chunk_tokens: The most tokens of a passage, its title among them.
+        chunk_tokens: The maximum tokens of a passage, its title included.
         overlap: Tokens that a piece shares with the one before.
     """
 
@@ -49,14 +51,14 @@ _DEFAULT = Cutting()
 
 
 def chunk_text(text: str, cutting: Cutting = _DEFAULT) -> list[str]:
-    """Cut a text at sentences into pieces of about equal size, none above `chunk_tokens`."""
+    """Split a text at sentences into pieces of about equal size, none above `chunk_tokens`."""
     most, overlap = cutting
     tokens = estimate_tokens(text)
-    if tokens <= most:
-        return [text.strip("\n").rstrip()] if text.strip() else []
-    # A fifth above equal shares, because sentences do not end where the share does.
-    share = min(math.ceil(1.2 * tokens / math.ceil(1.2 * tokens / most)), most)
-    pieces = _chunker(share)(text, overlap=min(overlap, share // 2) or None)
+    pieces = [text]
+    if tokens > most:
+        # A fifth above equal shares, because sentences do not end where the share does.
+        share = min(math.ceil(1.2 * tokens / math.ceil(1.2 * tokens / most)), most)
+        pieces = _chunker(share)(text, overlap=min(overlap, share // 2) or None)
     return [piece.strip("\n").rstrip() for piece in pieces if piece.strip()]
 
 
@@ -68,8 +70,8 @@ def _chunker(size: int) -> Any:
 def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Section]:
     r"""Join neighbouring short sections, up to `chunk_tokens`, under the headings they share.
 
-    The headings of joined sections stand in the text, above theirs. Pages, slides and sheets stay
-    apart, so that each passage has its own.
+    The other headings of joined sections go into the text, above theirs. Pages, slides and sheets
+    are not joined, so that each passage has its own.
 
     >>> parts = [Section(("Guide", "Install"), "Run pip."), Section(("Guide", "Use"), "Call it.")]
     >>> [(joined.title, joined.text) for joined in gather(parts)]
@@ -79,12 +81,8 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     size = 0
     for section in sections:
         tokens = estimate_tokens(section.text)
-        if (
-            groups
-            and size + tokens <= cutting.chunk_tokens
-            and _apart(groups[-1][-1]) == _apart(section)
-            and _shared([*groups[-1], section])
-        ):
+        fits = bool(groups) and size + tokens <= cutting.chunk_tokens
+        if fits and _can_join(groups[-1], section):
             groups[-1].append(section)
             size += tokens
         else:
@@ -93,12 +91,14 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     return [_joined(group) for group in groups]
 
 
-def _apart(section: Section) -> object:
-    """What keeps sections apart, whatever their headings."""
-    return section.header, {k: v for k, v in section.metadata.items() if k != "heading"}
+def _can_join(group: Sequence[Section], section: Section) -> bool:
+    def place(one: Section) -> object:
+        return one.header, {k: v for k, v in one.metadata.items() if k != "heading"}
+
+    return place(group[-1]) == place(section) and bool(_shared_path([*group, section]))
 
 
-def _shared(group: Sequence[Section]) -> tuple[str, ...]:
+def _shared_path(group: Sequence[Section]) -> tuple[str, ...]:
     levels = zip(*(section.path for section in group), strict=False)
     return tuple(level[0] for level in takewhile(lambda names: len(set(names)) == 1, levels))
 
@@ -106,37 +106,48 @@ def _shared(group: Sequence[Section]) -> tuple[str, ...]:
 def _joined(group: Sequence[Section]) -> Section:
     if len(group) == 1:
         return group[0]
-    path = _shared(group)
-    parts = []
+    path, parts = _shared_path(group), []
     for section in group:
         heading = " > ".join(section.path[len(path) :])
         parts.append(f"{heading}\n{section.text}" if heading else section.text)
     joined = group[0]._replace(path=path, text="\n\n".join(parts))
-    named = {"heading": joined.title} if "heading" in joined.metadata else {}
-    return joined._replace(metadata=Metadata({**joined.metadata, **named}))
+    if "heading" not in joined.metadata:
+        return joined
+    return joined._replace(metadata=Metadata({**joined.metadata, "heading": joined.title}))
 
 
 def _pieces(section: Section, cutting: Cutting) -> list[Section]:
-    (most, overlap), count = cutting, estimate_tokens
-    room = max(most - count(section.title), most // 2)
-    head, body = f"{section.header}\n", section.text
-    is_cut = bool(section.header) and count(body) > room > 2 * count(head)
-    if is_cut:  # the names of the columns stand above each piece of a table
-        body, room = body.removeprefix(head), room - count(head)
-    pieces = chunk_text(body, Cutting(room, min(overlap, room // 2)))
-    return [section._replace(text=head + piece if is_cut else piece) for piece in pieces]
+    most, overlap = cutting
+    room = max(most - estimate_tokens(section.title), most // 2)
+    header, body = f"{section.header}\n", section.text
+    size = estimate_tokens(header)
+    if section.header and estimate_tokens(body) > room > 2 * size:
+        body, room = body.removeprefix(header), room - size  # repeated above each piece
+    else:
+        header = ""
+    texts = chunk_text(body, Cutting(room, min(overlap, room // 2)))
+    return [section._replace(text=header + text) for text in texts]
 
 
-# --- Which files
+# --- Which files are read
 
+OUTSIDE = "a link that leads out of the folder"
 _SKIPPED = {"node_modules": "packages of others", "__pycache__": "compiled code",
             "site-packages": "packages of others"}  # fmt: skip
+_MOST_BYTES, _MOST_DATA = 500_000_000, 20_000_000_000
+# No link is followed, no pipe or device waited for.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class _Found(NamedTuple):
-    """A file: its path, its name in ids, the folder that it must lie in, as it really is called.
+    """A file that was found.
 
-    And whether it was named itself, and why it is left out.
+    Attributes:
+        path: Its path.
+        name: Its name in ids, unique among the files.
+        folder: The resolved folder that it must lie in.
+        is_given: Whether the caller named the file itself, not its folder.
+        left_out: Why it is left out; empty if it is to be read.
     """
 
     path: Path
@@ -147,79 +158,97 @@ class _Found(NamedTuple):
 
 
 def _find(paths: Iterable[Path | str]) -> list[_Found]:
-    """The files of paths and folders, each with a name of its own.
+    """The files of paths and folders.
 
     Raises:
-        InputError: A path is missing, or is a file of no kind that is read.
+        InputError: A path is missing, leads out of its folder, or is in no supported format.
     """
     found: dict[str, _Found] = {}
     for path in map(Path, paths):
-        if path.is_dir():
-            _target(path)
-            files = sorted(_walk(path), key=lambda file: file.path.parts)
-        elif path.is_file() and path.suffix.lower() in (*PARSERS, *ENDINGS):
-            files = [_Found(_target(path), path.name, path.parent.resolve(), is_given=True)]
-        else:
-            there = path.exists()
+        is_link = path.is_symlink() and path.exists()
+        if is_link and not path.resolve().is_relative_to(path.parent.resolve()):
             raise InputError(
-                f"{path} is a {path.suffix or 'nameless'} file" if there else f"no {path}",
-                expected="a folder of documents, or a file of " + _kinds(),
+                f"{path} is {OUTSIDE} it lies in",
+                expected="a file or a folder, or a link that stays there",
+                remedy=f"name {path.resolve()} itself, or copy it",
+            )
+        if path.is_dir():
+            files = sorted(_walk(path), key=lambda file: file.path.parts)
+        elif path.is_file() and path.suffix.lower() in READERS:
+            target = path.resolve() if is_link else path
+            files = [_Found(target, path.name, path.parent.resolve(), is_given=True)]
+        else:
+            raise InputError(
+                f"{path} is a {path.suffix or 'nameless'} file" if path.exists() else f"no {path}",
+                expected=f"a folder of documents, or a file of {_formats()}",
                 remedy="check the path, or convert the file",
             )
         for file in files:
-            options = (file.name, f"{path.name}/{file.name}", file.path.as_posix())
-            name = next((name for name in map(sound, options) if name not in found), file.name)
+            names = map(sound, (file.name, f"{path.name}/{file.name}", file.path.as_posix()))
+            name = next((name for name in names if name not in found), file.name)
             found[name] = file._replace(name=name)
     return list(found.values())
 
 
-def _target(path: Path) -> Path:
-    """What a path that was named leads to.
-
-    Raises:
-        InputError: It is a link that leads out of its folder, as `folder/*` may name some.
-    """
-    if not path.is_symlink():
-        return path
-    target = path.resolve()
-    if not target.is_relative_to(path.parent.resolve()):
-        raise InputError(
-            f"{path} is {OUTSIDE} it lies in",
-            expected="a file or a folder, or a link that stays there",
-            remedy=f"name {target} itself, or copy it",
-        )
-    return target
-
-
-def _kinds() -> str:
-    return ", ".join(ending for ending in (*ENDINGS, *PARSERS) if ending)
+def _formats() -> str:
+    return ", ".join(filter(None, READERS))
 
 
 def _walk(root: Path) -> Iterator[_Found]:
+    def refuse(error: OSError) -> None:
+        raise refused_by_disk(error.filename, error) from error
+
     rules: dict[Path, Any] = {}
-    real = root.resolve()
-    for top, folders, files in os.walk(root, onerror=_refused):
+    resolved = root.resolve()
+    for top, folders, files in os.walk(root, onerror=refuse):
         at = Path(top)
         if ".gitignore" in files and (at / ".gitignore").is_file():
-            lines = _bytes(at / ".gitignore", real).decode("utf-8", "replace").splitlines()
+            lines = _bytes(at / ".gitignore", resolved).decode("utf-8", "replace").splitlines()
             rules[at] = require("pathspec", "search").GitIgnoreSpec.from_lines(lines)
-        below = {name: _left_out(at / name, rules, real, "/") for name in folders}
-        folders[:] = [name for name in folders if not below[name]]
-        left = {f"{name}/": why for name, why in below.items() if why}
-        left |= {name: _left_out(at / name, rules, real, "") for name in files}
         above = "" if at == root else f"{at.relative_to(root).as_posix()}/"
-        for name, why in left.items():
-            yield _Found(at / name, above + name, real, left_out=why)
+        for name in list(folders):
+            if why := _left_out(at / name, rules, resolved, is_folder=True):
+                folders.remove(name)
+                yield _Found(at / name, f"{above}{name}/", resolved, left_out=why)
+        for name in files:
+            why = _left_out(at / name, rules, resolved, is_folder=False)
+            yield _Found(at / name, above + name, resolved, left_out=why)
+
+
+def _left_out(path: Path, rules: dict[Path, Any], root: Path, *, is_folder: bool) -> str:
+    """Why a file or a folder is left out; empty if it is to be read."""
+    if path.name.startswith("."):
+        return "hidden"
+    if _is_ignored(path, rules, "/" if is_folder else ""):
+        return "named in .gitignore"
+    if path.is_symlink() and path.exists():
+        if not path.resolve().is_relative_to(root):
+            return OUTSIDE
+        return "a link to a folder" if is_folder else "a link to a file of the folder"
+    if not is_folder:
+        return ""
+    if (path / "pyvenv.cfg").is_file():
+        return "a virtual environment"
+    is_index = (path / "manifest.json").is_file() and any(path.glob("contents-*"))
+    return "a stored index" if is_index else _SKIPPED.get(path.name, "")
+
+
+def _is_ignored(path: Path, rules: dict[Path, Any], slash: str) -> bool:
+    ignored = False
+    for folder, spec in rules.items():  # the rules of a deeper folder come later, and win
+        if path.is_relative_to(folder):
+            verdict = spec.check_file(path.relative_to(folder).as_posix() + slash).include
+            ignored = ignored if verdict is None else verdict
+    return ignored
 
 
 def _bytes(path: Path, folder: Path) -> bytes:
-    """The bytes of a regular file in a folder.
+    """Read a regular file in a folder, even if somebody puts links in its place meanwhile.
 
-    A link is followed nowhere, whatever becomes one while files are read: what was opened must be
-    what stands at that path, and the path must lie in the folder.
+    What was opened must be what is at that path, and the path must lie in the folder.
 
     Raises:
-        InputError: It is no regular file, lies outside the folder, or is too large.
+        InputError: It is not a regular file, lies outside the folder, or is too large.
     """
     try:
         opened = os.open(path, os.O_RDONLY | _NO_LINK)
@@ -228,50 +257,17 @@ def _bytes(path: Path, folder: Path) -> bytes:
             raise InputError(OUTSIDE) from error
         raise
     with os.fdopen(opened, "rb") as file:
-        now, real = os.fstat(opened), path.resolve()
-        if not stat.S_ISREG(now.st_mode):
-            raise InputError("no regular file")
-        if not (real.is_relative_to(folder) and os.path.samestat(now, real.stat())):
+        status, resolved = os.fstat(opened), path.resolve()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError("not a regular file")
+        if not (resolved.is_relative_to(folder) and os.path.samestat(status, resolved.stat())):
             raise InputError(OUTSIDE)
-        most = _MOST_DATA if path.suffix.lower() in ENDINGS else _MOST_BYTES
-        if now.st_size > most:
+        most = _MOST_DATA if path.suffix.lower() in DATA else _MOST_BYTES
+        if status.st_size > most:
             raise InputError(
-                f"it has {now.st_size:,} bytes", expected=f"{most:,} at most", remedy="split it"
+                f"it has {status.st_size:,} bytes", expected=f"{most:,} at most", remedy="split it"
             )
-        return file.read(now.st_size)
-
-
-# A pipe or a device is not waited for.
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_MOST_BYTES, _MOST_DATA = 500_000_000, 20_000_000_000
-OUTSIDE = "a link that leads out of the folder"
-
-
-def _refused(error: OSError) -> None:
-    raise refused_by_disk(error.filename, error) from error
-
-
-def _left_out(path: Path, rules: dict[Path, Any], root: Path, slash: str) -> str:
-    """Why a file or a folder is not to be read; empty where it is."""
-    if path.name.startswith("."):
-        return "hidden"
-    named = False
-    for above, spec in rules.items():  # the rules of a folder below come later, and win
-        if path.is_relative_to(above):
-            found = spec.check_file(path.relative_to(above).as_posix() + slash).include
-            named = named if found is None else found
-    if named:
-        return "named in .gitignore"
-    if path.is_symlink() and path.exists():
-        if not path.resolve().is_relative_to(root):
-            return OUTSIDE
-        return "a link to a folder" if slash else "a link to a file of the folder"
-    if not slash:
-        return ""
-    if (path / "pyvenv.cfg").is_file():
-        return "a virtual environment"
-    is_index = (path / "manifest.json").is_file() and any(path.glob("contents-*"))
-    return "a stored index" if is_index else _SKIPPED.get(path.name, "")
+        return file.read(status.st_size)
 
 
 # --- Files as passages
@@ -283,12 +279,12 @@ class FileRead(BaseModel):
     """What became of a file.
 
     Attributes:
-        name: Its path below the folder that was read; of a folder that was left out, with a slash.
-        status: "read" whole, "in part", "unread", or "left out" on purpose (hidden, ignored).
-        notes: Why not, and how it was read where that is no matter of course.
+        name: Its path below the folder that was read; a folder that was left out ends in a slash.
+        status: "read" completely, "in part", "unread", or "left out" on purpose (hidden, ignored).
+        notes: Why it was not read, and how it was read if that is unusual.
         ids: Its passages.
-        repeated: How many more of its passages stand in a file before it.
-        sha256: Of its bytes; empty where they were not read.
+        repeated: How many more of its passages are in a file before it.
+        sha256: Of its bytes; empty if they were not read.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -300,14 +296,21 @@ class FileRead(BaseModel):
     repeated: int = 0
     sha256: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was read completely, or left out on purpose."""
+        return self.status in ("read", "left out")
+
     def __str__(self) -> str:
         """The file on one line."""
-        read = f"{len(self.ids):,} passages" if self.ids else ""
-        read = "1 passage" if len(self.ids) == 1 else read
-        more = f"{self.repeated:,} as in another file" if self.repeated else ""
-        said = "; ".join(filter(None, (read, more, *self.notes)))
-        name = self.name.replace("\n", "\\n")
-        return visible(f"{name}: {self.status}{f' ({said})' if said else ''}")
+        details = list(self.notes)
+        if self.repeated:
+            details.insert(0, f"{self.repeated:,} as in another file")
+        if self.ids:
+            noun = "passage" if len(self.ids) == 1 else "passages"
+            details.insert(0, f"{len(self.ids):,} {noun}")
+        line = f"{self.name}: {self.status}".replace("\n", "\\n")
+        return visible(f"{line} ({'; '.join(details)})" if details else line)
 
 
 class Documents(NamedTuple):
@@ -318,7 +321,7 @@ class Documents(NamedTuple):
 
 
 Known = Callable[[str, str], tuple[FileRead, list[Passage]] | None]
-"""What is known of a file by its name and the SHA-256 of its bytes: it need not be read again."""
+"""Returns a file that was read before, by its name and the SHA-256 of its bytes."""
 
 
 def read_files(
@@ -330,28 +333,29 @@ def read_files(
     progress: Progress = silent,
     known: Known | None = None,
 ) -> Documents:
-    """Read passages from files and folders, and say what became of each file.
+    """Read passages from files and folders, and report what became of each file.
 
-    Equal title and text count once. Of a folder, hidden files, those that a `.gitignore` in it
-    names, links, virtual environments and stored indexes are left out; a file that cannot be read
-    is named, and the others are read.
+    Passages with equal title and text count once. Hidden files, files that a `.gitignore` in the
+    folder names, links, virtual environments and stored indexes are left out. A file that cannot
+    be read is reported, and the others are read.
 
-    Metadata of a passage: `source` (the file), `page`, `slide` or `sheet`, `heading`, what a
-    document says of itself (title, author, date, tags), and the other columns of a row.
+    The metadata of a passage are its `source` (the file), `page`, `slide` or `sheet`, `heading`,
+    the properties of the document (title, author, date, tags), and the other columns of a row.
 
     Args:
-        paths: As `read_passages`.
-        chunk_tokens: The most tokens of a passage with its title; 400 where left out. A dataset's
-            own paragraphs stay whole up to 800.
+        paths: As in `read_passages`.
+        chunk_tokens: The maximum tokens of a passage, its title included; 400 by default. A
+            dataset's own paragraphs stay whole up to 800.
         overlap: Tokens that a piece of a text shares with the one before.
-        strict: Stop at the first file that cannot be read whole.
+        strict: Stop at the first file that cannot be read completely.
         progress: Called with the stage ("reading FILE", "chunking"), files done, files in all.
-        known: Gives what is known of a file that was read before.
+        known: Returns files that were read before.
 
     Raises:
-        InputError: A path is missing or of no known kind, a file that was named itself cannot be
-            read, `strict` and some file cannot be read whole, or a number is out of range.
-        MissingExtra: What reads a file that was named itself is not installed.
+        InputError: A path is missing or in no supported format, a file that was named itself
+            cannot be read, `strict` and a file cannot be read completely, or a number is out of
+            range.
+        MissingExtra: The library that reads a file that was named itself is not installed.
     """
     cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap)
     if cutting.chunk_tokens < 20 or not 0 <= overlap <= cutting.chunk_tokens // 2:
@@ -366,13 +370,13 @@ def read_files(
         for number, file in enumerate(files):
             progress(f"reading {visible(file.name)}", number, len(files))
             units.append(unit := _read(file, reader, known))
-            if strict and unit.read.status in ("in part", "unread"):
+            if strict and not unit.read.is_whole:
                 raise InputError(
                     f"{file.name} was not read whole ({'; '.join(unit.read.notes)})",
-                    expected="files that can be read whole",
-                    remedy="mend it, name it in a .gitignore, or read without strict",
+                    expected="files that can be read completely",
+                    remedy="repair it, name it in a .gitignore, or read without strict",
                 )
-    return _cut(units, cutting, progress)
+    return _passages(units, cutting, progress)
 
 
 class _Unit(NamedTuple):
@@ -385,84 +389,75 @@ class _Unit(NamedTuple):
 
     @property
     def is_pooled(self) -> bool:
-        """Whether its rows are named among those of the other data files."""
+        """Whether its rows get their ids together with those of the other data files."""
         return self.file.is_given and bool(self.document.rows)
 
 
 def _read(file: _Found, reader: DocumentReader, known: Known | None) -> _Unit:
-    """Read a file; what it cannot be read for is its note, or raised where it was named itself."""
+    """Read a file; an error becomes a note, or is raised if the caller named the file itself."""
     if file.left_out:
         return _Unit(file, FileRead(name=file.name, status="left out", notes=(file.left_out,)))
-    sha256 = ""
+    ending, sha256 = Path(file.name).suffix.lower(), ""
     try:
         if not file.path.is_file():
-            raise InputError("no regular file" if file.path.exists() else "a link to nothing")
-        ending = Path(file.name).suffix.lower()
-        if ending not in PARSERS and ending not in ENDINGS:
-            raise InputError(f"{ending} is no kind of file that is read")
+            raise InputError("not a regular file" if file.path.exists() else "a link to nothing")
+        if ending not in READERS:
+            raise InputError(f"{ending} is not a supported format")
         data = _bytes(file.path, file.folder)
         sha256 = hashlib.sha256(data).hexdigest()
-        is_data = ending in ENDINGS
-        if known and not (is_data and file.is_given) and (before := known(file.name, sha256)):
+        is_pooled = file.is_given and ending in DATA
+        if known and not is_pooled and (before := known(file.name, sha256)):
             return _Unit(file, before[0], passages=before[1])
-        document = (read_table if is_data else reader.read)(file.name, data)
-    except Exception as error:  # whatever a library makes of a damaged file, the file is named
+        document = reader.read(file.name, data)
+    except MissingExtra as error:
         if file.is_given:
-            raise _named(file.path, error) from error
-        read = FileRead(name=file.name, status="unread", notes=(_why(error),), sha256=sha256)
-        return _Unit(file, read)
-    is_empty = not document.rows and not document.sections
-    status: Status = "unread" if is_empty else "read" if document.whole else "in part"
-    notes = document.notes or ("no text",) if is_empty else document.notes
-    return _Unit(
-        file, FileRead(name=file.name, status=status, notes=notes, sha256=sha256), document
-    )
+            raise
+        document = Document([], notes=(error.remedy,))
+    except Exception as error:  # parsers raise anything for a damaged file; the file is named
+        cause = " ".join(str(getattr(error, "strerror", None) or error).split())[:100]
+        why = error.found if isinstance(error, InputError) else f"{type(error).__name__}: {cause}"
+        if file.is_given:
+            raise InputError(
+                f"{file.path} does not read as {file.path.suffix[1:] or 'text'} ({why})",
+                expected=getattr(error, "expected", "") or "a complete file",
+                remedy=getattr(error, "remedy", "") or "check the file, or fetch it again",
+            ) from error
+        document = Document([], notes=(why,))
+    status: Status = "read" if document.whole else "in part"
+    notes = document.notes
+    if not document.rows and not document.sections:
+        status, notes = "unread", notes or ("no text",)
+    read = FileRead(name=file.name, status=status, notes=notes, sha256=sha256)
+    return _Unit(file, read, document)
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, MissingExtra):
-        return error.remedy
-    said = " ".join(str(getattr(error, "strerror", None) or error).split())[:100]
-    return error.found if isinstance(error, InputError) else f"{type(error).__name__}: {said}"
-
-
-def _named(path: Path, error: Exception) -> Exception:
-    return error if isinstance(error, MissingExtra) else InputError(
-        f"{path} does not read as {path.suffix[1:] or 'text'} ({_why(error)})",
-        expected=getattr(error, "expected", "") or "a whole file",
-        remedy=getattr(error, "remedy", "") or "check the file, or fetch it again",
-    )  # fmt: skip
-
-
-def _cut(units: Sequence[_Unit], cutting: Cutting, progress: Progress) -> Documents:
-    """Cut what was read into passages, name them, and drop what stands in two files."""
-    pooled = _titles(row for unit in units if unit.is_pooled for row in unit.document.rows)
+def _passages(units: Sequence[_Unit], cutting: Cutting, progress: Progress) -> Documents:
+    """Split what was read into passages with ids; drop those that an earlier file has."""
+    pooled = _texts_by_title(row for unit in units if unit.is_pooled for row in unit.document.rows)
     owners: dict[tuple[str, str], str] = {}
     passages: list[Passage] = []
     files = []
     for number, unit in enumerate(units):
         progress("chunking", number, len(units))
         name, found = unit.file.name, list(unit.passages)
-        titles = pooled if unit.is_pooled else _titles(unit.document.rows)
+        texts = pooled if unit.is_pooled else _texts_by_title(unit.document.rows)
         prefix = "" if unit.is_pooled else f"{name}#"
-        once: dict[tuple[str, str], Row] = {}
+        unique: dict[tuple[str, str], Row] = {}
         for row in unit.document.rows:
-            if once.setdefault((row.title, row.text), row) is row:
-                found += _of_row(row, titles, cutting, name, prefix)
-        found += _of_document(unit.document, name, cutting)
-        kept = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
-        passages += kept
-        held = {"ids": tuple(p.id for p in kept), "repeated": len(found) - len(kept)}
-        files.append(unit.read.model_copy(update=held))
+            unique.setdefault((row.title, row.text), row)
+        for row in unique.values():
+            id = prefix + _row_id(row, texts[row.title])
+            found += _numbered(id, _row_pieces(row, cutting, name))
+        pieces = []
+        for section in gather(unit.document.sections, cutting):
+            metadata = {"source": name, **section.metadata, **unit.document.metadata}
+            pieces += _pieces(section._replace(metadata=Metadata(metadata)), cutting)
+        found += _numbered(name, pieces)
+        own = [p for p in found if owners.setdefault((p.title, p.text), name) == name]
+        passages += own
+        update = {"ids": tuple(p.id for p in own), "repeated": len(found) - len(own)}
+        files.append(unit.read.model_copy(update=update))
     return Documents(passages, tuple(files))
-
-
-def _of_document(document: Document, name: str, cutting: Cutting) -> Iterator[Passage]:
-    found = []
-    for section in gather(document.sections, cutting):
-        about = Metadata({"source": name, **section.metadata, **document.metadata})
-        found += _pieces(section._replace(metadata=about), cutting)
-    return _numbered(name, found)
 
 
 def _numbered(id: str, pieces: Sequence[Section]) -> Iterator[Passage]:
@@ -471,33 +466,27 @@ def _numbered(id: str, pieces: Sequence[Section]) -> Iterator[Passage]:
         yield Passage(id=numbered, title=piece.title, text=piece.text, metadata=piece.metadata)
 
 
-def _titles(rows: Iterable[Row]) -> dict[str, set[str]]:
+def _texts_by_title(rows: Iterable[Row]) -> dict[str, set[str]]:
     texts: dict[str, set[str]] = {}
     for row in rows:
         texts.setdefault(row.title, set()).add(row.text)
     return texts
 
 
-def _of_row(
-    row: Row, texts: dict[str, set[str]], cutting: Cutting, name: str, prefix: str
-) -> Iterator[Passage]:
+def _row_id(row: Row, texts: Collection[str]) -> str:
     digest = content_hash(row.title, row.text)
-    id = row.id or row.title or digest
-    if row.title and not row.id and len(texts[row.title]) > 1:
-        id = f"{row.title} [{digest[:8]}]"
-    section = Section((row.title,), row.text, Metadata({"source": name, **row.metadata}))
-    if not row.is_paragraph:
-        return _numbered(prefix + id, _pieces(section, cutting))
-    texts_of = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
-    return _numbered(
-        prefix + id, [section._replace(text=text, metadata=row.metadata) for text in texts_of]
-    )
+    if row.title and not row.id and len(texts) > 1:
+        return f"{row.title} [{digest[:8]}]"
+    return row.id or row.title or digest
 
 
-# --- The door in Python
-
-_LOG = logging.getLogger("ga_dspy")
-_NAMED = 10
+def _row_pieces(row: Row, cutting: Cutting, source: str) -> list[Section]:
+    section = Section((row.title,), row.text, row.metadata)
+    if row.is_paragraph:
+        texts = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
+        return [section._replace(text=text) for text in texts]
+    metadata = Metadata({"source": source, **row.metadata})
+    return _pieces(section._replace(metadata=metadata), cutting)
 
 
 def read_passages(
@@ -509,41 +498,127 @@ def read_passages(
 ) -> list[Passage]:
     """Read passages from files and folders, in order, equal title and text once.
 
-    Files that could not be read whole are logged; `read_files` says what became of each.
+    Files that could not be read completely are logged; `read_files` returns what became of each.
 
-    A passage's id is its row's id; else its title, with a short hash where the title has several
-    texts; else a hash of the text. For documents it is the path below the folder, which also stands
-    before the ids of rows of a data file in a folder. Long texts are cut at headings, then at
+    A passage's id is its row's id; else its title, with a short hash if the title has several
+    texts; else a hash of the text. For documents it is the path below the folder, which also
+    precedes the ids of rows of a data file in a folder. Long texts are split at headings, then at
     sentences, and numbered: `Title#1`, `Title#2`.
 
     Args:
         paths: A dataset file in its official format (HotpotQA, 2WikiMultiHopQA, MuSiQue), a
             .json, .jsonl, .csv, .tsv or .parquet file with a text and maybe `title` and `id`, a
-            document (.txt, .md, .html, .rst, .eml, .epub and more; .pdf, .docx, .pptx and .xlsx
-            with the extra `files`), a folder of all these, or several.
-        chunk_tokens: The most tokens of a passage with its title; 400 where left out.
+            document (.txt, .md, .html, .rst, .eml and more; .pdf, .docx, .pptx and .xlsx with the
+            extra `files`), a folder of all these, or several.
+        chunk_tokens: The maximum tokens of a passage, its title included; 400 by default.
         overlap: Tokens that a piece of a text shares with the one before.
-        strict: Stop at the first file that cannot be read whole.
+        strict: Stop at the first file that cannot be read completely.
 
     Raises:
-        InputError: Nothing could be used, a path is missing or of no known kind, a file that was
-            named itself does not parse, or `strict` and some file cannot be read whole.
+        InputError: No file has a passage, a path is missing or in no supported format, a file
+            that was named itself does not parse, or `strict` and a file cannot be read completely.
     """
     found = read_files(paths, chunk_tokens=chunk_tokens, overlap=overlap, strict=strict)
-    partly = [str(file) for file in found.files if file.status in ("in part", "unread")]
-    said = listed(partly, _NAMED, "; ")
+    partly = [file for file in found.files if not file.is_whole]
     if not found.passages:
-        raise nothing_read(paths, said)
+        raise _no_passages(paths, partly)
     if partly:
-        _LOG.warning("%d of %d files were not read whole: %s", len(partly), len(found.files), said)
+        _LOG.warning(
+            "%d of %d files were not read whole: %s",
+            len(partly), len(found.files), listed(partly, 10, "; "),
+        )  # fmt: skip
     return found.passages
 
 
-def nothing_read(paths: Path | str | Iterable[Path | str], said: str) -> InputError:
-    """The error where files hold no passage."""
+def _no_passages(paths: Path | str | Iterable[Path | str], files: Sequence[FileRead]) -> InputError:
     every = [paths] if isinstance(paths, (str, Path)) else paths
+    reasons = f" ({listed(files, 10, '; ')})" if files else ""
     return InputError(
-        f"no passages in {listed(every)}{f' ({said})' if said else ''}",
+        f"no passages in {listed(every)}{reasons}",
         expected="dataset rows, rows with 'title' and 'text', or documents",
-        remedy=f"point at files of {_kinds()}, or a folder of documents",
+        remedy=f"name files of {_formats()}, or a folder of documents",
     )
+
+
+# --- The source files of an index, so that it can follow them as they change
+
+_SOURCES = "files.json"
+
+
+class Sources(BaseModel):
+    """What an index was built from; stored beside it, and not needed to search it.
+
+    Attributes:
+        paths: Files and folders, relative to the folder of the index, so that all can be moved.
+        files: What became of each file.
+        chunk_tokens: The maximum tokens of a passage.
+        overlap: Tokens that a piece of a text shares with the one before.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    paths: tuple[str, ...] = ()
+    files: tuple[FileRead, ...] = ()
+    chunk_tokens: int | None = None
+    overlap: int = 0
+
+    @classmethod
+    def of(cls, folder: Path, **cutting: int | None) -> Self:
+        """Load the sources of an index, with another `chunk_tokens` or `overlap` if given.
+
+        If the file cannot be read, all source files are read again.
+        """
+        try:
+            stored = cls.model_validate_json((folder / _SOURCES).read_bytes())
+        except (OSError, ValidationError):
+            stored = cls()
+        changes: dict[str, Any] = {n: v for n, v in cutting.items() if v is not None}
+        if any(getattr(stored, name) != value for name, value in changes.items()):
+            changes["files"] = ()
+        return stored.model_copy(update=changes)
+
+    def with_paths(self, folder: Path, paths: Iterable[Path], *, add: bool = False) -> Self:
+        """Return the sources with other paths, or with more."""
+        relative = [os.path.relpath(path, folder) for path in paths]
+        every = dict.fromkeys([*self.paths, *relative] if add else relative)
+        return self.model_copy(update={"paths": tuple(every)})
+
+    def read(self, folder: Path, index: Index | None = None, **options: Any) -> Documents:
+        """Read the files; passages of unchanged files are taken from the index.
+
+        Args:
+            folder: The folder of the index.
+            index: The index.
+            options: `strict` and `progress` of `read_files`.
+
+        Raises:
+            InputError: As `read_files`; there are no paths, or they hold no passages.
+        """
+        if not self.paths:
+            raise InputError(
+                f"{folder} does not say which files it was built from",
+                expected="an index that `ga-dspy index build` made",
+                remedy="name the files: ga-dspy index sync FILES --index …",
+            )
+        before = {file.name: file for file in self.files}
+
+        def known(name: str, sha256: str) -> tuple[FileRead, list[Passage]] | None:
+            file = before.get(name)
+            if index is None or file is None or file.sha256 != sha256 or file.repeated:
+                return None
+            # A file without passages is read again: its reader may be installed by now.
+            is_stored = bool(file.ids) and all(id in index for id in file.ids)
+            return (file, [index.get(id) for id in file.ids]) if is_stored else None
+
+        paths = [os.path.normpath(folder / path) for path in self.paths]
+        found = read_files(
+            paths, chunk_tokens=self.chunk_tokens, overlap=self.overlap, known=known, **options
+        )
+        if not found.passages:
+            raise _no_passages(paths, found.files)
+        return found
+
+    def save(self, folder: Path, files: Sequence[FileRead]) -> None:
+        """Store them beside the index, with what became of the files now."""
+        stored = self.model_copy(update={"files": tuple(files)})
+        write_whole(folder / _SOURCES, stored.model_dump_json(exclude_defaults=True))
