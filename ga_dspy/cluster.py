@@ -91,7 +91,7 @@ def on_cluster() -> bool:
     return dspy.settings.get(_CLUSTER) is not None
 
 
-def spread(
+def map_parallel(
     work: Callable[[Item], Result],
     items: Sequence[Item],
     threads: int,
@@ -134,7 +134,7 @@ def spread(
 
 
 class _Spread:
-    """One call of `spread` on a cluster."""
+    """One call of `map_parallel` on a cluster."""
 
     def __init__(self, ray: Any, work: Any, threads: int, lm_for: Any) -> None:
         if threads < 1:

@@ -74,11 +74,11 @@ def test_a_name_that_becomes_too_common_or_rare_enough_is_forgotten_or_known_aga
     index = Index.from_passages(
         [*bearers, Passage(id="m", text="It was by Quist.")], encoder="hash-16"
     )
-    assert len(index.engine.named("Quist")) == 12
+    assert len(index.engine.rows_named("Quist")) == 12
     index.add([Passage(id="b12", title="Quist (12)", text="A person.")])
-    assert len(index.engine.named("Quist")) == 0
+    assert len(index.engine.rows_named("Quist")) == 0
     index.delete(["b0"])
-    assert len(index.engine.named("Quist")) == 12
+    assert len(index.engine.rows_named("Quist")) == 12
     assert {other for one, other, _ in links(index.engine) if one == "m"} == {
         f"b{i}" for i in range(1, 13)
     }
@@ -139,7 +139,7 @@ def test_a_large_corpus_is_analysed_by_several_processes(
 ) -> None:
     passages = list(synthetic(90, words=20))
     memory = Index.from_passages(passages, encoder="hash-16")
-    monkeypatch.setattr("ga_dspy.retrieval.segments._APART_FROM", 10)
+    monkeypatch.setattr("ga_dspy.retrieval.segments._PARALLEL_FROM", 10)
     monkeypatch.setattr("ga_dspy.retrieval.segments.os.cpu_count", lambda: 2)
     monkeypatch.setattr("ga_dspy.retrieval.postings._BLOCK", 100)
     index = Index.build(iter(passages), tmp_path / "i", encoder="hash-16")

@@ -193,7 +193,7 @@ def test_one_index_ranks_in_every_kind_it_has_the_parts_for() -> None:
 
 def test_get_returns_a_passage_and_names_an_unknown_id() -> None:
     assert make().get("oslo") == RIVERS[4]
-    with pytest.raises(InputError, match=r"holds no passage with id 'bergen'"):
+    with pytest.raises(InputError, match=r"has no passage with id 'bergen'"):
         make().get("bergen")
 
 
@@ -211,7 +211,7 @@ def test_a_deleted_passage_is_gone_at_once_with_its_links() -> None:
     assert index.delete(["basel"]) == 1
     assert "basel" not in ids(index, "Basel carnival city", 5)
     assert len(index) == 4
-    with pytest.raises(InputError, match=r"holds no passage with id 'basel'"):
+    with pytest.raises(InputError, match=r"has no passage with id 'basel'"):
         index.delete(["oslo", "basel"])
     assert index.get("oslo")
 

@@ -55,25 +55,25 @@ def test_common_words_are_no_alias(title: str) -> None:
 
 def test_the_longest_name_in_a_text_is_the_one_meant() -> None:
     store = engine(passage("New York", ""), passage("New York Times", ""))
-    assert store.named("He wrote for the New York Times.").tolist() == [1]
-    assert store.named("He wrote for the New York Times in New York.").tolist() == [0, 1]
+    assert store.rows_named("He wrote for the New York Times.").tolist() == [1]
+    assert store.rows_named("He wrote for the New York Times in New York.").tolist() == [0, 1]
 
 
 def test_a_word_in_lower_case_names_nothing_beside_capitalised_ones() -> None:
     store = engine(passage("Rush", ""))
-    assert store.named("In a rush, Neil left").tolist() == []
-    assert store.named("Neil left Rush").tolist() == [0]
+    assert store.rows_named("In a rush, Neil left").tolist() == []
+    assert store.rows_named("Neil left Rush").tolist() == [0]
 
 
 def test_a_query_typed_without_capitals_still_names_titles() -> None:
     store = engine(passage("Neil Peart", ""))
-    assert store.named("who taught neil peart in 1994").tolist() == [0]
+    assert store.rows_named("who taught neil peart in 1994").tolist() == [0]
 
 
 def test_a_name_of_very_many_passages_names_none_of_them() -> None:
     many = [passage(f"Smith ({i})", "") for i in range(MOST_TARGETS + 1)]
-    assert engine(*many).named("Smith").tolist() == []
-    assert len(engine(*many[1:]).named("Smith")) == MOST_TARGETS
+    assert engine(*many).rows_named("Smith").tolist() == []
+    assert len(engine(*many[1:]).rows_named("Smith")) == MOST_TARGETS
 
 
 def known_names(text: str, known: set[str]) -> Iterator[str]:
@@ -176,5 +176,5 @@ def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters
     found, expected = (around.walk(damping=0.7, steps=5) for around in (whole, grown))
     assert found == pytest.approx(expected)
     assert (found > 0).sum() > 2
-    monkeypatch.setattr("ga_dspy.retrieval.engine.FEW", len(passages) - 1)
+    monkeypatch.setattr("ga_dspy.retrieval.engine.SMALL", len(passages) - 1)
     assert Part.whole(store) is None

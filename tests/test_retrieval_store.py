@@ -253,7 +253,7 @@ def test_a_build_killed_before_the_last_step_is_not_opened_and_loses_no_vector(
     tmp_path: Path,
 ) -> None:
     killed(tmp_path / "index", "writing")
-    with pytest.raises(InputError, match="a build that was not finished"):
+    with pytest.raises(InputError, match="an unfinished build"):
         Index.open(tmp_path / "index")
     encoder = counted()
     build(tmp_path / "index", encoder=encoder).verify()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from ga_dspy.cluster import on_cluster, spread
+from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.identity import digests_of
 from ga_dspy.eval.judge import Judge, judge_result
@@ -215,7 +215,7 @@ def run(
             failures, asked = 0, [(position, examples[position]) for position in positions]
             # Closed at once if anything below raises, so that the threads stop asking.
             with closing(
-                spread(ask, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
+                map_parallel(ask, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
             ) as answers:
                 for position, result, seconds in answers:
                     # A retry that fails does not replace an answer.
@@ -253,7 +253,7 @@ def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, thread
         if entry.result.error is None and not is_judged:
             asked.append((position, entry.result))
     with closing(
-        spread(
+        map_parallel(
             partial(judge_result, Judge()), asked, threads,
             lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
             name="ga-dspy-judge",

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import dspy
 
-from ga_dspy.cluster import spread
+from ga_dspy.cluster import map_parallel
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graphrag.communities import Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
@@ -228,7 +228,7 @@ def _read(
         done, in_a_row = len(passages) - len(pending), 0
         progress("reading", done, len(passages))
         check_whole("threads", threads)
-        with closing(spread(read, pending, threads, lm_for=lm_for)) as outcomes:
+        with closing(map_parallel(read, pending, threads, lm_for=lm_for)) as outcomes:
             for passage, outcome in outcomes:
                 if isinstance(outcome, str):
                     failed.append(FailedPassage(passage=passage.id, error=outcome))

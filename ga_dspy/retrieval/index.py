@@ -1,4 +1,4 @@
-"""An index: passages that can be searched, in memory or kept in one folder."""
+"""An index: passages to search, in memory or stored in one folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,28 @@ from numpy.typing import NDArray
 from ga_dspy import notebook
 from ga_dspy.errors import DamagedFile, InputError, check_names
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval import encoders, rank, segments, store
-from ga_dspy.retrieval.encoders import SHARD, Encoder, Progress, as_encoder, batched, silent
+from ga_dspy.retrieval import encoders, segments, store
+from ga_dspy.retrieval.encoders import (
+    RERANKED,
+    SHARD,
+    Encoder,
+    Progress,
+    Reranker,
+    as_encoder,
+    batched,
+    rerank,
+    silent,
+)
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
 from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
-from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
-from ga_dspy.retrieval.rerank import AMONG, Reranker, order
+from ga_dspy.retrieval.rank import RANKINGS, Kind, Ranking, dense_text
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
-from ga_dspy.retrieval.where import Where, written
+from ga_dspy.retrieval.where import Where, as_json
 from ga_dspy.storage import in_turn, on_disk, open_current
 
 SAME_VECTOR = 0.98
-"""The least cosine of two vectors that a function gives for one text; APIs differ a little."""
+"""The minimum cosine of two vectors of one function for one text; APIs are not exact."""
 
 _PARTS = {
     "sparse": {"words": "BM25 scores"},
@@ -41,16 +50,16 @@ _PARTS = {
 _PARTS["linked"] = {**_PARTS["hybrid"], "mentions": "links"}
 _NO_VECTOR = np.zeros(0, dtype=np.float32)
 
-# --- What a build makes
+# --- Building
 
 
-def _some(passages: Iterable[Any]) -> Iterator[Passage]:
-    """The passages of a corpus, which holds at least one."""
-    found = as_passages(passages)
-    first = next(found, None)
+def _not_empty(passages: Iterable[Any]) -> Iterator[Passage]:
+    """The passages of a corpus, which has at least one."""
+    corpus = as_passages(passages)
+    first = next(corpus, None)
     if first is None:
         raise _empty_corpus()
-    return chain([first], found)
+    return chain([first], corpus)
 
 
 def _empty_corpus() -> InputError:
@@ -62,22 +71,22 @@ def _empty_corpus() -> InputError:
 
 
 def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
-    """The encoder of an index of a kind, and what its manifest says of it."""
+    """The encoder for a kind of index, and its entry in the manifest."""
     if store.check_kind(kind) == "sparse":
         return None, None
-    made = as_encoder(given)
-    return made, StoredEncoder(
-        name=made.name,
-        fingerprint=made.fingerprint,
-        dimension=made.dimension,
-        loadable=isinstance(made, encoders.LOADABLE),
+    encoder = as_encoder(given)
+    return encoder, StoredEncoder(
+        name=encoder.name,
+        fingerprint=encoder.fingerprint,
+        dimension=encoder.dimension,
+        loadable=isinstance(encoder, encoders.LOADABLE),
     )
 
 
-def _spooled(
+def _store_passages(
     passages: Iterable[Passage], kind: str, encoder: StoredEncoder | None, path: Path | None = None
 ) -> tuple[PassageTable, Manifest]:
-    """Distinct passages in a table, and what an index of them is; they may not fit into memory.
+    """Write distinct passages to a table; return it, and the manifest of an index of them.
 
     Raises:
         InputError: An id stands for two texts.
@@ -88,10 +97,10 @@ def _spooled(
                            source=digest.hexdigest())  # fmt: skip
 
 
-def _engine(
+def _make_engine(
     table: PassageTable, kind: Kind, encoder: Encoder | None, work: Path | None, progress: Progress
 ) -> LocalEngine:
-    """Make an engine of passages; reports the stages "encoding" and "linking"."""
+    """Make the engine of an index; reports the stages "encoding" and "linking"."""
 
     def vectors() -> Iterator[NDArray[np.float32]]:
         if encoder:
@@ -101,28 +110,28 @@ def _engine(
             )
         progress("linking", 0, len(table))
 
-    engine = segments.with_nearest(segments.made_of(table, kind, vectors(), work))
+    engine = segments.with_nearest(segments.make_engine(table, kind, vectors(), work))
     progress("linking", len(table), len(table))
     return engine
 
 
 def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) -> Manifest:
-    """Publish an engine; the collection is named by what it holds and where it is built."""
-    made_by = (manifest.source, manifest.kind, manifest.encoder, manifest.generation)
-    name = hashlib.sha256(f"{made_by} {folder.absolute()}".encode()).hexdigest()[:16]
+    """Publish an engine; the collection is named after its contents and the folder."""
+    contents = (manifest.source, manifest.kind, manifest.encoder, manifest.generation)
+    name = hashlib.sha256(f"{contents} {folder.absolute()}".encode()).hexdigest()[:16]
     published = publish(engine, uri, f"ga_dspy_{name}")
     return manifest.model_copy(update={"published": published})
 
 
 class Hit(NamedTuple):
-    """A passage that was found, and its score (comparable within one search only)."""
+    """A passage and its score, which is comparable within one search only."""
 
     passage: Passage
     score: float
 
 
 class Changes(NamedTuple):
-    """What a change did to an index, by the ids of passages."""
+    """The changes to an index, by passage ids."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -131,13 +140,13 @@ class Changes(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What a search reads, swapped as a whole by a change.
+    """What a search reads; a change replaces it as a whole.
 
     Attributes:
-        manifest: What the index is.
-        engine: What holds the passages: the folder, or Milvus where there is a manifest alone.
-        searched: What is asked: the same, or Milvus.
-        ranking: How it is asked.
+        manifest: The manifest.
+        engine: Holds the passages: the folder, or Milvus if there is only a manifest.
+        searched: Is searched: the same, or Milvus.
+        ranking: Ranks the passages of `searched`.
     """
 
     manifest: Manifest
@@ -147,11 +156,11 @@ class _State(NamedTuple):
 
 
 class Index(PassageRetriever):
-    """Passages and what ranks them; a `Retriever`, safe to search from several threads.
+    """Passages and their ranking; a `Retriever` that several threads may search.
 
-    Make one with `build` (a folder), `open` (that folder again) or `from_passages` (memory).
-    Changes are visible to the next search and cost what they bring, not what is there; results
-    are always those of an index built from scratch on the same passages.
+    Create one with `build` (a folder), `open` (that folder again) or `from_passages` (memory).
+    Changes are visible to the next search, and their cost depends on the change, not on the index.
+    Results are always those of an index built from scratch on the same passages.
     """
 
     def __init__(
@@ -167,9 +176,9 @@ class Index(PassageRetriever):
         self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
         self.path, self._given = path, encoder
         self._changing = threading.RLock()
-        self._current = self._made(engine, manifest)
+        self._current = self._state_of(engine, manifest)
         if encoder is not None:
-            _ = self.encoder  # checked now
+            _ = self.encoder  # checks the fingerprint
         elif (stored := manifest.encoder) and not stored.loadable:
             raise InputError(
                 f"the index was built with {stored.name!r}, an encoder of your own",
@@ -191,23 +200,23 @@ class Index(PassageRetriever):
         """Index passages in memory.
 
         Args:
-            passages: `Passage`s, strings, mappings: whatever a retriever may return
+            passages: `Passage`s, strings, mappings, or anything else that a retriever may return
                 (`as_retriever`). Identical ones count once.
             kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
-            encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
-                `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            reranker: Orders the first 50 found anew: the name of a cross-encoder of
+            encoder: A name for `load_encoder`, or an `Encoder`, a `dspy.Embedder` or a function
+                from texts to vectors; unused by `"sparse"`.
+            reranker: Reranks the first 50 results: the name of a cross-encoder of
                 sentence-transformers, or a function from a query and texts to scores.
-            require: Fields of the metadata, such as `["tenant"]`, without a condition on which no
-                search is made (`only`): a value, a list of values or `within`.
+            require: Metadata fields, such as `["tenant"]`, that every search must filter on
+                (`only`): with a value, a list of values or `within`.
             progress: Called with stage, units done, units in all.
 
         Raises:
             InputError: There are no passages, an id stands for two texts, or the kind is unknown.
         """
         made, stored = _encoder_for(kind, encoder)
-        table, manifest = _spooled(_some(passages), kind, stored)
-        engine = _engine(table, manifest.kind, made, None, progress)
+        table, manifest = _store_passages(_not_empty(passages), kind, stored)
+        engine = _make_engine(table, manifest.kind, made, None, progress)
         return cls(engine, manifest, made, reranker=reranker, require=require)
 
     @classmethod
@@ -225,25 +234,23 @@ class Index(PassageRetriever):
     ) -> Index:
         """Index passages into a folder, and open it.
 
-        A build that was stopped goes on where it stopped when it is run again: every 256
-        passages the vectors are kept. A finished build of the same index is opened as it is.
+        If a build is interrupted, run it again to resume: vectors are stored every 256 passages.
+        If the folder already holds the same index, it is opened.
 
         Args:
-            passages: `Passage`s, strings, mappings: whatever a retriever may return
-                (`as_retriever`). Identical ones count once. They may come from an iterator that
-                gives more than fits into memory.
-            out: The folder; made where it is absent.
-            kind: `"linked"` (default), `"hybrid"`, `"dense"` or `"sparse"`.
-            encoder: A name for `load_encoder`, or what `as_encoder` takes: an `Encoder`, a
-                `dspy.Embedder`, a function from texts to vectors; unused by `"sparse"`.
-            reranker: The name of a cross-encoder, as of `from_passages`; it stands in the
-                manifest. A function is passed to `open`.
-            require: As of `from_passages`; it stands in the manifest and holds for whoever opens
-                the folder.
+            passages: As in `from_passages`. They may come from an iterator over more than fits
+                into memory.
+            out: The folder; created if necessary.
+            kind: As in `from_passages`.
+            encoder: As in `from_passages`.
+            reranker: The name of a cross-encoder, which is stored in the manifest. Pass a function
+                to `open` instead.
+            require: As in `from_passages`; it is stored in the manifest and applies to everyone
+                who opens the folder.
             progress: Called with stage, units done, units in all.
-            milvus: Search there: the address of a Milvus server, or a file of Milvus Lite that
-                ends in ".db". The folder keeps what changes need; its `manifest.json` alone is
-                enough to search from another machine.
+            milvus: Search there: the address of a Milvus server, or a Milvus Lite file that ends
+                in ".db". The folder keeps what changes need; another machine needs only its
+                `manifest.json` to search.
 
         Raises:
             InputError: As `from_passages`, or the folder holds something else.
@@ -252,16 +259,16 @@ class Index(PassageRetriever):
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
         chosen = {"reranker": reranker, "require": tuple(sorted(check_names("require", require)))}
-        items = _some(passages)
+        items = _not_empty(passages)
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
             work = folder / WORK
             try:
                 work.mkdir(exist_ok=True)
-                table, manifest = _spooled(items, kind, stored, work / store.PASSAGES)
+                table, manifest = _store_passages(items, kind, stored, work / store.PASSAGES)
                 manifest = manifest.model_copy(update=chosen)
                 if not store.finished(folder, manifest):
-                    engine = _engine(table, manifest.kind, made, work, progress)
+                    engine = _make_engine(table, manifest.kind, made, work, progress)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
                     manifest.put(folder, partial(segments.save, engine))
@@ -282,14 +289,14 @@ class Index(PassageRetriever):
         reranker: str | Reranker | None = None,
         require: Collection[str] = (),
     ) -> Index:
-        """Open a stored index: sizes of all files are checked, of large ones only `verify` more.
+        """Open a stored index; checks all file sizes, and the hashes of small indexes.
 
         Args:
             path: The folder.
-            encoder: Needed only where the index was built with an encoder of your own; any
-                other is loaded by name at the first search that needs it.
-            reranker: In place of the one it was built with, as of `from_passages`.
-            require: As of `from_passages`, beside what the index was built with.
+            encoder: Required only if the index was built with an encoder of your own; any other
+                is loaded by name at the first search that needs it.
+            reranker: Replaces the one it was built with; as in `from_passages`.
+            require: As in `from_passages`, in addition to what the index was built with.
 
         Raises:
             InputError: There is no finished index, the encoder did not make these vectors, or it
@@ -314,7 +321,7 @@ class Index(PassageRetriever):
 
     @property
     def is_quick(self) -> bool:
-        """Whether no server, no reranker and no encoder but the one inside has a part in it."""
+        """Whether a search uses no server, no reranker and no encoder but the packaged one."""
         stored, engine = self.manifest.encoder, self._state.engine
         is_ours = stored is None or stored.fingerprint == encoders.STATIC_SHA256
         return is_ours and not self.reranker and isinstance(engine, LocalEngine)
@@ -327,14 +334,14 @@ class Index(PassageRetriever):
         """Return at most `k` passages with their scores, best first, equal ones in corpus order.
 
         Args:
-            query: What is sought.
-            k: The most passages to return.
-            where: Conditions on the metadata of passages, as of `only`.
+            query: The search query.
+            k: Passages to retrieve.
+            where: Conditions on the metadata of passages, as in `only`.
 
         Raises:
-            InputError: The query is blank, `k` is below 1, a condition that the index
-                requires is missing, or `only` refuses these.
-            DamagedFile: The tables point to what is not there.
+            InputError: The query is blank, `k` is below 1, a required condition is missing, or
+                `only` rejects the conditions.
+            DamagedFile: The tables have invalid entries.
         """
         if where is not None:
             return self.only(where).search(query, k)
@@ -343,8 +350,8 @@ class Index(PassageRetriever):
         manifest, _, engine, ranking = self._state
         if not len(engine):
             return []
-        most = max(k, AMONG) if self.reranker else k
-        # An encoder and Milvus may wait for a server: other searches do not wait for that.
+        most = max(k, RERANKED) if self.reranker else k
+        # Encoders and Milvus may wait for a server; other searches do not wait for them.
         vector = _NO_VECTOR if manifest.kind == "sparse" else self._encode(query)
         rank = partial(ranking.rank, query, vector, most)
         try:
@@ -352,20 +359,20 @@ class Index(PassageRetriever):
             passages = engine.passages([row for row, _ in found])
         except IndexError as error:
             raise DamagedFile(
-                f"{self.path or 'the index'}: a table points to what is not there ({error})",
+                f"{self.path or 'the index'}: a table has invalid entries ({error})",
                 expected="contents as they were written",
                 remedy="restore the folder from a copy, or build it again",
             ) from error
         if self.reranker and passages:
-            best = order(self.reranker, query, [passage.content for passage in passages])
+            best = rerank(self.reranker, query, [passage.content for passage in passages])
             return [Hit(passages[place], score) for place, score in best[:k]]
         return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
 
     def as_kind(self, kind: str) -> Index:
-        """Return a view of the same passages that ranks in another way, in memory.
+        """Return a view of the same passages with another kind of ranking, in memory.
 
         Raises:
-            InputError: There is no such kind, or the index was built for one with fewer parts.
+            InputError: The kind is unknown, or the index was built without its parts.
         """
         changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
         return Index(
@@ -375,16 +382,16 @@ class Index(PassageRetriever):
     def only(self, where: Where) -> Index:
         """Return a view of the passages that meet conditions on their metadata (`Where`).
 
-        It is searched, counted and read as an index that holds nothing else: neither the other
-        passages nor their words, names and links count. Being an object, it keeps its conditions
-        in every thread, task and generator. Views of views meet the conditions of both. A view
-        follows the changes of its index and makes none itself.
+        The view behaves like an index that holds nothing else: other passages, with their words,
+        names and links, do not count. It keeps its conditions in every thread, task and generator.
+        A view of a view meets the conditions of both. A view follows the changes of its index, and
+        cannot be changed itself.
 
         Raises:
             InputError: A condition is malformed, or there is none; or the passages are searched
-                in Milvus, which takes no conditions yet.
+                in Milvus, which supports no conditions.
         """
-        view = _View(self, (written(where),))
+        view = _View(self, (as_json(where),))
         if isinstance(self._state.searched, MilvusEngine):
             self._state.searched.restricted(json.dumps(view.scope))
         return view
@@ -393,17 +400,17 @@ class Index(PassageRetriever):
         """Return the passage with an id.
 
         Raises:
-            InputError: There is none, or a condition that the index requires is missing.
+            InputError: There is none, or a required condition is missing.
         """
         self.check_scope()
         return self._state.engine.passages([self._row(id)])[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress = silent) -> int:
-        """Add passages; return how many were new (identical ones already here are not).
+        """Add passages; return how many were new (identical ones are not).
 
         Raises:
-            InputError: An id is already here with another text; delete it first, or `upsert`.
-            InUse: Another writer was or is at work on the folder.
+            InputError: The index has an id with another text; delete it first, or use `upsert`.
+            InUse: Another writer is changing the folder, or has changed it.
         """
         with self._changing, self._only_writer():
             new = list(distinct(as_passages(passages), self._known))
@@ -416,7 +423,7 @@ class Index(PassageRetriever):
         Raises:
             InputError: There is no passage with one of the ids, or none would be left; nothing
                 is deleted.
-            InUse: Another writer was or is at work on the folder.
+            InUse: Another writer is changing the folder, or has changed it.
         """
         with self._changing, self._only_writer():
             gone = frozenset(check_names("ids", ids))
@@ -424,24 +431,23 @@ class Index(PassageRetriever):
         return len(gone)
 
     def upsert(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
-        """Add passages, in place of those that have their ids; all in one change.
+        """Add passages, replacing those with the same ids; all in one change.
 
         Raises:
             InputError: An id stands for two texts among them.
-            InUse: Another writer was or is at work on the folder.
+            InUse: Another writer is changing the folder, or has changed it.
         """
         with self._changing, self._only_writer():
             return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
 
     def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
-        """Make the index hold these passages and no other; all in one change.
+        """Make the index hold exactly these passages; all in one change.
 
-        What is here already is not encoded again, under another id neither. A search then finds
-        what it would in an index built from scratch.
+        Texts that the index has are not encoded again, even under another id.
 
         Raises:
             InputError: There are no passages, or an id stands for two texts.
-            InUse: Another writer was or is at work on the folder.
+            InUse: Another writer is changing the folder, or has changed it.
         """
         with self._changing, self._only_writer():
             wanted = list(distinct(as_passages(passages)))
@@ -450,11 +456,11 @@ class Index(PassageRetriever):
             return self._put(wanted, gone, progress)
 
     def verify(self) -> None:
-        """Read the whole stored index and compare it with the hashes in its manifest.
+        """Compare the whole stored index with the hashes in its manifest.
 
         Raises:
             DamagedFile: A file differs.
-            InputError: The encoder that its name loads did not make these vectors.
+            InputError: The encoder with its name did not make these vectors.
         """
         if self.path is not None:
             store.read_manifest(self.path).check(self.path, hashes=True)
@@ -462,7 +468,7 @@ class Index(PassageRetriever):
 
     @cached_property
     def encoder(self) -> Encoder | None:
-        """What made the vectors: as given, or loaded by its name when first needed.
+        """The encoder of the vectors: as given, or loaded by name when first needed.
 
         Raises:
             InputError: It did not make the vectors of the index.
@@ -470,34 +476,34 @@ class Index(PassageRetriever):
         stored = self.manifest.encoder
         if stored is None:
             return None
-        found = as_encoder(stored.name if self._given is None else self._given)
-        if found.fingerprint != stored.fingerprint:
+        encoder = as_encoder(stored.name if self._given is None else self._given)
+        if encoder.fingerprint != stored.fingerprint:
             raise InputError(
-                f"encoder {found.name!r} has fingerprint {found.fingerprint[:12]}",
+                f"encoder {encoder.name!r} has fingerprint {encoder.fingerprint[:12]}",
                 expected=f"{stored.name!r} with {stored.fingerprint[:12]}",
                 remedy="open the index with the encoder it was built with, or build it again with "
                 "this one",
             )
-        return found
+        return encoder
 
     @property
     def manifest(self) -> Manifest:
-        """What the index is: kind, encoder, counts."""
+        """The manifest: kind, encoder, counts."""
         return self._state.manifest
 
     @property
     def engine(self) -> LocalEngine:
-        """The folder's store of passages, as it is now; changes make another one.
+        """The current storage of the folder; each change makes another one.
 
         Raises:
-            InputError: There is a manifest alone, and the passages lie in Milvus.
+            InputError: There is only a manifest, and the passages are in Milvus.
         """
         engine = self._state.engine
         if isinstance(engine, MilvusEngine):
             raise InputError(
-                f"{self.path} holds a manifest alone",
+                f"{self.path} holds only a manifest",
                 expected="the folder in which the index was built",
-                remedy="change the index there: what is published here follows",
+                remedy="change the index there: the collection in Milvus follows",
             )
         return engine
 
@@ -511,23 +517,24 @@ class Index(PassageRetriever):
         """The index in one line."""
         encoder = self.manifest.encoder
         named = f", {encoder.name} ({self.manifest.factory})" if encoder else ""
-        by = self.reranker
-        if by and not isinstance(by, str):
-            by = getattr(by, "name", getattr(by, "__name__", type(by).__name__))
-        more = f", reranked by {by}" if by else ""
+        reranker = self.reranker
+        if reranker and not isinstance(reranker, str):
+            default = getattr(reranker, "__name__", type(reranker).__name__)
+            reranker = getattr(reranker, "name", default)
+        by = f", reranked by {reranker}" if reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
-        return f"{len(self):,} passages, {self.kind}{named}{more}{where}"
+        return f"{len(self):,} passages, {self.kind}{named}{by}{where}"
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, titles and texts of the passages, whatever their order."""
+        """SHA-256 of the ids, titles and texts of the passages, independent of their order."""
         digests = sorted(
             hashlib.sha256(json.dumps([p.id, p.title, p.text]).encode()).digest() for p in self
         )
         return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a stored index as its folder, one in memory with all that it holds."""
+        """Pickle a stored index as its folder, one in memory with its contents."""
         stored = self.manifest.encoder
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
@@ -535,11 +542,11 @@ class Index(PassageRetriever):
                 Index.open, encoder=encoder, reranker=self.reranker, require=self.require
             )
             return opened, (self.path.absolute(),)
-        made = (self._state.engine, self.manifest, encoder, None, self.reranker, self.require)
-        return Index, made
+        state = self._state
+        return Index, (state.engine, state.manifest, encoder, None, self.reranker, self.require)
 
     def _repr_html_(self) -> str:
-        """What it is and its first passages, for notebooks."""
+        """Description and first passages, for notebooks."""
         rows = ((p.id, p.title, p.text) for p in islice(self, 0 if self._missing else 5))
         shown = notebook.table(("id", "title", "text"), rows)
         return notebook.line(f"{self.path or 'in memory'}: {self.description}") + shown
@@ -562,20 +569,20 @@ class Index(PassageRetriever):
         return f"Index({self.description})"
 
     def _check_encoder(self) -> None:
-        """Encode a passage again where a function made the vectors: its name says little."""
+        """Check a function's vectors by encoding a passage again; its name proves little."""
         engine = self._state.engine
         if isinstance(self.encoder, encoders.FunctionEncoder):
             row = engine.rows()[:1]
             text = dense_text(engine.passages(row.tolist())[0])
             if float(engine.cosines(self.encoder.encode([text])[0], row)[0]) < SAME_VECTOR:
                 raise InputError(
-                    f"encoder {self.encoder.name!r} gives another vector for {text[:40]!r} than "
-                    "the index holds",
+                    f"encoder {self.encoder.name!r} returns another vector for {text[:40]!r} than "
+                    "the index has",
                     expected="the function that made the vectors",
                     remedy="open the index with that one, or build it again with this one",
                 )
 
-    def _made(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
+    def _state_of(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> _State:
         searched = engine
         if manifest.published and isinstance(engine, LocalEngine):
             searched = MilvusEngine(manifest.published, manifest.passages)
@@ -594,11 +601,7 @@ class Index(PassageRetriever):
                     expected=f"an index that can rank as {kind!r}",
                     remedy=f"build the index with kind={kind!r}",
                 )
-        if kind == "sparse":
-            return rank.SparseRanking(engine)
-        if kind == "dense":
-            return rank.DenseRanking(engine)
-        return rank.HybridRanking(engine) if kind == "hybrid" else rank.LinkedRanking(engine)
+        return RANKINGS[kind](engine)
 
     def _encode(self, query: str) -> NDArray[np.float32]:
         return cast("Encoder", self.encoder).encode_query(query)
@@ -621,7 +624,7 @@ class Index(PassageRetriever):
         row = self._state.engine.row(id)
         if row is None:
             raise InputError(
-                f"the index holds no passage with id {id!r}",
+                f"the index has no passage with id {id!r}",
                 expected="the id of an indexed passage",
                 remedy="look up ids with search",
             )
@@ -630,17 +633,17 @@ class Index(PassageRetriever):
     def _put(
         self, passages: Sequence[Passage], removed: frozenset[str], progress: Progress
     ) -> Changes:
-        """Put these passages in place of those of their ids, and remove others."""
-        here = {p.id: self._known(p.id) for p in passages}
-        new = [p for p in passages if here[p.id] != p]
-        added = tuple(p.id for p in new if here[p.id] is None)
-        changed = tuple(p.id for p in new if here[p.id] is not None)
-        unchanged = tuple(p.id for p in passages if here[p.id] == p)
+        """Replace the passages with the same ids, and remove others."""
+        old = {p.id: self._known(p.id) for p in passages}
+        new = [p for p in passages if old[p.id] != p]
+        added = tuple(p.id for p in new if old[p.id] is None)
+        changed = tuple(p.id for p in new if old[p.id] is not None)
+        unchanged = tuple(p.id for p in passages if old[p.id] == p)
         self._replace(removed.union(changed), new, progress)
         return Changes(added, changed, tuple(sorted(removed)), unchanged)
 
     def _replace(self, gone: frozenset[str], new: Sequence[Passage], progress: Progress) -> None:
-        """Delete and add in one change; a text that was here already is not encoded again."""
+        """Delete and add in one change; a text that is stored already is not encoded again."""
         if not gone and not new:
             return
         engine = self.engine
@@ -662,13 +665,13 @@ class Index(PassageRetriever):
         before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work or Path()):
             grown = segments.changed(engine, new, vectors, rows)
-            engine = segments.with_nearest(segments.tidied(grown, work))
-        left = None
+            engine = segments.with_nearest(segments.compact(grown, work))
+        obsolete = None
         if published and self.path and isinstance(searched, MilvusEngine):
-            # Rows that were numbered anew, or an earlier change that broke off: all is sent again.
+            # After renumbering, or an earlier change that was interrupted, all is sent again.
             if engine.size != grown.size or searched.stored() != len(before):
                 manifest = _published(engine, manifest, published.uri, self.path)
-                left = published
+                obsolete = published
             else:
                 sent = refresh(before, engine, rows, published)
                 manifest = manifest.model_copy(update={"published": sent})
@@ -676,40 +679,40 @@ class Index(PassageRetriever):
             manifest = manifest.put(self.path, partial(segments.save, engine))
             rmtree(self.path / WORK, ignore_errors=True)
             engine = segments.load(self.path, manifest)
-        if left:
-            withdraw(left)
-        self._current = self._made(engine, manifest)
+        if obsolete:
+            withdraw(obsolete)
+        self._current = self._state_of(engine, manifest)
         progress("linking", len(new), len(new))
 
 
 class _View(Index):
-    """The passages of an index that meet conditions, as of `Index.only`.
+    """The passages of an index that meet conditions; see `Index.only`.
 
-    All that an index does rests on its state; that of a view holds nothing else.
+    All methods of an index read its state; the state of a view has only these passages.
     """
 
     def __init__(self, whole: Index, scope: Collection[str]) -> None:
         self._whole, self._scope = whole, tuple(dict.fromkeys(scope))
         self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
         self._changing = threading.RLock()
-        self._made_of: tuple[_State, _State] | None = None
+        self._cached: tuple[_State, _State] | None = None
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The conditions that its passages meet, all of them."""
+        """The conditions that all its passages meet."""
         return tuple(map(json.loads, self._scope))
 
     def only(self, where: Where) -> Index:
         """Return a view of the passages that meet these conditions too."""
-        return _View(self._whole, (*self._scope, written(where)))
+        return _View(self._whole, (*self._scope, as_json(where)))
 
     def as_kind(self, kind: str) -> Index:
-        """Return a view of the same passages that ranks in another way, in memory."""
+        """Return a view of the same passages with another kind of ranking, in memory."""
         return _View(self._whole.as_kind(kind), self._scope)
 
     @property
     def is_quick(self) -> bool:
-        """As the whole index."""
+        """As for the whole index."""
         return self._whole.is_quick
 
     @property
@@ -719,7 +722,7 @@ class _View(Index):
 
     @cached_property
     def encoder(self) -> Encoder | None:
-        """As of the whole index."""
+        """As for the whole index."""
         return self._whole.encoder
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -728,17 +731,17 @@ class _View(Index):
 
     @property
     def _state(self) -> _State:
-        whole, made = self._whole._state, self._made_of
-        if made is None or made[0] is not whole:
+        whole, cached = self._whole._state, self._cached
+        if cached is None or cached[0] is not whole:
             engine = whole.searched.restricted(json.dumps(self.scope))
             manifest = whole.manifest.model_copy(update={"passages": len(engine)})
             state = _State(manifest, engine, engine, self._ranking(engine, manifest.kind))
-            self._made_of = made = (whole, state)
-        return made[1]
+            self._cached = cached = (whole, state)
+        return cached[1]
 
     def _only_writer(self) -> NoReturn:
         raise InputError(
-            "a view of an index was to be changed",
+            "a view of an index cannot be changed",
             expected="the whole index",
             remedy="change the index that only(…) was called on: the view follows",
         )

@@ -1,9 +1,8 @@
-"""The engine of an index on a cluster: Milvus finds words, vectors and names, and keeps the links.
+"""Storage and search in Milvus: words, vectors, names and links.
 
-The folder of an index is where it is built and changed; what a search reads is published to a
-collection, a row a passage: its words as Milvus's own BM25 takes them, its vector, the keys of its
-names, its strongest links. The folder's manifest names the collection and is all that a machine
-needs to search there.
+An index is built and changed in its folder, and published to a collection with a row per passage:
+its words for Milvus's BM25, its vector, the keys of its names, its strongest links. The manifest
+in the folder names the collection, and is all that a machine needs to search there.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -28,23 +28,24 @@ from ga_dspy.retrieval.store import COLUMNS, Published, metadata_json, passage_o
 from ga_dspy.secrets import without_password
 
 BATCH: Final = 500
-"""Rows that are sent at once."""
+"""Rows per request."""
 
 MOST_LINKS: Final = 1000
-"""The links that are kept of a row, the strongest; walks go no further from one."""
+"""The strongest links of a row that are stored; walks follow no others."""
 
 _LONGEST: Final = 65_535
-"""Bytes that Milvus takes for a text."""
+"""Milvus's limit for a text, in bytes."""
 
 _MOST_FOUND: Final = 16_384
+"""Milvus's limit for the results of a request."""
 
 
 class MilvusEngine:
-    """A collection of passages on a Milvus server, or in a file of Milvus Lite.
+    """A collection of passages on a Milvus server, or in a Milvus Lite file.
 
     Args:
-        published: Where they are.
-        passages: How many it holds.
+        published: The collection.
+        passages: The number of passages.
     """
 
     def __init__(self, published: Published, passages: int) -> None:
@@ -53,7 +54,7 @@ class MilvusEngine:
         self._published, self._passages = published, passages
         self._client = _connected(published.uri)
         self._word = lru_cache(maxsize=4096)(self._statistics)
-        self._ask("load_collection")
+        self._call("load_collection")
 
     def __len__(self) -> int:
         return self._passages
@@ -67,12 +68,12 @@ class MilvusEngine:
         return part in self.parts
 
     def stored(self) -> int:
-        """How many rows the collection has now."""
-        (record,) = self._ask("query", filter="", output_fields=["count(*)"])
+        """The current number of rows in the collection."""
+        (record,) = self._call("query", filter="", output_fields=["count(*)"])
         return int(record["count(*)"])
 
-    def few(self) -> None:
-        """None: what is kept at hand could change in the collection."""
+    def rows_if_small(self) -> None:
+        """None: links in memory would miss changes of the collection."""
         return
 
     def rows(self) -> Rows:
@@ -84,33 +85,33 @@ class MilvusEngine:
         return _sorted(record["row"] for part in found for record in part)
 
     def row(self, id: str) -> int | None:
-        """The row of an id; None where there is none."""
+        """The row of an id; None if there is none."""
         found = self._rows(f"id == {json.dumps(id)}", most=1)
         return int(found[0]["row"]) if found else None
 
     def restricted(self, where: str) -> MilvusEngine:
-        """Refuse conditions on metadata.
+        """Reject conditions on metadata.
 
         Raises:
-            InputError: Always: the collection cannot leave their words, names and links out.
+            InputError: Always; a search could not exclude the words, names and links of others.
         """
         raise InputError(
-            "conditions on metadata over passages that are searched in Milvus",
+            "conditions on metadata for an index that is searched in Milvus",
             expected="an index that is searched in its folder",
-            remedy="build one for each group of passages, or without milvus=…",
+            remedy="build an index for each group of passages, or build without milvus=…",
         )
 
-    def _ask(self, what: str, **arguments: Any) -> Any:
-        """Have the client do something with the collection.
+    def _call(self, what: str, **arguments: Any) -> Any:
+        """Call a method of the client for the collection.
 
         Raises:
             RunAborted: The server fails.
         """
-        with _answering(self.uri):
+        with _server_errors(self.uri):
             return getattr(self._client, what)(collection_name=self.collection, **arguments)
 
     def _rows(self, condition: str, fields: Sequence[str] = (), most: int = _MOST_FOUND) -> Any:
-        return self._ask("query", filter=condition, output_fields=["row", *fields], limit=most)
+        return self._call("query", filter=condition, output_fields=["row", *fields], limit=most)
 
     def _fields(self, rows: Sequence[int] | Rows, *fields: str) -> dict[int, Any]:
         """Fields of given rows, by row."""
@@ -118,33 +119,33 @@ class MilvusEngine:
         found: dict[int, Any] = {}
         for at in range(0, len(ids), _MOST_FOUND):
             part = ids[at : at + _MOST_FOUND]
-            for record in self._ask("get", ids=part, output_fields=["row", *fields]):
+            for record in self._call("get", ids=part, output_fields=["row", *fields]):
                 found[record["row"]] = record
         return found
 
     def _search(self, field: str, data: Any, count: int, condition: str = "") -> tuple[Any, Any]:
         count = min(max(count, 1), _MOST_FOUND)
-        (found,) = self._ask(
+        (found,) = self._call(
             "search", data=[data], anns_field=field, limit=count, filter=condition,
             output_fields=["row"],
         )  # fmt: skip
         rows = np.array([hit["row"] for hit in found], dtype=np.int64)
         scores = np.array([hit["distance"] for hit in found], dtype=np.float32)
-        # Robertson's BM25, and negative in Milvus Lite; Lucene's leaves a constant factor out.
+        # Robertson's BM25, negative in Milvus Lite; Lucene's lacks a constant factor.
         return rows, np.abs(scores) / np.float32(K1 + 1) if field == "words" else scores
 
     # --- Words
 
     def _statistics(self, key: int) -> tuple[int, float, float]:
-        """In how many rows a word stands, its inverse document frequency, its highest weight."""
-        (record,) = self._ask("query", filter=_holds(key), output_fields=["count(*)"])
+        """The document frequency of a word, its inverse, and its highest weight."""
+        (record,) = self._call("query", filter=_holds(key), output_fields=["count(*)"])
         count = int(record["count(*)"])
         idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
         _, scores = self._search("words", _term(key), 1)
         return count, idf, float(scores.max(initial=0.0))
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, and these."""
+        """The rows with the `count` highest BM25 scores, and the scores."""
         terms = _terms(word_keys(query))
         return self._search("words", terms, count) if terms else _NOTHING
 
@@ -180,42 +181,42 @@ class MilvusEngine:
 
     # --- Names and links
 
-    def _named(self, keys: Sequence[int]) -> dict[int, set[int]]:
-        """The rows that go by each key; those of too many passages name none."""
-        wanted = set(keys)
-        found: dict[int, set[int]] = {}
-        signed = _signed(wanted)
+    def _named(self, keys: Iterable[int]) -> dict[int, set[int]]:
+        """The rows that have each name; a name of too many passages is left out."""
+        signed = _signed(keys)
+        rows_of = {key: set[int]() for key in signed}
         for at in range(0, len(signed), BATCH):
-            among = f"array_contains_any(aliases, {signed[at : at + BATCH]})"
-            for record in self._rows(among, ["aliases"]):
-                for key in np.array(record["aliases"], np.int64).view(np.uint64).tolist():
-                    if key in wanted:
-                        found.setdefault(key, set()).add(record["row"])
-        return {key: rows for key, rows in found.items() if len(rows) <= MOST_TARGETS}
+            condition = f"array_contains_any(aliases, {signed[at : at + BATCH]})"
+            for record in self._rows(condition, ["aliases"]):
+                for key in rows_of.keys() & record["aliases"]:
+                    rows_of[key].add(record["row"])
+        return {
+            key % (1 << 64): rows for key, rows in rows_of.items() if 0 < len(rows) <= MOST_TARGETS
+        }
 
-    def named(self, text: str) -> Rows:
-        """The rows whose name stands in a text, ascending."""
-        tried: set[int] = set()
+    def rows_named(self, text: str) -> Rows:
+        """The rows whose name occurs in a text, ascending."""
+        candidates: set[int] = set()
 
-        def note(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-            tried.update(keys.tolist())
+        def collect(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+            candidates.update(keys.tolist())
             return np.zeros(len(keys), dtype=np.bool_)
 
-        mentioned_in([text], note)
-        rows_of = self._named(sorted(tried))
+        mentioned_in([text], collect)
+        rows_of = self._named(candidates)
         known = np.array(sorted(rows_of), dtype=np.uint64)
         _, keys = mentioned_in([text], lambda keys: np.isin(keys, known))
         return _sorted(row for key in keys.tolist() for row in rows_of[key])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """The links of given rows, without those of less than a share of a row's total."""
-        found = self._fields(rows, "links", "weights", "total")
-        total = np.array([found[row]["total"] for row in rows.tolist()], dtype=np.float64)
-        targets = [np.array(found[row]["links"], dtype=np.int64) for row in rows.tolist()]
-        weights = [np.array(found[row]["weights"], dtype=np.float64) for row in rows.tolist()]
-        source = np.repeat(np.arange(len(rows)), [len(each) for each in targets])
-        target = np.concatenate([*targets, _NO_LINKS.target])
-        weight = np.concatenate([*weights, _NO_LINKS.weight])
+        """The links of given rows, without those below a share of the row's total weight."""
+        fields = self._fields(rows, "links", "weights", "total")
+        records = [fields[row] for row in rows.tolist()]
+        total = np.array([record["total"] for record in records], dtype=np.float64)
+        source = np.repeat(np.arange(len(rows)), [len(record["links"]) for record in records])
+        links = chain.from_iterable(record["links"] for record in records)
+        weights = chain.from_iterable(record["weights"] for record in records)
+        target, weight = np.fromiter(links, np.int64), np.fromiter(weights, np.float64)
         strong = weight >= (faint * total)[source]
         return Links(source[strong], target[strong], weight[strong], total)
 
@@ -247,39 +248,39 @@ def _holds(key: int) -> str:
 
 
 def _signed(keys: Iterable[int]) -> list[int]:
-    """Keys as Milvus keeps them, ascending."""
+    """Keys as Milvus stores them, ascending."""
     return sorted(np.fromiter(keys, dtype=np.uint64).view(np.int64).tolist())
 
 
 @contextmanager
-def _answering(uri: str) -> Iterator[None]:
+def _server_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (require("pymilvus", "cluster").exceptions.MilvusException, OSError) as error:
         raise RunAborted(
             f"no answer from Milvus at {without_password(uri)} ({error})",
-            expected="a running server that holds the collection, or a file that ends in .db",
-            remedy="check --uri; a file of Milvus Lite serves one process",
+            expected="a running server that has the collection, or a file that ends in .db",
+            remedy="check --uri; a Milvus Lite file serves one process",
         ) from error
 
 
 @lru_cache(maxsize=16)
 def _connected(uri: str) -> Any:
-    """A client for an address; a file of Milvus Lite is opened once a process.
+    """Return the client for an address; a Milvus Lite file is opened once per process.
 
-    The token, where the server wants one, is that of the environment, MILVUS_TOKEN.
+    The token, if the server requires one, comes from the environment variable MILVUS_TOKEN.
 
     Raises:
-        InputError: The address has a password in it, which would be written into manifests.
+        InputError: The address contains a password, which would be written to manifests.
         RunAborted: There is no server.
     """
     if without_password(uri) != uri:
         raise InputError(
-            f"the address {without_password(uri)} has a password in it",
-            expected="an address alone",
+            f"the address {without_password(uri)} contains a password",
+            expected="an address without one",
             remedy="put user:password into the environment variable MILVUS_TOKEN",
         )
-    with _answering(uri):
+    with _server_errors(uri):
         token = os.environ.get("MILVUS_TOKEN", "")
         return require("pymilvus", "cluster").MilvusClient(uri, token=token, timeout=30)
 
@@ -290,14 +291,14 @@ _PARTS: Final = ("words", "vectors", "aliases", "mentions")
 
 
 def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
-    """Put all rows of an engine into a new collection, in place of one of this name.
+    """Write all rows of an engine to a new collection, which replaces one with this name.
 
     Raises:
         InputError: A passage is too long for Milvus.
         RunAborted: The server fails.
     """
     client, parts = _connected(uri), tuple(part for part in _PARTS if engine.holds(part))
-    with _answering(uri):
+    with _server_errors(uri):
         if client.has_collection(collection):
             client.drop_collection(collection)
         vectors = engine.holds("vectors")
@@ -310,9 +311,9 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
 def refresh(
     before: LocalEngine, after: LocalEngine, gone: Sequence[int], published: Published
 ) -> Published:
-    """Publish a change: new rows, those whose links it touched; then delete what is gone.
+    """Publish a change: new rows, and those whose links changed; then delete rows.
 
-    The other rows stay as they are, also where a name or a span that they share became too common.
+    Other rows stay as they are, even if a name or a span that they share became too common.
     """
     client = _connected(published.uri)
     rows = after.rows()
@@ -326,7 +327,7 @@ def refresh(
             if len(some)
         ]
     changed = np.setdiff1d(np.concatenate(touched), after.dead)
-    with _answering(published.uri):
+    with _server_errors(published.uri):
         for _ in _send(client, published.collection, after, changed):
             pass
         if len(gone):
@@ -335,8 +336,8 @@ def refresh(
 
 
 def withdraw(published: Published) -> None:
-    """Drop a collection that no manifest names any more."""
-    with _answering(published.uri):
+    """Drop a collection that no manifest names anymore."""
+    with _server_errors(published.uri):
         _connected(published.uri).drop_collection(published.collection)
 
 
@@ -376,7 +377,7 @@ def _create(client: Any, collection: str, dimension: int) -> None:
 
 
 def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iterator[int]:
-    """Send rows; gives the number of words of each batch."""
+    """Send rows; yield the number of words of each batch."""
     for at in range(0, len(rows), BATCH):
         part = rows[at : at + BATCH]
         links = _NO_LINKS

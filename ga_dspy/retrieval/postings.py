@@ -1,8 +1,8 @@
-"""Keys and the rows that hold them, in arrays that may be larger than memory.
+"""An inverted index in arrays that may be larger than memory.
 
-A key is a 64-bit hash of a word or a name, so that tables of any size are sorted numbers: no Python
-object stands for a passage. What a row holds is kept by row (`of`, `held`) and, inverted, by key
-(`keys`, `starts`, `rows`). Arrays are files of a folder, memory-mapped, or lie in memory.
+A key is a 64-bit hash of a word or a name, so that tables are sorted numbers, without a Python
+object per passage. The keys of each row are stored by row (`of`, `held`) and inverted, by key
+(`keys`, `starts`, `rows`). Arrays are memory-mapped files in a folder, or in memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-"""Arrays by name; the end of a name is the type of its numbers ("words.rows.i4")."""
+"""Arrays by name; the suffix of a name is the type of its numbers ("words.rows.i4")."""
 
 Rows: TypeAlias = NDArray[np.int64]
 
 Cells: TypeAlias = tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any] | None]
-"""Keys, the rows that hold them, and how often, where that counts."""
+"""Keys, the rows that hold them, and counts, if the table has any."""
 
 _BLOCK = 4_000_000
-"""How many cells of a table are sorted at once."""
+"""Cells of a table that are sorted at once."""
 
 
 @lru_cache(maxsize=1 << 17)
 def key_of(text: str) -> int:
-    """The 64-bit key of a word or a name, the same in every process."""
+    """Return the 64-bit key of a word or a name, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -39,7 +39,7 @@ def key_of(text: str) -> int:
 
 
 class Columns:
-    """Arrays that grow block by block: in memory, or each in a file of a new folder."""
+    """Arrays that grow block by block, in memory or in files of a folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class Columns:
         self.sizes: dict[str, int] = {}
 
     def append(self, name: str, block: Any) -> None:
-        """Append to an array; the end of its name says of which type its numbers are."""
+        """Append to an array; the suffix of its name is the type of its numbers."""
         block = np.ascontiguousarray(block, dtype=name.rpartition(".")[2])
         self.sizes[name] = self.sizes.get(name, 0) + block.size
         if self._folder is None:
@@ -61,7 +61,7 @@ class Columns:
         self._files[name].write(block.data)
 
     def append_lists(self, name: str, sizes: NDArray[np.integer], held: Any) -> None:
-        """Append what the next rows hold: so many keys each."""
+        """Append the keys of the next rows, given the number of keys of each."""
         if f"{name}.of.i8" not in self.sizes:
             self.append(f"{name}.of.i8", [0])
         before = self.sizes.get(f"{name}.held.u8", 0)
@@ -69,7 +69,7 @@ class Columns:
         self.append(f"{name}.held.u8", held)
 
     def finish(self) -> Arrays:
-        """Return the arrays; those of a folder are mapped."""
+        """Return the arrays; those in a folder are mapped into memory."""
         if self._folder is None:
             return {name: np.concatenate(blocks) for name, blocks in self._blocks.items()}
         for file in self._files.values():
@@ -78,25 +78,24 @@ class Columns:
 
 
 def mapped(folder: Path, name: str = "") -> Arrays:
-    """Map the arrays of a folder, or of one table in it, into memory, to be read."""
-    found = {}
+    """Map the arrays of a folder, or of one table in it, into memory."""
+    arrays = {}
     for path in sorted(folder.glob(f"{name}*.??")):
-        # A plain view: each slice of a memmap costs more than what it holds.
-        size = path.stat().st_size
-        dtype = path.suffix[1:]
-        found[path.name] = (
-            np.asarray(np.memmap(path, dtype=dtype, mode="r")) if size else np.zeros(0, dtype)
-        )
-    return found
+        array: NDArray[Any] = np.zeros(0, path.suffix[1:])
+        if path.stat().st_size:
+            # As a plain array: slices of a memmap are slow.
+            array = np.asarray(np.memmap(path, dtype=array.dtype, mode="r"))
+        arrays[path.name] = array
+    return arrays
 
 
 def ragged(
     begin: NDArray[np.integer], end: NDArray[np.integer], most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of many ranges in one array, and which range each comes from.
+    """Return which range each number comes from, and the numbers of all ranges.
 
     Raises:
-        IndexError: A range has fewer than no numbers, or more than `most`.
+        IndexError: A range has a negative size, or more than `most` numbers.
     """
     sizes = np.asarray(end - begin, dtype=np.int64)
     if sizes.max(initial=0) > most:
@@ -110,20 +109,20 @@ def ragged(
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The distinct values, ascending; for the few of a query NumPy's own takes longer."""
+    """Return the distinct values, ascending; faster than NumPy's own for few values."""
     values = np.sort(values)
     return values[changes(values)]
 
 
 def changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where sorted values differ from the one before."""
+    """Return where sorted values differ from the one before."""
     found = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=found[1:])
     return found
 
 
 def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are among some others, which need not be sorted."""
+    """Return which values are among some others, which need not be sorted."""
     if not len(others):
         return np.zeros(len(values), dtype=np.bool_)
     others = np.sort(others)
@@ -135,7 +134,7 @@ def are_among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class Table(NamedTuple):
-    """The rows that hold each key: of `keys[i]`, `rows[starts[i]:starts[i + 1]]`, ascending."""
+    """The rows of each key: those of `keys[i]` are `rows[starts[i]:starts[i + 1]]`, ascending."""
 
     keys: NDArray[np.uint64]
     starts: NDArray[np.int64]
@@ -144,20 +143,20 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, name: str) -> Table:
-        """The table of a name among the arrays of a segment.
+        """Return a table by its name from the arrays of a segment.
 
         Raises:
-            ValueError: The arrays do not fit each other.
+            ValueError: The lengths of the arrays do not match.
         """
         keys, starts = arrays[f"{name}.keys.u8"], arrays[f"{name}.starts.i8"]
         rows, counts = arrays[f"{name}.rows.i4"], arrays.get(f"{name}.counts.u2")
         fits = len(starts) == len(keys) + 1 and starts[-1] == len(rows)
         if not fits or (counts is not None and len(counts) != len(rows)):
-            raise ValueError(f"the table {name} has columns of other lengths than it was made with")
+            raise ValueError(f"the columns of the table {name} have different lengths")
         return cls(keys, starts, rows, counts)
 
     def ranges(self, keys: NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Where the list of each key begins and ends; empty where the key is absent."""
+        """Where the list of each key begins and ends; empty if the key is absent."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         places = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
@@ -174,14 +173,14 @@ class Table(NamedTuple):
 
 
 def write_table(out: Columns, name: str, blocks: Iterable[Cells]) -> None:
-    """Write a table from cells (key, row, count or None) in blocks of rising ranges of keys."""
+    """Write a table from cells (key, row, count or None) in blocks of ascending key ranges."""
     written = 0
     for column in ("keys.u8", "starts.i8", "rows.i4"):
         out.append(f"{name}.{column}", np.zeros(0))
     for keys, rows, counts in blocks:
-        order = np.argsort(keys, kind="stable")  # the rows of a key stay in their order
+        order = np.argsort(keys, kind="stable")  # the rows of a key stay in order
         keys = keys[order]
-        first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+        first = np.flatnonzero(changes(keys))
         out.append(f"{name}.keys.u8", keys[first])
         out.append(f"{name}.starts.i8", first + written)
         out.append(f"{name}.rows.i4", rows[order])
@@ -192,7 +191,7 @@ def write_table(out: Columns, name: str, blocks: Iterable[Cells]) -> None:
 
 
 def _ranges(cells: int) -> list[tuple[int, int]]:
-    """Ranges of keys, both ends included, that hold about a block of cells each."""
+    """Ranges of keys, both ends included, with about a block of cells each."""
     parts = max(1, -(-cells // _BLOCK))
     bounds = [(1 << 64) * i // parts for i in range(parts + 1)]
     return [(low, high - 1) for low, high in pairwise(bounds)]
@@ -204,7 +203,7 @@ def merge_tables(out: Columns, name: str, parts: Sequence[Path | Arrays]) -> Non
     Args:
         out: Where the table is written.
         name: Its name, in every part.
-        parts: Arrays, or their folders: these are mapped for a moment only.
+        parts: Arrays, or their folders, which are mapped only briefly.
     """
 
     def tables() -> Iterator[Table]:
@@ -222,7 +221,7 @@ def merge_tables(out: Columns, name: str, parts: Sequence[Path | Arrays]) -> Non
 def invert(
     out: Columns, name: str, held: NDArray[np.uint64], of: Rows, rows: NDArray[np.integer]
 ) -> None:
-    """Write which rows hold each key; `rows[i]` holds `held[of[i]:of[i + 1]]`."""
+    """Write a table by key of lists by row; `rows[i]` holds `held[of[i]:of[i + 1]]`."""
 
     def cells(low: int, high: int) -> Cells:
         places = np.flatnonzero((held >= np.uint64(low)) & (held <= np.uint64(high)))

@@ -1,4 +1,4 @@
-"""What a retriever is, and how anything that retrieves becomes one."""
+"""The retriever protocol, and adapters to it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ga_dspy.passage import Metadata, Passage, sound
 from ga_dspy.retrieval.where import Where, closed_keys
 from ga_dspy.storage import in_thread
 
-# --- Passages, whatever they come as
+# --- Results of any form as passages
 
 TEXT_KEYS = (
     "text", "long_text", "page_content", "content", "contents", "passage", "paragraph_text",
 )  # fmt: skip
 _ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
-_OF_A_SEARCH = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")
-_KNOWN = frozenset((*TEXT_KEYS, *_ID_KEYS, *_OF_A_SEARCH, "title", "metadata"))
+_SEARCH_KEYS = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")
+_KNOWN = frozenset((*TEXT_KEYS, *_ID_KEYS, *_SEARCH_KEYS, "title", "metadata"))
 _LONGEST_TITLE = 150
 
 
@@ -43,7 +43,7 @@ def _unreadable(found: object, where: str) -> InputError:
 
 
 def content_hash(title: str, text: str) -> str:
-    """A stable id for a passage that has none: 16 hex digits of the SHA-256 of its content.
+    """Return an id for a passage that has none: 16 hex digits of the SHA-256 of its content.
 
     >>> content_hash("Red Lodge", "A city.")
     'edf0505b5f920980'
@@ -52,10 +52,10 @@ def content_hash(title: str, text: str) -> str:
 
 
 def as_passages(items: Any) -> Iterator[Passage]:
-    """Read a corpus as a retriever's result is read, one by one, but leave nothing out.
+    """Yield the passages of a corpus, which may have the form of any retriever's result.
 
     Raises:
-        InputError: It is no collection of passages, or an item holds no text.
+        InputError: It is not a collection of passages, or an item has no text.
     """
     for number, item in enumerate(_collection(items, "the corpus"), start=1):
         passage = _passage(item, f"passage {number}")
@@ -65,10 +65,12 @@ def as_passages(items: Any) -> Iterator[Passage]:
 
 
 def read_results(result: Any) -> list[Passage]:
-    """Read a retriever's whole result; None is none, and items without text are passed over.
+    """Return the passages of a retriever's result; None means no results.
+
+    Items without text are skipped.
 
     Raises:
-        InputError: It is no collection of passages, an item can be none, or no item holds text.
+        InputError: It is not a collection of passages, or no item has text.
     """
     if result is None:
         return []
@@ -82,11 +84,11 @@ def read_results(result: Any) -> list[Passage]:
 
 def _collection(found: Any, where: str) -> Iterable[Any]:
     items = found
-    if isinstance(items, Mapping):
-        items = items.get("passages", items)
-    elif not isinstance(items, (str, bytes, Passage)):
-        items = getattr(items, "passages", items)
-    if items is None and items is not found:
+    if isinstance(found, Mapping):
+        items = found.get("passages", found)
+    elif not isinstance(found, (str, bytes, Passage)):
+        items = getattr(found, "passages", found)
+    if items is None and found is not None:
         return ()
     if isinstance(items, (str, bytes, Mapping, Passage)) or not isinstance(items, Iterable):
         raise _unreadable(items, where)
@@ -94,7 +96,7 @@ def _collection(found: Any, where: str) -> Iterable[Any]:
 
 
 def _passage(item: Any, where: str) -> Passage | None:
-    """The passage that an item stands for; None where it holds no text."""
+    """Return the passage of an item; None if it has no text."""
     if item is None or isinstance(item, Passage):
         return item
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Real):
@@ -108,21 +110,24 @@ def _passage(item: Any, where: str) -> Passage | None:
 
 
 def _attributes(item: Any) -> dict[str, Any] | None:
-    """What a document of LangChain, LlamaIndex or DSPy holds; None for anything else."""
+    """Return the fields of a LangChain, LlamaIndex or DSPy document; None for anything else."""
     node = getattr(item, "node", item)
     keys = (*TEXT_KEYS, *_ID_KEYS, "title", "metadata")
-    found = {key: getattr(node, key, None) for key in keys}
+    fields = {key: getattr(node, key, None) for key in keys}
     if callable(content := getattr(node, "get_content", None)):
-        found["text"] = content()
-    if not any(isinstance(found[key], str) for key in TEXT_KEYS):
-        return None
-    return found
+        fields["text"] = content()
+    return fields if any(isinstance(fields[key], str) for key in TEXT_KEYS) else None
 
 
 class Row(NamedTuple):
-    """A titled text; what is empty was not given.
+    """A titled text; empty fields were not given.
 
-    `is_paragraph`: it is one of a dataset's own paragraphs, which stay whole.
+    Attributes:
+        title: The title.
+        text: The text.
+        id: The id.
+        metadata: The other fields.
+        is_paragraph: Whether it is a dataset's own paragraph, which stays whole.
     """
 
     title: str
@@ -133,7 +138,7 @@ class Row(NamedTuple):
 
 
 def row_of(fields: Mapping[Any, Any]) -> Row:
-    """The title, text and id of a mapping, under whichever key, and all else as metadata.
+    """Return the title, text and id of a mapping, under any usual key; the rest is metadata.
 
     >>> row_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})[:4]
     ('Red Lodge', 'A city.', '7', {'url': 'red.example'})
@@ -145,14 +150,12 @@ def row_of(fields: Mapping[Any, Any]) -> Row:
     title = fields.get("title") or more.get("title") or ""
     ids = (source.get(key) for source in (fields, more) for key in _ID_KEYS)
     id = next((str(v) for v in ids if v is not None and str(v) != ""), "")
-    rest = {key: value for key, value in fields.items() if key not in _KNOWN}
-    kept = {
-        key: value
-        for key, value in {**rest, **more}.items()
-        if key and not str(key).startswith("_") and (key, value) != ("title", title)
-    }
+    others = {key: value for key, value in fields.items() if key not in _KNOWN} | {**more}
+    if others.get("title") == title:
+        del others["title"]
+    public = {k: v for k, v in others.items() if k and not str(k).startswith("_")}
     title, text, id = (sound(str(part)).strip() for part in (title, text, id))
-    return Row(title, text, id, Metadata(kept))
+    return Row(title, text, id, Metadata(public))
 
 
 def _from_fields(given: Mapping[str, Any]) -> Passage | None:
@@ -166,7 +169,7 @@ def _from_fields(given: Mapping[str, Any]) -> Passage | None:
 
 
 def _split_title(text: str) -> tuple[str, str]:
-    """Split DSPy's `Title | text`; a bar far into the text belongs to the text."""
+    """Split DSPy's `Title | text`, unless the bar is far into the text."""
     title, bar, rest = text.partition(" | ")
     if bar and rest.strip() and len(title) <= _LONGEST_TITLE and "\n" not in title:
         return title, rest
@@ -174,10 +177,10 @@ def _split_title(text: str) -> tuple[str, str]:
 
 
 def _with_distinct_ids(passages: Iterable[Passage]) -> list[Passage]:
-    """Give each text an id of its own; the same passage twice counts once.
+    """Make the ids of texts unique; the same passage twice counts once.
 
-    Chunks may carry the id of their document, and a document may change between two searches: an
-    id that stands for another text already gets `#` and 8 hex digits of the content's hash.
+    Chunks may have the id of their document, and a document may change between two searches. The
+    id of a second text gets `#` and 8 hex digits of the hash of its content.
 
     >>> chunks = [Passage(id="a", text="One."), Passage(id="a", text="Two.")]
     >>> [passage.id for passage in _with_distinct_ids(chunks)]
@@ -208,17 +211,17 @@ def as_retriever(obj: Any) -> PassageRetriever:
 
     Results may be strings (`"Title | text"` is split), mappings (`title` with `text`, `long_text`,
     `page_content`, `content` or `passage`), documents, nodes, `Passage`s, (document, score)
-    pairs, or a prediction with `.passages`. Their metadata is kept, and so are a mapping's other
-    keys, scores and vectors apart. A passage without an id gets a hash of its content, and so
-    does the second of two texts under one id; the same passage returned twice counts once; more
-    than `k` are cut, fewer are kept.
+    pairs, or a prediction with `.passages`. Their metadata is kept, as are the other keys of a
+    mapping, except scores and vectors. A passage without an id gets a hash of its content, as does
+    the second of two texts with one id. The same passage returned twice counts once. Results
+    beyond `k` are dropped.
 
     A retriever may be asynchronous. A program that is called with `acall` awaits it; any other
-    call runs it to its end.
+    call runs it to completion.
 
     Args:
-        obj: The retriever. Its depth parameter (`k`, `top_k`, `n`, …) is filled where it has one;
-            otherwise the depth it was configured with is the upper bound.
+        obj: The retriever. Its depth parameter (`k`, `top_k`, `n`, …) is set if it has one;
+            otherwise its configured depth is the upper bound.
 
     Raises:
         InputError: The object cannot be called and has no retrieval method.
@@ -233,30 +236,30 @@ def as_retriever(obj: Any) -> PassageRetriever:
 
 
 class PassageRetriever(ABC):
-    """Base of what is a `Retriever` already: `as_retriever` returns it as it is."""
+    """Base class of retrievers, which `as_retriever` returns unchanged."""
 
     require: tuple[str, ...] = ()
-    """Fields of the metadata without a condition on which no search is made."""
+    """Metadata fields that every search must filter on."""
 
     @property
     def scope(self) -> tuple[Where, ...]:
-        """The conditions that every passage it returns meets, all of them."""
+        """The conditions that all passages it returns meet."""
         return ()
 
     def only(self, where: Where) -> PassageRetriever:
-        """Return a retriever of the passages that meet conditions; views of views meet both.
+        """Return a view of the passages that meet conditions; a view of a view meets both.
 
         Raises:
-            InputError: This retriever cannot keep conditions, or one of them is malformed.
+            InputError: This retriever cannot apply conditions, or one of them is malformed.
         """
         raise InputError(
-            f"conditions on metadata for {self._name}, which cannot keep them",
+            f"conditions on metadata for {self._name}, which cannot apply them",
             expected="an Index, which can",
-            remedy="have the retriever itself filter, and leave out where=… and only(…)",
+            remedy="let the retriever itself filter, without where=… and only(…)",
         )
 
     def check_scope(self) -> None:
-        """Raise `InputError` where a condition is missing on a field that it requires."""
+        """Raise `InputError` if a required condition is missing."""
         if self._missing:
             name = self._missing[0]
             raise InputError(
@@ -268,7 +271,7 @@ class PassageRetriever(ABC):
 
     @property
     def _missing(self) -> list[str]:
-        """The fields that it requires a condition on and has none."""
+        """The required fields without a condition."""
         given = set[str]().union(*map(closed_keys, self.scope))
         return [name for name in self.require if name not in given]
 
@@ -278,9 +281,9 @@ class PassageRetriever(ABC):
 
     @property
     def is_quick(self) -> bool:
-        """Whether a search is some milliseconds of this process's own work, and waits for nothing.
+        """Whether a search takes only milliseconds in this process and waits for nothing.
 
-        A coroutine's program then does it where it does its own.
+        An asynchronous program then searches in the event loop, without a worker thread.
         """
         return False
 
@@ -289,24 +292,21 @@ class PassageRetriever(ABC):
         """Return at most `k` passages, best first.
 
         Args:
-            query: What is sought.
-            k: The most passages to return.
+            query: The search query.
+            k: Passages to retrieve.
         """
 
     async def acall(self, query: str, k: int) -> list[Passage]:
-        """Search from a coroutine: in a worker thread, unless a subclass can do better."""
+        """Search from a coroutine, in a worker thread by default."""
         return await in_thread(self, query, k)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return itself: copies of a program share the retriever, for corpora are large."""
+        """Return itself, so that copies of a program share the retriever."""
         return self
 
 
 class AdaptedRetriever(PassageRetriever):
-    """A foreign retriever behind the `Retriever` protocol.
-
-    It keeps nothing between calls, so it is as safe to share among threads as its source is.
-    """
+    """Adapts another retriever; it has no state, so it is as thread-safe as its source."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -316,8 +316,7 @@ class AdaptedRetriever(PassageRetriever):
         """Return at most `k` distinct passages for the query, in the order of the source.
 
         Raises:
-            InputError: The query is blank, `k` is below 1, or the source returned something
-                that holds no passage.
+            InputError: The query is blank, `k` is below 1, or the source returned no passages.
         """
         check_query(query, k)
         result = self._search(query, k)
@@ -325,7 +324,7 @@ class AdaptedRetriever(PassageRetriever):
         return _with_distinct_ids(read_results(found))[:k]
 
     async def acall(self, query: str, k: int) -> list[Passage]:
-        """As a call: an asynchronous source is awaited, any other works in a thread."""
+        """Await an asynchronous source; call any other in a worker thread."""
         check_query(query, k)
         search = self._asearch or partial(in_thread, self._search)
         found = await search(query, k)
@@ -337,7 +336,7 @@ class AdaptedRetriever(PassageRetriever):
         return getattr(self.source, "__qualname__", type(self.source).__qualname__)
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any]]:
-        """Pickle the source alone."""
+        """Pickle only the source."""
         return type(self), (self.source,)
 
 
@@ -347,13 +346,13 @@ def check_query(query: str, k: int) -> None:
         raise InputError(
             f"the query is {query!r}",
             expected="a text that is not blank",
-            remedy="skip retrieval where there is nothing to ask",
+            remedy="skip retrieval if there is nothing to ask",
         )
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k is {k!r}", expected="a whole number from 1", remedy="pass k=5")
 
 
-# --- How a source is called
+# --- How a retriever is called
 
 _DEPTH_NAMES = (
     "k", "top_k", "topk", "n", "n_results", "num_results", "max_results", "limit",
@@ -373,8 +372,8 @@ class _Search:
 
     Attributes:
         function: The function.
-        query: The keyword of the query; "" where it is the first argument.
-        depth: The keyword of the depth; "" where it is the next argument; None without one.
+        query: The keyword of the query; "" if it is the first argument.
+        depth: The keyword of the depth; "" if it is the next argument, None if there is none.
     """
 
     function: Callable[..., Any]
@@ -388,7 +387,7 @@ class _Search:
 
     @classmethod
     def of(cls, function: Callable[..., Any], described: Any = None) -> Self:
-        """Find out how a function is called, by its own signature or that of another."""
+        """Determine how a function is called, from its own signature or that of another."""
         try:
             parameters = [*inspect.signature(described or function).parameters.values()]
         except (TypeError, ValueError):
@@ -404,7 +403,7 @@ class _Search:
 
 
 def _depth_keyword(parameters: Sequence[Parameter]) -> str | None:
-    """Which of the parameters beside the query takes the depth."""
+    """Return the parameter for the depth among those other than the query."""
     by_name = {p.name: p for p in parameters}
     variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
@@ -416,9 +415,9 @@ def _depth_keyword(parameters: Sequence[Parameter]) -> str | None:
 
 
 def _searches(source: Any) -> tuple[_Search, _Search | None]:
-    """How a source is called, and how it is awaited where it can be."""
+    """Return how a source is called, and how it is awaited, if it can be."""
     if not isinstance(source, (str, bytes, Mapping, type)):
-        # Looked up on the class: DSPy warns where the `forward` of a module is touched.
+        # Looked up on the class, because DSPy warns if the `forward` of a module is accessed.
         steps = (inspect.getattr_static(type(source), n, None) for n in ("forward", "aforward"))
         forward, aforward = (step and step.__get__(source) for step in steps)
         acall = getattr(source, "acall", aforward)
@@ -426,27 +425,27 @@ def _searches(source: Any) -> tuple[_Search, _Search | None]:
         if search := _Search.of(source, forward) if forward else awaited:
             return search, awaited
         for called, awaitable in _METHODS:
-            # A function itself tells more of its parameters than its __call__ does.
+            # The signature of a function says more than that of its __call__.
             whole = source if called == "__call__" and callable(source) else None
             methods = (whole or getattr(source, called, None), getattr(source, awaitable, None))
             found = [_Search.of(method) if callable(method) else None for method in methods]
             if search := found[0] or found[1]:
                 return search, found[1]
     raise InputError(
-        f"{type(source).__name__} is no retriever",
+        f"{type(source).__name__} is not a retriever",
         expected="a ga_dspy Index, a callable (query, k) -> passages, or a DSPy, LangChain or "
         "LlamaIndex retriever",
         remedy="wrap it in a function that takes a query and returns passages",
     )
 
 
-# --- Asynchronous sources in a program that is not
+# --- Asynchronous retrievers in synchronous programs
 
 _starting = threading.Lock()
 
 
 def _run_to_end(awaitable: Awaitable[Any]) -> Any:
-    """Run an awaitable to its end in a loop that stays: a client's connections belong to one."""
+    """Run an awaitable in a persistent event loop, because a client's connections belong to one."""
 
     async def finish() -> Any:
         return await awaitable
@@ -454,19 +453,19 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
     with _starting:
         loop = _background_loop(getpid())
     if asyncio._get_running_loop() is loop:
-        # A search inside a search: waiting here for the same loop would be for ever.
+        # A search inside a search: waiting for the same loop would deadlock.
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(copy_context().run, asyncio.run, finish()).result()
     future = asyncio.run_coroutine_threadsafe(finish(), loop)
     try:
         return future.result()
     finally:
-        future.cancel()  # where the wait was interrupted
+        future.cancel()  # if the wait was interrupted
 
 
 @cache
 def _background_loop(process: int) -> asyncio.AbstractEventLoop:
-    """The loop of a process, in a thread of its own; a fork has no threads but the one."""
+    """The event loop of a process, in its own thread; a forked process starts another."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
     return loop

@@ -1,8 +1,8 @@
-"""The four kinds of ranking, written against what an `Engine` can be asked."""
+"""The four kinds of ranking, over any `Engine`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
@@ -13,10 +13,10 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval.engine import Engine, Links, top_places
 from ga_dspy.retrieval.postings import Rows, are_among, distinct
 
-# Each adds to the one before: hybrid mixes BM25 and cosine and favours passages whose title stands
-# in the query; linked lets what hybrid finds vote, along the links, for the passages it leads to.
-# Only candidates are scored: what words, vectors, names or links put forward. Equal scores are
-# ordered by row, so a result never depends on the machine.
+# Each extends the one before: hybrid mixes BM25 and cosine, and favours passages whose title is in
+# the query; linked adds a walk along the links from what hybrid finds. Only candidates are scored:
+# rows that words, vectors, names or links propose. Equal scores are ordered by row, so that results
+# do not depend on the machine.
 
 Vector: TypeAlias = NDArray[np.float32]
 Scores: TypeAlias = NDArray[np.float64]
@@ -26,21 +26,21 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SPARSE_SHARE, DENSE_SHARE, TITLE_BONUS = 0.6, 0.4, 0.2
 POOL = 300
-"""How many rows words and vectors each put forward."""
+"""How many rows words and vectors propose each."""
 
 SPARE = 100
-"""Rows that an approximate index proposes beyond those asked for: the exact cosine chooses."""
+"""Additional rows that an approximate index proposes; the exact cosine selects among them."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
 DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 COMPLETING, LINK_POWER = 10, 0.25
 
 ROUNDS, FAR, LED = 3, 400, 1000
-"""How often walks go on from how many rows; how many rows reached have their words weighed."""
+"""How often a walk is extended, from how many rows; how many rows it reaches get BM25 scores."""
 
 FAINT_START, FAINT = 1e-3, 5e-6
-"""Links of the first rows below this share of a row's total are left out, and later those that
-would pass on less mass."""
+"""Links of the first rows below this share of a row's total weight are left out, and later those
+that would pass on less mass."""
 
 
 def dense_text(passage: Passage) -> str:
@@ -56,7 +56,7 @@ class Scored(NamedTuple):
 
 
 class Relevance(NamedTuple):
-    """The hybrid scores of the candidates of one query; its arrays have one value for each.
+    """The hybrid scores of the candidates of a query, in arrays with a value for each.
 
     Attributes:
         query: The query.
@@ -65,7 +65,7 @@ class Relevance(NamedTuple):
         closest: The highest cosine of any row.
         rows: The candidates, ascending.
         scores: Their scores.
-        complete: Whose score holds the cosine's share.
+        complete: Whether the score includes the cosine.
         named: The rows named in the query.
     """
 
@@ -91,8 +91,8 @@ class Ranking(Protocol):
 
         Args:
             query: The query.
-            vector: Its vector; empty where the ranking goes by words alone.
-            k: The most rows to return.
+            vector: Its vector; empty if the ranking uses only words.
+            k: Rows to return.
         """
 
 
@@ -108,7 +108,7 @@ class SparseRanking:
 
 
 class DenseRanking:
-    """Cosine similarity; the engine proposes, the exact cosine orders."""
+    """Cosine similarity; the engine proposes rows, the exact cosine orders them."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -120,7 +120,7 @@ class DenseRanking:
 
 
 class HybridRanking:
-    """0.6 BM25/max + 0.4 cosine/max, + 0.2 where a title alias stands in the query."""
+    """0.6 BM25/max + 0.4 cosine/max, + 0.2 if a title alias is in the query."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -131,7 +131,7 @@ class HybridRanking:
         return best(relevance.rows, relevance.scores, k)
 
     def relevance(self, query: str, vector: Vector, k: int) -> Relevance:
-        """Score the rows that words or vectors put forward, and those named in the query."""
+        """Score the rows that words or vectors propose, and those named in the query."""
         pool = max(POOL, 2 * k)
         found, lexical = self.engine.best(query, pool)
         near = self.engine.nearest(vector, pool)
@@ -139,13 +139,13 @@ class HybridRanking:
         none = near[:0]
         top = float(lexical.max(initial=0.0))
         empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), none)
-        named = self.engine.named(query)
+        named = self.engine.rows_named(query)
         relevance = self.widen(empty, _union(found, near, named))
         relevance.scores[relevance.at(named)] += TITLE_BONUS
         return self.complete(relevance._replace(named=named), relevance.rows)
 
     def widen(self, relevance: Relevance, rows: Rows) -> Relevance:
-        """Make candidates of more rows, scored by words alone."""
+        """Add rows to the candidates, scored by words only."""
         rows = distinct(rows)
         rows = rows[~are_among(rows, relevance.rows)]
         if not len(rows):
@@ -162,7 +162,7 @@ class HybridRanking:
         )
 
     def complete(self, relevance: Relevance, rows: Rows) -> Relevance:
-        """Add the cosine's share to the scores of those candidates that lack it."""
+        """Add the cosine to the scores of candidates that lack it."""
         places = relevance.at(rows)
         places = places[~relevance.complete[places]]
         if relevance.closest > 0 and len(places):
@@ -173,11 +173,11 @@ class HybridRanking:
 
 
 class LinkedRanking:
-    """Hybrid scores, and what they lead to over the link graph.
+    """Hybrid scores, and the rows that they lead to over the link graph.
 
     Half the hybrid score, half the square root of a personalised PageRank that starts from the
-    best rows, and a bonus for linked rows that hold the words the best ones lack. The numbers were
-    chosen on HotpotQA's and MuSiQue's training questions.
+    best rows, and a bonus for linked rows with the words that the best ones lack. The constants
+    were chosen on training questions of HotpotQA and MuSiQue.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -194,7 +194,7 @@ class LinkedRanking:
         rows = surroundings.part.rows
         far = rows[top_places(led, LED)]
         relevance = self.hybrid.widen(relevance, far)
-        # What the links lead to may have been out of sight of the vectors: its cosine is added.
+        # Rows that only links propose lack their cosine.
         relevance = self.hybrid.complete(relevance, rows[top_places(led, 2 * k + SPARE)])
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
         scores += led[np.searchsorted(rows, relevance.rows)]
@@ -205,11 +205,11 @@ class LinkedRanking:
         return Part.whole(self.engine)
 
     def _completing(self, relevance: Relevance, around: Surroundings) -> Scores:
-        """How well each row completes one of the best: linked to it, with the words it lacks.
+        """Score how well each row completes one of the best: linked to it, with words it lacks.
 
         For a row j linked to a row i among the best 10, the share of the query's BM25 weight that
-        j has beyond i, times the relevance of i and the fourth root of the link's weight; the best
-        i counts.
+        j adds to i, times the relevance of i and the fourth root of the link's weight; the maximum
+        over i.
         """
         every, scores = around.part.rows, _scaled(relevance.scores)
         found = np.zeros(len(every))
@@ -228,16 +228,24 @@ class LinkedRanking:
         return found
 
 
+RANKINGS: dict[Kind, Callable[[Engine], Ranking]] = {
+    "sparse": SparseRanking,
+    "dense": DenseRanking,
+    "hybrid": HybridRanking,
+    "linked": LinkedRanking,
+}
+
+
 class Part(NamedTuple):
-    """A part of the link graph; edges count in places of its rows.
+    """A part of the link graph; its links join places in `rows`.
 
     Attributes:
         rows: All rows in it, ascending.
-        asked: Those whose links are in it.
-        source: Where each link begins.
+        asked: The rows whose links are in it.
+        source: Where each link starts.
         target: Where it ends.
         weight: Its weight.
-        total: The weight of all links of each row; 1 where they are not in it.
+        total: The weight of all links of each row; 1 if they are not in it.
     """
 
     rows: Rows
@@ -249,7 +257,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, known: Sequence[tuple[Rows, Links]], besides: Rows) -> Part:
-        """Of some rows with their links, and of other rows."""
+        """Make a part of some rows with their links, and of other rows."""
         every = np.concatenate([rows for rows, _ in known])
         begins = np.concatenate([rows[links.source] for rows, links in known])
         ends = np.concatenate([links.target for _, links in known])
@@ -261,20 +269,18 @@ class Part(NamedTuple):
 
     @classmethod
     def whole(cls, engine: Engine) -> Part | None:
-        """All links of a small store; None of a larger one."""
-        rows = engine.few()
-        return (
-            None
-            if rows is None
-            else cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
-        )
+        """All links of a small store; None for a larger one."""
+        rows = engine.rows_if_small()
+        if rows is None:
+            return None
+        return cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
 
 
 class Surroundings:
-    """The part of the link graph around some rows: as far as walks from them matter.
+    """The part of the link graph that walks from some rows can reach.
 
     Attributes:
-        part: Rows and links. Of a small store these are all; else walks take in more.
+        part: Rows and links: all of a small store; else walks extend it.
     """
 
     def __init__(
@@ -292,9 +298,9 @@ class Surroundings:
         self.part = whole or self._expanded(rows, np.full(len(rows), FAINT_START))
 
     def walk(self, *, damping: float, steps: int) -> Scores:
-        """Personalised PageRank: the mass of each row after `steps`, restarting at the starts.
+        """Personalised PageRank: the mass of each row after `steps`, restarting at the start rows.
 
-        It goes on from the rows with the most mass; what little others have stays with them.
+        The walk is extended from the rows with the most mass; the rest of the mass stays put.
 
         Args:
             damping: The share of the mass that follows a link at each step.
@@ -313,7 +319,7 @@ class Surroundings:
         return self._walk(damping, steps)
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """The links of some places: source, target, weight; links that are alike are one."""
+        """The links of some places: source, target, weight; parallel links are merged."""
         part, size = self.part, len(self.part.rows)
         chosen = are_among(part.source, leading)
         pairs = part.source[chosen] * size + part.target[chosen]
@@ -358,7 +364,7 @@ def _union(*rows: Rows) -> Rows:
 
 
 def _start(relevance: Relevance) -> tuple[Rows, Scores]:
-    """Where walks start: a softmax over the best rows, and the rows named in the query."""
+    """The start of walks: a softmax over the best rows, and the rows named in the query."""
     seeds = best(relevance.rows, relevance.scores, SEEDS)
     scores = np.array([seed.score for seed in seeds])
     weights = np.exp((scores - scores.max(initial=0.0)) / TEMPERATURE)

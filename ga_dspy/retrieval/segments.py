@@ -1,4 +1,4 @@
-"""Making, changing, merging and storing the segments of a `LocalEngine`."""
+"""The segments of a `LocalEngine`: create, change, merge, save."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from ga_dspy.retrieval.analysis import (
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
 from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
+from ga_dspy.retrieval.sandbox import python_process
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.text import aliases
 
@@ -40,74 +40,74 @@ Chunk = Path | Arrays
 Vectors = Iterable[NDArray[np.float32]]
 
 CHUNK: Final = 16384
-"""Passages that are analysed at once."""
+"""Passages per chunk."""
 
-_APART: Final = 4
-"""A segment is at least so many times as heavy as the next; lighter ones are merged."""
+_RATIO: Final = 4
+"""A segment weighs at least this many times as much as the next; lighter ones are merged."""
 
 
-def _widest(engine: LocalEngine) -> Kind:
-    """The kind that ranks with all that an engine holds."""
+def _kind_of(engine: LocalEngine) -> Kind:
+    """The kind that uses all parts of an engine."""
     kinds: dict[str, Kind] = {"mentions": "linked", "aliases": "hybrid", "words": "sparse"}
     return next((kind for part, kind in kinds.items() if engine.holds(part)), "dense")
 
 
-def open_chunk(chunk: Chunk) -> Arrays:
-    """The arrays of a chunk."""
+def _open(chunk: Chunk) -> Arrays:
     return mapped(chunk) if isinstance(chunk, Path) else chunk
 
 
 def chunks_of(table: PassageTable, kind: Kind, first: int = 0) -> list[Chunk]:
-    """Analyse passages here and now; the first has the row `first`."""
+    """Analyse passages in this process; the first has the row `first`."""
     return [
         analyse(table.between(at, at + CHUNK), first + at, Columns(), kind)
         for at in range(0, max(len(table), 1), CHUNK)
     ]
 
 
-_APART_FROM: Final = 2 * CHUNK
-"""Corpora larger than this are analysed by processes of their own."""
+_PARALLEL_FROM: Final = 2 * CHUNK
+"""Larger corpora are analysed by several processes."""
 
 
 @contextmanager
 def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Callable[[], Any]]:
-    """Analyse passages while something else is done; what is given waits for all chunks.
+    """Analyse passages while the caller does something else.
 
-    Large corpora in a file are read by a process for each core, each a part of the chunks.
+    Large corpora in a file are analysed by a process per core, each a part of the chunks.
+
+    Yields:
+        A function that waits for the chunks and returns them.
     """
     count = os.cpu_count() or 1
-    if work is None or len(table) <= _APART_FROM or count == 1:
+    if work is None or len(table) <= _PARALLEL_FROM or count == 1:
         yield cache(lambda: chunks_of(table, kind))
         return
     out = work / "chunks"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     code = "import sys; from ga_dspy.retrieval.segments import _work; _work(*sys.argv[1:])"
-    paths = os.pathsep.join(path for path in sys.path if path)
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, work / PASSAGES, out, kind, str(number), str(count)],
-            env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True,
+        python_process(
+            code, str(work / PASSAGES), str(out), kind, str(number), str(count),
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )
         for number in range(count)
     ]  # fmt: skip
 
     @cache
-    def finished() -> Sequence[Chunk]:
+    def finish() -> Sequence[Chunk]:
         for process in processes:
-            _, said = process.communicate()
+            _, message = process.communicate()
             if process.returncode:
                 raise RunAborted(
                     f"a process that analyses passages ended with {process.returncode}: "
-                    f"{said.strip().splitlines()[-1:]}",
+                    f"{message.decode(errors='replace').strip().splitlines()[-1:]}",
                     expected="enough memory and disk for the build",
-                    remedy="run the same build again: what is encoded is kept",
+                    remedy="run the same build again: finished vectors are kept",
                 )
         return sorted(out.iterdir())
 
     try:
-        yield finished
+        yield finish
     finally:
         for process in processes:
             process.kill()
@@ -116,7 +116,7 @@ def analysing(table: PassageTable, kind: Kind, work: Path | None) -> Iterator[Ca
 
 
 def _work(path: str, out: str, kind: Kind, number: str, count: str) -> None:
-    """Analyse each `count`-th chunk of a file of passages, as a process of its own."""
+    """Analyse every `count`-th chunk of a file of passages, in a separate process."""
     table, parent = PassageTable.open(Path(path)), os.getppid()
     for first in range(int(number) * CHUNK, len(table), int(count) * CHUNK):
         if os.getppid() != parent:
@@ -129,26 +129,26 @@ def _joined(
     analysed: Callable[[], Sequence[Chunk]], base: int, texts: PassageTable, vectors: Vectors,
     folder: Path | None,
 ) -> Segment:  # fmt: skip
-    """A segment of parts that follow one another, without what their texts mention.
+    """Make a segment of consecutive parts, without the mentions in their texts.
 
     Args:
-        analysed: Gives the parts: what was analysed, or the arrays of segments.
+        analysed: Returns the parts: analysed chunks, or the arrays of segments.
         base: The row of the first passage.
         texts: The passages.
-        vectors: Their vectors in blocks, shape (passages, dimension); nothing where there are none.
+        vectors: Their vectors in blocks, shape (passages, dimension); empty if there are none.
         folder: Where to write the arrays; None for memory.
     """
     out = Columns(folder)
     for block in vectors:
         out.append("vectors.f4", block)
     parts = analysed()
-    names = open_chunk(parts[0])
+    names = _open(parts[0])
     for name in ("ids", "words"):
         if f"{name}.keys.u8" in names:
             merge_tables(out, name, parts)
     lists = [name for name in ("aliases", "spans") if f"{name}.of.i8" in names]
     for part in parts:
-        arrays = open_chunk(part)
+        arrays = _open(part)
         if "lengths.i4" in arrays:
             out.append("lengths.i4", arrays["lengths.i4"])
         for name in lists:
@@ -158,52 +158,56 @@ def _joined(
     return _inverted(segment, dict.fromkeys(lists, rows))
 
 
-def _inverted(segment: Segment, whose: Mapping[str, Rows]) -> Segment:
-    """The segment with tables by key of lists that it has by row, and whose these are."""
+def _inverted(segment: Segment, rows_of: Mapping[str, Rows]) -> Segment:
+    """Add tables by key to a segment, for lists that it has by row."""
     out = Columns(segment.folder)
-    for name, rows in whose.items():
+    for name, rows in rows_of.items():
         invert(out, name, segment.arrays[f"{name}.held.u8"], segment.arrays[f"{name}.of.i8"], rows)
     return replace(segment, arrays={**segment.arrays, **out.finish()})
 
 
-def _mentioning(segment: Segment, rows: Rows, lists: Iterable[tuple[Any, Any]]) -> Segment:
-    """The segment with the mentions of some rows, in blocks: how many a row has, and their keys."""
+def _with_mentions(segment: Segment, rows: Rows, blocks: Iterable[tuple[Any, Any]]) -> Segment:
+    """Add the mentions of some rows to a segment, in blocks: the count for each row, and keys."""
     out = Columns(segment.folder)
     out.append("mentions.whose.i4", rows)
-    for sizes, keys in lists:
+    for sizes, keys in blocks:
         out.append_lists("mentions", sizes, keys)
     segment = replace(segment, arrays={**segment.arrays, **out.finish()})
     return _inverted(segment, {"mentions": rows})
 
 
-def made_of(
+def make_engine(
     table: PassageTable, kind: Kind, vectors: Vectors, work: Path | None = None
 ) -> LocalEngine:
-    """An engine of passages and the blocks of their vectors.
+    """Make an engine of passages and the blocks of their vectors.
 
     Args:
         table: The passages.
-        kind: What it is to rank as.
-        vectors: Shape (passages, dimension) each; nothing where there are none.
-        work: The folder in which the passages lie and the arrays are made; None for memory.
+        kind: The kind of index.
+        vectors: Shape (passages, dimension) each; empty if there are none.
+        work: The folder of the passages, in which the arrays are made; None for memory.
     """
-    folder = work / "segment" if work else None
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder = _empty(work / "segment") if work else None
     with analysing(table, kind, work) as analysed:
         segment = _joined(analysed, 0, table, vectors, folder)
         if kind == "linked":
             names = Table.of(segment.arrays, "aliases")
             known = among(names.keys[np.diff(names.starts) <= MOST_TARGETS])
-            found = (_mentions(chunk, known) for chunk in analysed())
-            segment = _mentioning(segment, np.arange(len(table)), found)
+            mentions = (_mentions(chunk, known) for chunk in analysed())
+            segment = _with_mentions(segment, np.arange(len(table)), mentions)
     if work and folder:
         (work / PASSAGES).replace(folder / PASSAGES)
     return LocalEngine([segment])
 
 
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
 def _mentions(chunk: Chunk, known: Known) -> tuple[Any, Any]:
-    arrays = open_chunk(chunk)
+    arrays = _open(chunk)
     sizes = np.diff(arrays["text.of.i8"])
     return mentioned(arrays["text.held.u8"], arrays["starts.b1"], sizes, known)
 
@@ -217,15 +221,14 @@ def changed(
     vectors: NDArray[np.float32] | None,
     gone: Sequence[int],
 ) -> LocalEngine:
-    """Return the engine with some rows deleted, then passages added.
+    """Return an engine with some rows deleted and passages added.
 
-    Old passages are read again where names that they may mention came or went.
+    Old passages are read again if names that they may mention came or went.
     """
     dead = np.union1d(engine.dead, np.asarray(gone, dtype=np.int64))
     texts = PassageTable.of(new)
     base = engine.size
-
-    chunks = chunks_of(texts, _widest(engine), base)
+    chunks = chunks_of(texts, _kind_of(engine), base)
     blocks = [] if vectors is None else [vectors]
     segment = _joined(lambda: chunks, base, texts, blocks, None)
     if engine.holds("mentions"):
@@ -242,15 +245,16 @@ def changed(
         rows = np.unique(np.concatenate([lost, *(_may_mention(engine, name) for name in gained)]))
         rows = np.setdiff1d(rows, dead)
         older = [passage.text for passage in engine.passages(rows.tolist())]
-        found = [mentioned_in(older, after.known), *(_mentions(c, after.known) for c in chunks)]
+        mentions = [mentioned_in(older, after.known)]
+        mentions += [_mentions(chunk, after.known) for chunk in chunks]
         rows = np.concatenate([rows, np.arange(base, segment.end)])
-        segment = _mentioning(segment, rows, found)
+        segment = _with_mentions(segment, rows, mentions)
     segments = [*engine.segments, *([segment] if segment.weight else [])]
     return LocalEngine(segments, dead, engine.near)
 
 
 def _may_mention(engine: LocalEngine, name: str) -> Rows:
-    """The rows whose text may mention a name: those that hold its words, where it has any."""
+    """The rows whose text may mention a name: those that hold its words, if it has any."""
     words = name.split()
     if len(word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
         return engine.holding(name)
@@ -259,8 +263,8 @@ def _may_mention(engine: LocalEngine, name: str) -> Rows:
     return np.concatenate(found)
 
 
-def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
-    """Merge light segments, and leave out deleted passages where they are many.
+def compact(engine: LocalEngine, work: Path | None) -> LocalEngine:
+    """Merge light segments, and drop deleted passages if they are many.
 
     Args:
         engine: The engine.
@@ -273,30 +277,31 @@ def tidied(engine: LocalEngine, work: Path | None) -> LocalEngine:
         if work:
             work.mkdir(exist_ok=True)
         table = PassageTable.of(_passages(engine, rows), work / PASSAGES if work else None)
-        return made_of(table, _widest(engine), _vectors(engine, rows), work)
-    while len(segments) > 1 and segments[-2].weight < _APART * segments[-1].weight:
-        folder = work / f"merged-{engine.size}-{len(segments)}" if work else None
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        return make_engine(table, _kind_of(engine), _vectors(engine, rows), work)
+    while len(segments) > 1 and segments[-2].weight < _RATIO * segments[-1].weight:
+        folder = _empty(work / f"merged-{engine.size}-{len(segments)}") if work else None
         segments = [*segments[:-2], _merged(engine, segments[-2:], folder)]
         engine = LocalEngine(segments, engine.dead, engine.near)
     return engine
 
 
 def _merged(engine: LocalEngine, segments: Sequence[Segment], folder: Path | None) -> Segment:
-    """One segment of several that follow one another."""
+    """One segment of several consecutive ones."""
     base, parts = segments[0].base, [segment.arrays for segment in segments]
     rows = np.arange(base, segments[-1].end)
     texts = PassageTable.of(_passages(engine, rows), folder / PASSAGES if folder else None)
     segment = _joined(lambda: parts, base, texts, _vectors(engine, rows), folder)
     if engine.holds("mentions"):
-        # Older rows that were read again stay with what is merged; deleted ones go.
+        # Older rows that were read again stay with the merged ones; deleted ones go.
         whose = engine.mentions_of(segments)
-        held = ((block, *engine.held("mentions", block)) for block in _blocks(whose))
-        lists = ((np.bincount(place, minlength=len(block)), keys) for block, place, keys in held)
-        segment = _mentioning(segment, whose, lists)
+        segment = _with_mentions(segment, whose, _stored_mentions(engine, whose))
     return segment
+
+
+def _stored_mentions(engine: LocalEngine, rows: Rows) -> Iterator[tuple[Any, Any]]:
+    for block in _blocks(rows):
+        place, keys = engine.keys_of("mentions", block)
+        yield np.bincount(place, minlength=len(block)), keys
 
 
 def _passages(engine: LocalEngine, rows: Rows) -> Iterator[Passage]:
@@ -312,23 +317,22 @@ def _blocks(rows: Rows) -> Iterator[Rows]:
     return (rows[at : at + CHUNK] for at in range(0, max(len(rows), 1), CHUNK))
 
 
-# --- Vectors: an index where they are many
+# --- An index of the vectors, if they are many
 
 EXACT: Final = 1 << 16
-"""Up to so many vectors, and so many added since, each query is compared with all."""
-
+"""Up to this many vectors outside the index, a query is compared with each of them."""
 
 _READING = threading.Lock()
 _MOST_PROBES: Final = 64
-"""Of the lists of an index, a search looks into an eighth, and at most so many."""
+"""A search probes an eighth of the inverted lists, at most this many."""
 
 
 class FaissNearest:
-    """A FAISS index over the first `size` rows, read from its file as far as searches need it."""
+    """A FAISS index over the first `size` rows; searches read what they need from its file."""
 
     def __init__(self, index: Any, path: Path | None = None) -> None:
         inverted = require("faiss", "search").try_extract_index_ivf(index)
-        if inverted is not None:  # FAISS itself looks into one list
+        if inverted is not None:  # the default of FAISS is one list
             inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
         self.index = index
         self.path = path
@@ -336,7 +340,7 @@ class FaissNearest:
 
     @classmethod
     def build(cls, engine: LocalEngine) -> FaissNearest:
-        """Index the vectors of an engine in inverted lists, with a byte a number."""
+        """Index the vectors of an engine in inverted lists, quantised to 8 bits."""
         faiss = require("faiss", "search")
         blocks = [s.vectors[at : at + EXACT] for s in engine.segments
                   for at in range(0, len(s.texts), EXACT)]  # fmt: skip
@@ -359,7 +363,7 @@ class FaissNearest:
             return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
 
     def save(self, path: Path) -> None:
-        """Write the index, or link the file where it was opened."""
+        """Write the index, or link its file if it has one."""
         if self.path is None:
             require("faiss", "search").write_index(self.index, str(path))
         else:
@@ -376,9 +380,9 @@ _LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_lim
 
 @contextmanager
 def _bounded(faiss: Any, size: int) -> Iterator[None]:
-    """FAISS takes as much memory as a file says that it holds: here no more than the file has.
+    """Keep FAISS from allocating more memory than a damaged file can hold.
 
-    Its limits are those of the whole process.
+    The limits are those of the whole process.
     """
     usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
     try:
@@ -391,7 +395,7 @@ def _bounded(faiss: Any, size: int) -> Iterator[None]:
 
 
 def with_nearest(engine: LocalEngine) -> LocalEngine:
-    """Index the vectors anew where too many are not in the index."""
+    """Index the vectors again if too many are not in the index."""
     indexed = engine.near.size if engine.near else 0
     if not engine.holds("vectors") or engine.size - indexed <= max(EXACT, indexed // 4):
         return engine
@@ -404,7 +408,7 @@ DEAD, NEAR = "deleted.i8", "nearest.faiss"
 
 
 def save(engine: LocalEngine, folder: Path) -> None:
-    """Write an engine into a new folder; what lies in files already is linked, not copied."""
+    """Write an engine into a new folder; existing files are linked, not copied."""
     folder.mkdir(parents=True)
     for number, segment in enumerate(engine.segments):
         target = folder / f"{number:04d}"
@@ -424,14 +428,14 @@ def save(engine: LocalEngine, folder: Path) -> None:
 
 
 def load(folder: Path, manifest: Manifest) -> LocalEngine:
-    """Open a saved engine; all that is large stays on disk until used.
+    """Open a saved engine; large arrays stay on disk until used.
 
     Args:
-        folder: Of the index.
-        manifest: Says where its contents lie, and which encoder made the vectors.
+        folder: The folder of the index.
+        manifest: Its manifest.
 
     Raises:
-        ValueError: A file has another shape than the manifest and the passages give it.
+        ValueError: A file has another shape than the manifest and the passages require.
     """
     contents = folder / manifest.contents
     dimension = manifest.encoder.dimension if manifest.encoder else 0

@@ -1,4 +1,4 @@
-"""One folder, one index: its manifest, its contents, and changes that no reader sees half done."""
+"""The folder of an index: its manifest, its passages, its lock, atomic changes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ga_dspy.retrieval.rank import KINDS, Kind
 from ga_dspy.retrieval.where import Field, field_of
 from ga_dspy.storage import MANIFEST, Generation, on_disk
 
-# --- The manifest: what the folder holds, and how to tell that it is whole.
+# --- The manifest
 
 WORK = ".building"
 
 
 class StoredEncoder(BaseModel):
-    """The encoder that made the vectors; `loadable` where `load_encoder(name)` finds it."""
+    """The encoder that made the vectors; `loadable` if `load_encoder(name)` finds it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,12 +42,12 @@ class StoredEncoder(BaseModel):
 
 
 class Published(BaseModel):
-    """Where the passages of an index are searched.
+    """The Milvus collection in which the passages of an index are searched.
 
     Attributes:
         uri: Address of the server ("http://milvus:19530"), or a file ending in ".db".
         collection: The name of the collection.
-        parts: What it can be searched by: "words", "vectors", "aliases", "mentions".
+        parts: The parts it has: "words", "vectors", "aliases", "mentions".
         size: The number after the last row.
         length: The mean number of words of a passage.
     """
@@ -64,10 +64,17 @@ class Published(BaseModel):
 class Manifest(Generation):
     """What an index folder holds.
 
-    `generation` counts the changes since the build and names the folder of the current contents.
-    `source` is the hash of the passages it was built from. `added` and `deleted` count passages
-    since then. `published` is where it is searched, if not here, `reranker` what
-    orders what was found. `require` names the fields that every search has a condition on.
+    Attributes:
+        kind: How the index ranks.
+        factory: Obsolete; "auto" except in indexes of earlier versions.
+        encoder: The encoder of the vectors; None for a sparse index.
+        passages: The number of passages.
+        source: The hash of the passages it was built from.
+        added: Passages added since the build.
+        deleted: Passages deleted since the build.
+        published: Where it is searched, if not in the folder.
+        reranker: The name of a cross-encoder that reranks results.
+        require: Metadata fields that every search must filter on.
     """
 
     format: Literal[2] = 2
@@ -83,7 +90,7 @@ class Manifest(Generation):
     require: tuple[str, ...] = ()
 
     def changed(self, passages: int) -> Manifest:
-        """Return the manifest of the next generation, its files not yet described."""
+        """Return the manifest of the next generation, without its files."""
         more = passages - self.passages
         return self.model_copy(
             update={
@@ -100,17 +107,17 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of an index folder.
 
     Raises:
-        InputError: There is none, or none yet.
-        UnknownFormat: It was written by another version, or is no manifest.
+        InputError: There is none, or the build is unfinished.
+        UnknownFormat: It was written by another version, or is not a manifest.
     """
-    if not (folder / MANIFEST).is_file():
-        found, remedy = f"no {MANIFEST}", "check the path, or build the index there"
-        if (folder / WORK).is_dir():
-            found = "a build that was not finished"
-            remedy = "run the same build again: what is already encoded is kept"
-        expected = "a folder written by Index.build or `ga-dspy index build`"
-        raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
-    return Manifest.read(folder, "an index")
+    if (folder / MANIFEST).is_file():
+        return Manifest.read(folder, "an index")
+    found, remedy = f"no {MANIFEST}", "check the path, or build the index there"
+    if (folder / WORK).is_dir():
+        found = "an unfinished build"
+        remedy = "run the same build again: finished vectors are kept"
+    expected = "a folder written by Index.build or `ga-dspy index build`"
+    raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
 
 
 # --- Passages
@@ -121,9 +128,9 @@ PASSAGES = "passages.arrow"
 
 
 class PassageTable:
-    """Passages by place, read from Arrow memory when asked for.
+    """Passages by place, in an Arrow table that is mapped into memory.
 
-    Arrow reads where the offsets of a file say: each batch of them is checked before its first use.
+    Arrow trusts the offsets in a file, so each batch of them is checked before its first use.
     """
 
     def __init__(self, table: Any) -> None:
@@ -136,7 +143,7 @@ class PassageTable:
 
     @classmethod
     def of(cls, passages: Iterable[Passage], path: Path | None = None) -> PassageTable:
-        """Put passages into a table, in their order: in memory, or in a file that is mapped."""
+        """Write passages to a table, in their order: in memory, or in a file that is mapped."""
         pyarrow = require("pyarrow", "search")
         sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
         schema = pyarrow.schema([(name, pyarrow.large_string()) for name in COLUMNS])
@@ -160,11 +167,11 @@ class PassageTable:
         return int(self._table.num_rows)
 
     def __getitem__(self, place: int) -> Passage:
-        """A passage by its place.
+        """Return the passage at a place.
 
         Raises:
             IndexError: There is none.
-            DamagedFile: Its batch points to what is not there.
+            DamagedFile: Its batch has invalid offsets.
         """
         return self._known(place)
 
@@ -179,7 +186,7 @@ class PassageTable:
         if number not in self._checked:
             if not all(map(_is_sound, batch.columns)):
                 raise DamagedFile(
-                    f"{PASSAGES}: batch {number} points to what is not there",
+                    f"{PASSAGES}: batch {number} has invalid offsets",
                     expected="passages as they were written",
                     remedy="restore the folder of the index from a copy, or build it again",
                 )
@@ -188,7 +195,7 @@ class PassageTable:
 
     @property
     def _whole(self) -> Any:
-        """The table, all of which is about to be read."""
+        """The table, all its batches checked."""
         for number in range(len(self._batches)):
             self._batch(number)
         return self._table
@@ -200,12 +207,12 @@ class PassageTable:
         return self.between(0, len(self))
 
     def between(self, first: int, end: int) -> Iterator[Passage]:
-        """The passages from one place to another (exclusive)."""
+        """Yield the passages from one place to another (exclusive)."""
         for batch in self._whole.slice(first, end - first).to_batches(max_chunksize=_BATCH):
             yield from map(passage_of, batch.to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
-        """The places whose text matches a regular expression of RE2, in any case."""
+        """The places whose text matches an RE2 regular expression, ignoring case."""
         compute = require("pyarrow.compute", "search")
         found = compute.match_substring_regex(self._whole["text"], pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
@@ -216,7 +223,7 @@ class PassageTable:
         return frozenset(chain.from_iterable(map(_decoded, self._coded.dictionary.to_pylist())))
 
     def field(self, name: str) -> Field:
-        """The values of a field of the metadata; read once."""
+        """The values of a metadata field; cached."""
         return self._field(name) if len(self) and name in self.fields else {}
 
     def _field_of(self, name: str) -> Field:
@@ -227,12 +234,12 @@ class PassageTable:
 
     @property
     def _coded(self) -> Any:
-        """The metadata of each passage as a code, and what each code stands for."""
+        """The metadata column, dictionary-encoded."""
         return self._whole["metadata"].combine_chunks().dictionary_encode()
 
 
 def _is_sound(texts: Any) -> bool:
-    """Whether the offsets of texts go upwards, and not beyond their bytes."""
+    """Whether the offsets of texts ascend, and stay within their bytes."""
     if str(texts.type) != "large_string":
         return False
     if not len(texts):
@@ -257,14 +264,14 @@ def metadata_json(passage: Passage) -> str:
 
 
 def passage_of(row: Mapping[str, str]) -> Passage:
-    """The passage of a stored row, whose metadata are JSON."""
+    """The passage of a stored row, which has its metadata as JSON."""
     return Passage.model_validate({**row, "metadata": _decoded(row["metadata"])})
 
 
 def distinct(
     passages: Iterable[Passage], known: Callable[[str], Passage | None] = lambda id: None
 ) -> Iterator[Passage]:
-    """Give the passages that are not known, identical ones once, in order.
+    """Yield the passages that are not known, identical ones once, in order.
 
     Args:
         passages: The passages; they may be more than fit into memory.
@@ -273,51 +280,45 @@ def distinct(
     Raises:
         InputError: An id stands for two texts, or a passage has neither title nor text.
     """
-    seen: list[NDArray[np.uint64]] = []
-    for batch in batched(passages, _BATCH):
-        here: dict[str, Passage] = {}
-        keys = np.fromiter((key_of(passage.id) for passage in batch), dtype=np.uint64)
-        marks = np.fromiter(map(_mark, batch), dtype=np.uint64)
-        earlier = np.zeros(len(batch), dtype=np.uint64)
-        for level in seen:
-            places = np.minimum(np.searchsorted(level[0], keys), len(level[0]) - 1)
-            earlier = np.where(level[0][places] == keys, level[1][places], earlier)
-        for passage, mark, mark_before in zip(batch, marks, earlier, strict=True):
-            if not passage.content.strip():
-                raise InputError(
-                    f"passage {passage.id!r} has neither title nor text",
-                    expected="passages with text",
-                    remedy="leave it out",
-                )
-            before = here.get(passage.id) or known(passage.id)
-            if before is None and not mark_before:
-                here[passage.id] = passage
-                yield passage
-            elif before != passage if before else mark_before != mark:
-                shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
-                raise InputError(
-                    f"passage id {passage.id!r} stands for two texts ({shown})",
-                    expected="one text an id",
-                    remedy="give each passage its own id, or delete the old passage before adding "
-                    "the new one",
-                )
-        seen.append(np.stack([keys, marks])[:, np.argsort(keys, kind="stable")])
-        while len(seen) > 1 and seen[-2].shape[1] < 2 * seen[-1].shape[1]:
-            both = np.concatenate([seen.pop(-2), seen.pop()], axis=1)
-            seen.append(both[:, np.argsort(both[0], kind="stable")])
+    digests: dict[int, int] = {}
+    recent: dict[str, Passage] = {}
+    for passage in passages:
+        if not passage.content.strip():
+            raise InputError(
+                f"passage {passage.id!r} has neither title nor text",
+                expected="passages with text",
+                remedy="leave it out",
+            )
+        key, digest = key_of(passage.id), _digest(passage)
+        before = recent.get(passage.id) or known(passage.id)
+        if before is None and key not in digests:
+            digests[key] = digest
+            if len(recent) == _BATCH:
+                recent.clear()
+            recent[passage.id] = passage
+            yield passage
+        elif passage != before if before else digest != digests[key]:
+            shown = _difference(before, passage) if before else f"{passage.content[:50]!r} last"
+            raise InputError(
+                f"passage id {passage.id!r} stands for two texts ({shown})",
+                expected="one text an id",
+                remedy="give each passage its own id, or delete the old passage before adding the "
+                "new one",
+            )
 
 
-def _mark(passage: Passage) -> int:
+def _digest(passage: Passage) -> int:
     fields = json.dumps([passage.title, passage.text, metadata_json(passage)])
-    return int.from_bytes(hashlib.blake2b(fields.encode(), digest_size=8).digest(), "little") or 1
+    return int.from_bytes(hashlib.blake2b(fields.encode(), digest_size=8).digest(), "little")
 
 
 def _difference(one: Passage, other: Passage) -> str:
     """Where two texts first differ, with a few words before it."""
     same = len(commonprefix([one.content, other.content]))
     start = max(same - 25, 0)
-    found = (f"{'…' * (start > 0)}{p.content[start : same + 25]}" for p in (one, other))
-    return " and ".join(map(repr, found))
+    ellipsis = "…" if start else ""
+    parts = (f"{ellipsis}{passage.content[start : same + 25]}" for passage in (one, other))
+    return " and ".join(map(repr, parts))
 
 
 def check_kind(kind: str) -> Kind:
@@ -331,8 +332,8 @@ def check_kind(kind: str) -> Kind:
 
 # --- The folder
 #
-# Each change writes the new contents beside the old, then puts the manifest in place, then removes
-# the old contents. A process killed anywhere leaves an index that opens, old or new.
+# A change writes the new contents beside the old ones, then replaces the manifest, then removes the
+# old contents. A process killed at any point leaves an index that opens, old or new.
 
 _LOCK = ".lock"
 
@@ -343,7 +344,7 @@ def writing(folder: Path) -> Iterator[None]:
 
     Raises:
         InUse: Another process writes to it.
-        RunAborted: The disk refuses.
+        RunAborted: The disk is full or not writable.
     """
     from filelock import FileLock, Timeout
 
@@ -362,7 +363,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def not_empty(folder: Path, found: str) -> InputError:
-    """The error where the folder for something new already holds something else."""
+    """The error if the folder for something new already holds something else."""
     return InputError(
         f"{folder} already holds {found}",
         expected="an empty folder, an unfinished build or the same index",
@@ -372,16 +373,17 @@ def not_empty(folder: Path, found: str) -> InputError:
 
 
 def check_ours(folder: Path) -> None:
-    """Raise `InputError` where a folder without an index holds files that are none of ours."""
+    """Raise `InputError` if a folder without an index holds unrelated files."""
+    if (folder / MANIFEST).is_file():
+        return
     ours = (_LOCK, WORK, f".{MANIFEST}.partial", f"{MANIFEST}.new")
-    names = (path.name for path in folder.iterdir() if not path.name.startswith("contents-"))
-    foreign = sorted(name for name in names if name not in ours)
-    if foreign and not (folder / MANIFEST).is_file():
-        raise not_empty(folder, f"{foreign[0]!r}")
+    for name in sorted(path.name for path in folder.iterdir()):
+        if name not in ours and not name.startswith("contents-"):
+            raise not_empty(folder, repr(name))
 
 
 def finished(folder: Path, wanted: Manifest) -> bool:
-    """Whether the folder already holds what a build would make.
+    """Return whether the folder already holds what a build would make.
 
     Raises:
         InputError: It holds another index.
@@ -396,7 +398,7 @@ def finished(folder: Path, wanted: Manifest) -> bool:
 
 
 def check_unchanged(folder: Path, opened: Manifest) -> None:
-    """Raise `InUse` where another writer has changed the index since it was opened."""
+    """Raise `InUse` if another writer has changed the index since it was opened."""
     found = read_manifest(folder)
     if (found.generation, found.source) != (opened.generation, opened.source):
         raise InUse(
@@ -408,7 +410,7 @@ def check_unchanged(folder: Path, opened: Manifest) -> None:
 
 
 def hashing(passages: Iterable[Passage], digest: Any) -> Iterator[Passage]:
-    """Give the passages on; ids, titles, texts and what metadata there is go into a digest."""
+    """Pass the passages on, and add ids, titles, texts and metadata to a digest."""
     for passage in passages:
         metadata = [metadata_json(passage)] if passage.metadata else []
         for field in (passage.id, passage.title, passage.text, *metadata):

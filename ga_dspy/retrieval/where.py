@@ -1,4 +1,4 @@
-"""Conditions on the metadata of passages: what a search may find, and nothing else."""
+"""Conditions on the metadata of passages: the access scope of a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, time
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ Where = Mapping[str, Any]
 
 A value: the passage has it, alone or in a list. A list: the passage has one of them. A mapping of
 comparisons, `{">=": 2020, "<": 2024}`, with `>`, `>=`, `<`, `<=`, `=` and `!=` (a value or a list),
-and `within`, a list that holds every value of the passage: with it as what a caller may see, labels
-of passages are access labels. A passage without the key meets `!=` and `within` alone.
+and `within`, a list that has every value of the passage: if the list is what a caller may see, the
+labels of passages are access labels. A passage without the key meets only `!=` and `within`.
 
-Values have the types of the field's own: numbers, booleans, texts; dates are ISO texts. A text is
-also read as the numbers or booleans that the field holds ("2020", "true"), which is how a command
-line gives them. A field that no passage has, and a type that none of its values has, are errors;
-a value that none has finds nothing.
+Values are compared by the types of the field: numbers, booleans, texts; dates are ISO texts. A text
+is also parsed as a number or a boolean if the field has such values ("2020", "true"), as on the
+command line. A field that no passage has, or a type that none of its values has, is an error; a
+value that no passage has finds nothing.
 """
 
 MOST_CONDITIONS, MOST_VALUES, LONGEST = 100, 10_000, 1000
@@ -37,17 +37,18 @@ Kind = Literal["text", "number", "boolean"]
 Sign = Literal["=", "!=", "within", ">", ">=", "<", "<="]
 _ORDERED: Final = (">", ">=", "<", "<=")
 _KINDS: Final = {"text": "a text", "number": "a number", "boolean": "true or false"}
+_LISTS: Final = (list, tuple, set, frozenset)
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.I)
 
 
-def written(where: Where) -> str:
+def as_json(where: Where) -> str:
     """Return conditions as JSON.
 
     Raises:
-        InputError: One of them is malformed, or there is none: nothing would be left out.
+        InputError: A condition is malformed, or there is none, so that nothing would be filtered.
     """
-    has_keys = isinstance(where, Mapping) and bool(where)
-    for key, wanted in where.items() if has_keys else [("where", [where])]:
+    is_filled = isinstance(where, Mapping) and bool(where)
+    for key, wanted in where.items() if is_filled else [("where", [where])]:
         if wanted == {} or not _is_condition(wanted):
             raise InputError(
                 f"the condition on {key!r} is {wanted!r:.80}",
@@ -61,30 +62,27 @@ def written(where: Where) -> str:
         raise InputError(
             f"{len(given):,} conditions with {count:,} values",
             expected=f"at most {MOST_CONDITIONS:,} with {MOST_VALUES:,} in all",
-            remedy="put a field that says the same into the metadata",
+            remedy="add a metadata field that expresses the condition",
         )
     return json.dumps(where, sort_keys=True, default=_plain)
 
 
 def closed_keys(where: Where) -> set[str]:
-    """Return the keys whose values are limited to those listed: one, several, or `within`.
+    """Return the keys whose values are limited to a list: one value, several, or `within`.
 
     >>> sorted(closed_keys({"tenant": "a", "year": {">=": 2020}, "labels": {"within": ["staff"]}}))
     ['labels', 'tenant']
     """
-    named = ((key, isinstance(one, Mapping), one) for key, one in where.items())
-    return {key for key, compares, one in named if not compares or {"=", "within"} & {*one}}
+    return {key for key, sign, _ in comparisons(where) if sign in ("=", "within")}
 
 
 def _is_condition(wanted: Any) -> bool:
     if not isinstance(wanted, Mapping):
-        return all(map(_is_value, _several(wanted)))
+        wanted = {"=": wanted}
     for sign, value in wanted.items():
-        if sign not in ("=", "!=", "within", *_ORDERED):
-            return False
-        if (_several(value) is value) is not (sign == "within") and sign not in ("=", "!="):
-            return False
-        if not all(map(_is_value, _several(value))):
+        is_list = isinstance(value, _LISTS)
+        fits = {"=": True, "!=": True, "within": is_list}.get(sign, not is_list)
+        if sign not in get_args(Sign) or not fits or not all(map(_is_value, _values(value))):
             return False
     return True
 
@@ -97,20 +95,20 @@ def _is_value(value: Any) -> bool:
     return isinstance(value, int | date | time)
 
 
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list | tuple | set | frozenset) else [value]
+def _values(value: Any) -> Collection[Any]:
+    return value if isinstance(value, _LISTS) else [value]
 
 
 def _plain(value: Any) -> Any:
-    """A date as metadata has it, and a set as a list."""
+    """A date as in metadata, a set as a list."""
     return value.isoformat() if isinstance(value, date | time) else sorted(value)
 
 
-# --- What a search evaluates
+# --- Evaluation
 
 
 def comparisons(where: Where) -> Iterator[tuple[str, Sign, Collection[Any]]]:
-    """Give each comparison: its field, how it compares, and with which values.
+    """Yield the field, the sign and the values of each comparison.
 
     >>> list(comparisons({"lang": "en", "year": {">=": 2020}}))
     [('lang', '=', ['en']), ('year', '>=', [2020])]
@@ -118,20 +116,26 @@ def comparisons(where: Where) -> Iterator[tuple[str, Sign, Collection[Any]]]:
     for key, wanted in where.items():
         signs: Mapping[Any, Any] = wanted if isinstance(wanted, Mapping) else {"=": wanted}
         for sign, value in signs.items():
-            yield key, sign, _several(value)
+            yield key, sign, _values(value)
 
 
 class Values(NamedTuple):
-    """The values of one type that a field has, ascending, and the rows that hold each."""
+    """The values of one type in a field, ascending, and the rows of each.
+
+    Attributes:
+        values: The values.
+        starts: Where the rows of each value start; the last entry is their end.
+        rows: The rows.
+    """
 
     values: list[Any]
     starts: Rows
     rows: Rows
 
     def holding(self, sign: Sign, wanted: Collection[Any]) -> Rows:
-        """The rows that hold one of some values, or a greater or a smaller one than some.
+        """Return the rows with a value that compares so with one of some values.
 
-        Of `within`, the rows that hold any other.
+        For `within`, the rows with any other value.
         """
         first, last = self._span(sign, wanted)
         if sign != "within":
@@ -141,7 +145,7 @@ class Values(NamedTuple):
         return self.rows[other.repeat(np.diff(self.starts))]
 
     def _span(self, sign: Sign, wanted: Collection[Any]) -> tuple[Rows, Rows]:
-        """Where the values begin and end that compare so with each wanted one."""
+        """Return where the values begin and end that compare so with each wanted one."""
         left = np.array([bisect_left(self.values, value) for value in wanted], dtype=np.int64)
         right = np.array([bisect_right(self.values, value) for value in wanted], dtype=np.int64)
         if sign not in _ORDERED:
@@ -153,15 +157,15 @@ class Values(NamedTuple):
 
 
 Field: TypeAlias = Mapping[Kind, Values]
-"""What a field has, by type."""
+"""The values of a metadata field, by type."""
 
 
 def field_of(found: Iterable[tuple[int, Any]], codes: NDArray[np.integer]) -> Field:
-    """Return a field of the metadata.
+    """Return a metadata field.
 
     Args:
-        found: Each distinct metadata that has it: its code and the value, or a list of them.
-        codes: The code of each row's metadata.
+        found: The code and the value, or list of values, of each distinct metadata that has it.
+        codes: The code of the metadata of each row.
     """
     held: dict[Kind, list[tuple[Any, int]]] = {}
     for code, value in found:
@@ -183,28 +187,28 @@ def field_of(found: Iterable[tuple[int, Any]], codes: NDArray[np.integer]) -> Fi
     return fields
 
 
-def readings(
+def parse_values(
     field: str, sign: Sign, wanted: Collection[Any], kinds: Collection[Kind]
 ) -> dict[Kind, list[Any]]:
-    """Return wanted values as the types that a field holds.
+    """Return wanted values as the types that a field has.
 
     Raises:
-        InputError: None of its values is of the type of one of them.
+        InputError: A wanted value has a type that no value of the field has.
 
-    >>> readings("year", ">=", ["2020"], ["number"])
+    >>> parse_values("year", ">=", ["2020"], ["number"])
     {'number': [2020]}
     """
     found: dict[Kind, list[Any]] = {kind: [] for kind in kinds}
     for value in wanted:
-        read = [(kind, _read(value, kind)) for kind in kinds]
-        if all(one is None for _, one in read):
+        parsed = {kind: _parse(value, kind) for kind in kinds}
+        if all(one is None for one in parsed.values()):
             raise InputError(
                 f"{field} {sign} {value!r:.80} compares with {_KINDS[_kind(value)]}",
                 expected=" or ".join(_KINDS[kind] for kind in _KINDS if kind in kinds)
                 + f", as the values of {field!r} are",
                 remedy="write the value as the metadata has it",
             )
-        for kind, one in read:
+        for kind, one in parsed.items():
             if one is not None:
                 found[kind].append(one)
     return found
@@ -216,8 +220,8 @@ def _kind(value: Any) -> Kind:
     return "boolean" if isinstance(value, bool) else "number"
 
 
-def _read(value: Any, kind: Kind) -> Any:
-    """A value as one of another type; None where it is none."""
+def _parse(value: Any, kind: Kind) -> Any:
+    """A value as another type; None if it is not one."""
     if _kind(value) == kind:
         return value
     if not isinstance(value, str):
@@ -231,7 +235,7 @@ def _read(value: Any, kind: Kind) -> Any:
 
 
 def unknown_field(field: str, known: Iterable[str]) -> InputError:
-    """The error where no passage has a field."""
+    """The error for a field that no passage has."""
     return InputError(
         f"a condition on {field!r}, which no passage has",
         expected=f"a field of their metadata: {listed(sorted(known), 20) or 'there is none'}",
