@@ -254,6 +254,31 @@ def test_abstaining_leaves_an_unsupported_answer_empty_and_keeps_the_guess() -> 
     assert (prediction.answer, prediction.guess) == ("", "Wyoming")
 
 
+def test_a_passage_without_room_is_shown_in_the_next_round_and_never_again() -> None:
+    texts = [f"Town {n} lies on the river. " + "It has a mill and a bridge. " * 12 for n in (1, 2)]
+    towns = [Passage(id=t[:6], title=t[:6], text=t) for t in texts]
+    script = [read("", "insufficient", "a mill"), read("", "insufficient", "a bridge"), ANSWER]
+    prediction = run(script, lambda query, k: towns, passage_tokens=100, max_steps=3)
+    first, second, *_ = prediction.prompts
+    assert "[1] Town 1\n" in first and "[2] Town 2\n" not in first
+    assert "[2] Town 2\n" in second and "[1] Town 1\n" not in second
+    assert [step.unread for step in prediction.steps] == [("Town 2",), (), ()]
+
+
+def test_a_chain_is_enough_where_a_quote_is_required() -> None:
+    assert run([FIRST, SECOND], abstain="quoted").answer == "Montana"
+
+
+def test_a_yes_that_no_chain_leads_to_is_asked_for_once_more() -> None:
+    unsure = read(INVENTED, "sufficient", candidate="yes")
+    assert run([unsure, {"verdict": "answered", "links": "", "answer": "no"}]).answer == "no"
+
+
+def test_a_refuted_premise_without_a_sentence_is_no_candidate() -> None:
+    prediction = run([FIRST, EXHAUSTED, {"verdict": "premise refuted", "links": "", "answer": ""}])
+    assert (prediction.answer, prediction.verdict) == ("", "premise refuted")
+
+
 @pytest.mark.parametrize("script", [[FIRST, SECOND], [FIRST, EXHAUSTED, ANSWER]])
 def test_async_makes_the_same_calls_and_the_same_prediction(script: list[Reply]) -> None:
     program = GraphAnchor(search)
