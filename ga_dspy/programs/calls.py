@@ -54,9 +54,10 @@ _log = logging.getLogger("ga_dspy")
 
 # --- One algorithm, run by threads or by asyncio.
 #
-# A program is a generator that yields what it needs from the outside (a search, an LM call, a word
-# to whoever watches) and is sent the result, or thrown the error. The two drivers below carry it
-# out and are the only places that know whether the world is synchronous.
+# A program is a generator. It yields what it needs from outside (a search, an LM call, an event to
+# report) and receives the result, or the error is raised at its `yield`. `drive` carries it out in
+# a thread, `adrive` in an event loop: only these two know whether the caller is asynchronous, so
+# that no algorithm is written twice.
 
 Result = TypeVar("Result")
 
@@ -75,7 +76,7 @@ class Search:
         return getattr(self.retriever, "is_quick", False) is True
 
     def run(self) -> list[Passage]:
-        """Search now."""
+        """Search in this thread."""
         if not self._is_watched:
             return self.search()
         watched = Retrieval(self)
@@ -83,7 +84,7 @@ class Search:
         return watched.found
 
     async def arun(self) -> list[Passage]:
-        """Search as the retriever does from a coroutine; in a thread where it has no way."""
+        """Search from a coroutine; in a worker thread if the retriever cannot be awaited."""
         if not self._is_watched:
             return await self.asearch()
         watched = Retrieval(self)
@@ -92,7 +93,7 @@ class Search:
 
     @property
     def _is_watched(self) -> bool:
-        """Whether DSPy's callbacks are to be told; of a `dspy.Retrieve` DSPy tells them itself."""
+        """Whether DSPy's callbacks need a report; a `dspy.Retrieve` reports itself."""
         source = getattr(self.retriever, "source", None)
         return bool(dspy.settings.callbacks) and not isinstance(source, dspy.Retrieve)
 
@@ -101,7 +102,7 @@ class Search:
         return self.retriever(self.query, self.k)
 
     async def asearch(self) -> list[Passage]:
-        """Await the retriever; a thread calls one that cannot be awaited."""
+        """Await the retriever, or call it in a worker thread."""
         acall = getattr(self.retriever, "acall", None)
         if acall is None:
             return await in_thread(self.search)
@@ -112,14 +113,14 @@ class Search:
 class Retrieval(dspy.Retrieve):
     """A search as DSPy's callbacks see it; MLflow shows a `dspy.Retrieve` as a RETRIEVER span.
 
-    A call returns documents in the form that MLflow knows.
+    A call returns documents in MLflow's format.
 
     Attributes:
         found: What the retriever returned.
     """
 
     def __init__(self, search: Search) -> None:
-        # Not the base's, which draws from `random`: watching a run must not change it.
+        # Without the base's, which draws from `random`: tracing a run must not change it.
         self.search, self.k = search, search.k
         self.callbacks: list[BaseCallback] = []
         self.found: list[Passage] = []
@@ -137,7 +138,7 @@ class Retrieval(dspy.Retrieve):
 
 
 def _documents(found: Any) -> list[dict[str, Any]]:
-    """The passages that a retriever, or the graph of a GraphRAG program, found."""
+    """Return the passages of a search, or of a GraphRAG program's graph, as documents."""
     return [
         {
             "id": passage.id,
@@ -150,12 +151,11 @@ def _documents(found: Any) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Ask:
-    """A module's call for a step; with `rollout` above 0 another reply than the cached one.
+    """A module's call for a step.
 
-    From the second rollout on the temperature is 1.0.
-
-    `config` is what the LM is sent beside the prompt, such as a temperature, and a `max_tokens` for
-    a small local LM that has none (`reply_cap`).
+    A `rollout` above 0 bypasses the cached reply; from the second on, the temperature is 1.0.
+    `config` holds parameters for the LM, such as a temperature, and `max_tokens` for a local LM
+    that has no limit (`reply_cap`).
     """
 
     step: str
@@ -167,12 +167,12 @@ class Ask:
 
     @property
     def takes_config(self) -> bool:
-        """Whether the module hands a config on to the LM, and so can ask past the cache."""
+        """Whether the module passes a config to the LM, and so can bypass the cache."""
         return any(p.name == "config" or _takes_all(p) for p in _parameters(self.predictor))
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the module is called with: a config only if it takes one, its own LM patient."""
+        """The arguments of the call: a config only if the module takes one, its own LM wrapped."""
         again = {"rollout_id": self.rollout} if self.rollout else {}
         config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
         given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
@@ -197,7 +197,7 @@ class Ask:
             return self.predictor(**self.arguments)
 
     async def arun(self) -> dspy.Prediction:
-        """Call the module from a coroutine; in a thread where it has no `aforward`."""
+        """Call the module from a coroutine; in a worker thread if it has no `aforward`."""
         with self._counting():
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
@@ -205,13 +205,13 @@ class Ask:
 
 
 def usual_adapter(module: dspy.Module) -> dspy.Adapter:
-    """The adapter through which a module is asked where none was set."""
+    """Return the adapter for a module if none is configured."""
     is_json = any(writes_facts(predictor.signature) for predictor in _predictors(module))
     return SchemaAdapter() if is_json else PlainAdapter()
 
 
 def _parameters(module: dspy.Module) -> list[inspect.Parameter]:
-    """What a module is called with, read off its class: DSPy warns who touches `forward`."""
+    """The parameters of a module, from its class: DSPy warns if `forward` is accessed."""
     method = getattr(type(module), "forward", None) or getattr(type(module), "aforward", module)
     return [p for p in inspect.signature(method).parameters.values() if p.name != "self"]
 
@@ -230,12 +230,12 @@ def drive(
     *,
     config: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Carry a conversation to its end in this thread.
+    """Carry out a conversation in this thread.
 
     Args:
         conversation: The algorithm.
         run: Carries out a request.
-        config: What every LM call is sent beside its prompt, such as `{"temperature": 0.7}`.
+        config: Parameters of every LM call, such as `{"temperature": 0.7}`.
     """
     resume: Any = partial(next, conversation)
     while True:
@@ -248,10 +248,10 @@ def drive(
 async def adrive(
     conversation: Conversation[Result], *, config: Mapping[str, Any] | None = None
 ) -> Result:
-    """Carry a conversation to its end from a coroutine.
+    """Carry out a conversation from a coroutine.
 
-    What the algorithm does between two requests, such as grounding, runs in a worker thread, and
-    so do quick searches: the event loop goes on. A task that is cancelled closes the conversation.
+    What the algorithm does between two requests, such as grounding, runs in a worker thread, so
+    that the event loop stays responsive. Cancelling the task closes the conversation.
 
     Args:
         conversation: The algorithm.
@@ -272,7 +272,7 @@ async def adrive(
 
 
 def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | None, Any]:
-    """The next request of a conversation; without one, what it returned."""
+    """The next request of a conversation, or None with its result."""
     try:
         request: Request = resume()
     except StopIteration as end:
@@ -283,7 +283,7 @@ def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | N
 
 
 def _answered(conversation: Conversation[Any], run: Callable[[], Any]) -> Any:
-    """How a conversation goes on with what a request brings, or with its error."""
+    """How to resume a conversation with the result of a request, or with its error."""
     try:
         return partial(conversation.send, run())
     except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
@@ -307,7 +307,7 @@ _WORKERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = Wea
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Work in a thread. Where the task is cancelled meanwhile, the work ends first."""
+    """Work in a thread; if the task is cancelled, finish the work first."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     workers = _WORKERS.setdefault(loop, ThreadPoolExecutor(2, thread_name_prefix="ga_dspy"))
     running = loop.run_in_executor(workers, context.run, work)
@@ -319,11 +319,11 @@ async def _in_thread(work: Callable[[], Result]) -> Result:
         raise
 
 
-# --- Ask: a reply that does not parse is mended, asked for anew, or named.
+# --- Ask: an unreadable reply is repaired, requested again, or reported.
 
 
 class StepFailed(GaDspyError):
-    """A step got no usable output from the LM, or could not be carried out at all."""
+    """A step got no usable output from the LM, or could not be carried out."""
 
     def __init__(self, step: str, cause: str, reply: str) -> None:
         super().__init__(
@@ -336,7 +336,7 @@ class StepFailed(GaDspyError):
 
     @classmethod
     def from_error(cls, step: str, error: Exception) -> Self:
-        """A step that failed for an error of the LM or the retriever, which is its cause."""
+        """Return the failure of a step that an error of the LM or the retriever caused."""
         failure = cls.__new__(cls)
         cause = withheld(f"{type(error).__name__}: {error}")
         GaDspyError.__init__(failure, f"the {step} step failed ({cause})")
@@ -346,9 +346,9 @@ class StepFailed(GaDspyError):
 
 
 def is_ours(error: BaseException | None) -> bool:
-    """Whether this library raised an error, or the one that it came from, on purpose.
+    """Whether this library raised an error, or its cause, on purpose.
 
-    DSPy wraps what is raised inside an LM. Such an error is no outage: it has to reach the caller.
+    DSPy wraps what is raised inside an LM. Such an error is no outage: it must reach the caller.
     """
     return any(isinstance(cause, GaDspyError) for cause in causes(error))
 
@@ -370,23 +370,21 @@ def ask(
 ) -> Generator[Ask, Any, dspy.Prediction]:
     """Ask a module until its output is usable, at most four times.
 
-    Whatever form the required fields come in, they are read (`read_reply`). Where one is missing,
-    the LM is asked again, past the cache that keeps a bad reply too: the same once more, then at
-    temperature 1.0, at once and for half the attempts where it was cut off at the token limit. A
-    bad reply from the cache is no attempt. Where the prompt is too long for the LM it is asked once
-    more with less of what it is shown.
+    The required fields are read from a reply in any format (`read_reply`). If one is missing, the
+    LM is asked again, bypassing the cache: once unchanged, then at temperature 1.0. A reply that
+    was cut off at the token limit counts as two attempts, and a bad reply from the cache as none.
+    A prompt that is too long for the LM is sent once more, shortened.
 
     Args:
-        step: What the call is for.
+        step: The name of the step.
         predictor: A predictor, or any other module.
-        inputs: All that the program can give; the module gets what it takes.
+        inputs: All inputs that the program has; the module gets those that it takes.
         meter: Counts the calls.
-        required: The outputs without which a reply is of no use; all if left out. Others that a
-            reply lacks read as empty.
-        optional: Outputs that read as empty also where the module has no such field.
+        required: The mandatory outputs; all if left out. Others that a reply lacks are empty.
+        optional: Outputs that are empty even if the module has no such field.
 
     Raises:
-        StepFailed: No attempt gave the required fields whole, or the question's time is over.
+        StepFailed: No attempt gave the required fields whole, or the question timed out.
         InputError: The module has no such field.
     """
     given = _safe(predictor, _given(predictor, inputs))
@@ -451,10 +449,10 @@ def _checked(
     reply: str,
     required: Collection[str] | None,
 ) -> dspy.Prediction | None:
-    """What a module gave, clean; None where a required field is missing in the LM's reply.
+    """Return a module's cleaned output; None if a required field is missing in the LM's reply.
 
-    An adapter may have taken for a field what the LM only thought of: where it thinks aloud, the
-    reply is read again without that.
+    If the reply contains reasoning, it is read again without it, since an adapter may have found a
+    field in there.
     """
     found = set(prediction.keys() if isinstance(prediction, dspy.Prediction) else ())
     needed = set(() if required is None else required)
@@ -485,7 +483,7 @@ class Grounded(NamedTuple):
     Attributes:
         reply: The reply, with the grounded items alone in its proposal.
         update: The grounded items.
-        dropped: What no passage supports, or could not be read.
+        dropped: What no passage supports, and unreadable lines.
     """
 
     reply: dspy.Prediction
@@ -506,15 +504,15 @@ def ask_grounded(
 ) -> Generator[Ask, Any, Grounded]:
     """Ask for additions to a graph; keep what the passages support.
 
-    In DSPy's trace, of which optimizers make demonstrations, the reply stands without the rest.
+    DSPy's trace, from which optimizers take demos, gets the reply without the rest.
 
     Args:
-        step: What the call is for.
+        step: The name of the step.
         predictor: A module with the output `additions`.
         inputs: Its inputs.
         meter: Counts the calls.
         passages: The passages read so far, by label.
-        known: Names that the graph shows already.
+        known: Names that are already in the graph.
         required: As for `ask`.
         optional: As for `ask`.
 
@@ -537,18 +535,21 @@ def ask_grounded(
 
 
 def _proposal(additions: Any) -> GraphProposal:
-    """The graph lines of a reply; a signature may have them as a text."""
+    """The graph lines of a reply; a custom signature may declare them as text."""
     if isinstance(additions, GraphProposal):
         return additions
     proposal: GraphProposal = GraphProposal.model_validate(additions or "")
     return proposal
 
 
-# --- A module in a predictor's place: what it is given, what it leaves in DSPy's trace.
+# --- Modules in place of predictors: their inputs, and their entries in DSPy's trace.
+#
+# The trace is edited here and nowhere else. DSPy has no public way to correct it, and without the
+# corrections optimizers would learn from rejected replies and from ungrounded triples.
 
 
 def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that a module takes, as its signature, its `forward` or its predictors say."""
+    """The inputs that a module takes, by its signature, its `forward` or its predictors."""
     if (signature := getattr(module, "signature", None)) is not None:
         asked = field_names(signature).inputs
         return {name: inputs[name] for name in inputs if name in asked}
@@ -561,12 +562,12 @@ def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _predictors(module: dspy.Module) -> list[dspy.Predict]:
-    """The predictors of a module; DSPy looks for them among all calls that it remembers."""
+    """The predictors of a module, without DSPy's search through its history."""
     return [module] if isinstance(module, dspy.Predict) else module.predictors()
 
 
 def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with no text in them that could pass for a part of the prompt, or of a reply."""
+    """The inputs without text that could be mistaken for a part of the prompt or a reply."""
     asked = [field_names(predictor.signature) for predictor in _predictors(module)]
     fields = [name for names in asked for name in names.inputs]
     outputs = [name for names in asked for name in names.outputs]
@@ -574,12 +575,12 @@ def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_lm(module: dspy.Module) -> dspy.BaseLM | None:
-    """The LM of a module's predictors, where they have one of their own."""
+    """The LM of a module's predictors, if they have their own."""
     return next((p.lm for p in _predictors(module) if p.lm is not None), None)
 
 
 def _reply_cap(step: str, module: dspy.Module) -> dict[str, int]:
-    """The `max_tokens` that a module's calls are sent, unless it has its own; or nothing."""
+    """The `max_tokens` for a module's calls, if it needs one and has none."""
     if any(predictor.config.get("max_tokens") for predictor in _predictors(module)):
         return {}
     cap = reply_cap(_lm_of(step, module))
@@ -587,30 +588,30 @@ def _reply_cap(step: str, module: dspy.Module) -> dict[str, int]:
 
 
 def _lm_of(step: str, module: dspy.Module) -> Any:
-    """The LM that a step asks."""
+    """The LM of a step."""
     lm = _own_lm(module) or dspy.settings.lm
     return lm.of_step(step) if isinstance(lm, StepLMs) else lm
 
 
 def model_of(step: str, module: dspy.Module) -> str:
-    """The name of the model that a step asks."""
+    """Return the name of a step's model."""
     return str(getattr(_lm_of(step, module), "model", ""))
 
 
 def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
-    """The signature of the one predictor in a module, whose reply is the module's; else None."""
+    """Return the signature of a module's only predictor; None if it has several."""
     predictors = _predictors(module)
     return predictors[0].signature if len(predictors) == 1 else None
 
 
 def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
-    """Note a call that DSPy saw fail; of a module with several predictors it is not known whose."""
+    """Add a call that DSPy counted as failed; skipped if a module has several predictors."""
     if dspy.settings.trace is not None and own_signature(module):
         dspy.settings.trace.append((_predictors(module)[0], dict(inputs), prediction))
 
 
 def remove_from_trace(prediction: dspy.Prediction) -> tuple[Any, Any, Any] | None:
-    """Take a reply that the program rejects off DSPy's trace: it is no demonstration."""
+    """Remove a rejected reply from DSPy's trace, so that it does not become a demo."""
     trace = dspy.settings.trace or []
     # It is among the last, and a trace may be long.
     places = (n for n in range(len(trace) - 1, -1, -1) if trace[n][2] is prediction)
@@ -625,17 +626,15 @@ class Usage(BaseModel):
     """The cost of some LM calls.
 
     Attributes:
-        calls: LM calls that brought something, answered from DSPy's cache or not.
-        cached: How many of them came from the cache.
-        failed: Further attempts, which brought nothing: an error, or a reply that was of no use.
-        timeouts: How many of these had no answer in time.
-        unreadable: How many of these brought a reply that was of no use.
+        calls: LM calls with a usable reply, cached or not.
+        cached: How many of them came from DSPy's cache.
+        failed: Further attempts without a usable reply.
+        timeouts: How many of these timed out.
+        unreadable: How many of these had an unreadable reply.
         cut_prompts: Calls whose prompt the server cut: it read fewer tokens than there are words.
-        prompt_tokens: As the LM reports them, for a cached call as it reported them when it was
-            made; estimated for a call without a report.
-        completion_tokens: The same for what the LM wrote.
-        cost: US dollars, a cached call at what it cost when it was made; None where the price of
-            a call is unknown.
+        prompt_tokens: As reported by the LM (for a cached call, when it was made), else estimated.
+        completion_tokens: The same for the replies.
+        cost: US dollars, a cached call at its original price; None if a price is unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -657,7 +656,7 @@ class Usage(BaseModel):
 
     @property
     def failures(self) -> str:
-        """The failed attempts in words, with their kinds.
+        """The number of failed attempts by kind, in words.
 
         >>> Usage(failed=17, timeouts=15, unreadable=1).failures
         '17 failed attempts (15 timeouts, 1 unreadable reply, 1 error)'
@@ -675,13 +674,13 @@ class Usage(BaseModel):
 
     @property
     def cuts(self) -> str:
-        """How many prompts the server cut, in words; empty for none."""
+        """The number of prompts cut by the server, in words; empty for none."""
         prompts = "1 prompt" if self.cut_prompts == 1 else f"{self.cut_prompts:,} prompts"
         return f"{prompts} cut by the server" if self.cut_prompts else ""
 
     @classmethod
     def total(cls, parts: Iterable[Usage]) -> Usage:
-        """The sum; its cost is unknown where one of the parts' is.
+        """Return the sum; its cost is unknown if that of a part is.
 
         >>> total = Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
         >>> total.calls, total.cost
@@ -706,20 +705,20 @@ _KEPT, _KEPT_BY_DSPY = 1_000, 10_000
 
 
 class Meter(BaseCallback):
-    """Counts LM calls, an adapter's second attempts among them.
+    """Counts LM calls, including an adapter's second attempts.
 
     Attributes:
         usage: What each step of the program cost so far, by the step's name.
-        seconds: Wall time inside LM calls so far, those answered from the cache among them.
-        waited: Seconds in which the endpoint was down and waited for.
+        seconds: Wall time inside LM calls so far, including cached ones.
+        waited: Seconds spent waiting for an endpoint that was down.
         sent: The messages of the last call.
         truncated: Whether the last call stopped at its token limit.
-        has_thoughts: Whether the last call brought thoughts, apart from its reply or in it.
-        reply: What the last call brought, as the LM wrote it.
-        cached: Whether that came from DSPy's cache.
-        answered: Whether any call brought a reply.
-        may_pass: Whether something failed that may go well another time.
-        history: Where DSPy leaves its record of each call; kept empty.
+        has_thoughts: Whether the last reply contained or came with reasoning.
+        reply: The last reply, as the LM wrote it.
+        cached: Whether it came from DSPy's cache.
+        answered: Whether any call was answered.
+        may_pass: Whether a failure was transient.
+        history: Receives DSPy's record of each call; stays empty.
     """
 
     def __init__(self) -> None:
@@ -759,20 +758,20 @@ class Meter(BaseCallback):
         return Usage.total(self.usage.values()).tokens
 
     def overdue(self) -> TimeoutError | None:
-        """The error of a question whose time is over; waiting for an endpoint is no part of it."""
+        """Return the error of a question that timed out, not counting waits for an endpoint."""
         limit = Patience.current().question
         if now() - self._since - self.waited <= limit:
             return None
         self.may_pass = True
-        return TimeoutError(f"the time for this question, {format_duration(limit)}, is over")
+        return TimeoutError(f"the question timed out after {format_duration(limit)}")
 
     def reject(self) -> None:
-        """Note that the last reply was of no use: it brought nothing, whatever it cost."""
+        """Count the last reply as unreadable."""
         last = Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1)
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
 
     def add_failed(self, attempts: int, waited: float) -> None:
-        """Note attempts that failed, and seconds of waiting, of a call made on another machine."""
+        """Add the failed attempts and the waiting time of a call made on another machine."""
         self.waited += waited
         total = [self.usage.get(self._step, Usage()), Usage(failed=attempts)]
         self.usage[self._step] = Usage.total(total)
@@ -781,15 +780,15 @@ class Meter(BaseCallback):
     def counting(
         self, step: str, everywhere: bool = True, *, adapter: dspy.Adapter | None = None
     ) -> Iterator[None]:
-        """Count the calls made inside this block by the current thread or task.
+        """Count the calls that the current thread or task makes inside this block.
 
-        They are made with the `Patience` in force. Of its history and trace DSPy keeps the last
-        1,000 calls, unless it was told another number: by its own, a process would grow for 10,000.
+        DSPy's history and trace are limited to the last 1,000 calls, unless another number is set:
+        its default of 10,000 makes a process grow.
 
         Args:
-            step: What the calls are for: "read", "answer", …
-            everywhere: Whether LMs without a patient front may be called, too.
-            adapter: The adapter where none was chosen; `PlainAdapter` if left out.
+            step: The name of the step: "read", "answer", …
+            everywhere: Whether LMs without our wrapper may be called, too.
+            adapter: The adapter if none is configured; `PlainAdapter` if left out.
         """
         settings = dspy.settings
         heard = [*(settings.callbacks or []), self] if everywhere else settings.callbacks
@@ -811,13 +810,13 @@ class Meter(BaseCallback):
                 raise
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
-        """Note that a call did not come from the cache; pass it on to a tracker around this one."""
+        """Record that a call was not cached; pass it on to an outer tracker."""
         self._live = True
         if self._outer is not None:
             self._outer.add_usage(model, usage)
 
     def add_record(self, record: dict[str, Any]) -> None:
-        """Keep DSPy's record of the call under way."""
+        """Keep DSPy's record of the current call."""
         if dspy.settings.max_history_size == _KEPT:
             del GLOBAL_HISTORY[:-_KEPT]
         response = record.get("response")
@@ -826,7 +825,7 @@ class Meter(BaseCallback):
         self._record = record
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note what is sent, to be counted if the LM reports no usage."""
+        """Keep what is sent, to estimate its tokens if the LM reports none."""
         self.truncated, self.reply, self._live, self._record = False, "", False, {}
         self._lm, self.has_thoughts = instance, False
         self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
@@ -863,10 +862,10 @@ class Meter(BaseCallback):
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
 
     def _is_cut(self) -> bool:
-        """Whether the server cut the prompt: each word is a token at least, so fewer cannot be all.
+        """Whether the server cut the prompt: a whole prompt has at least a token per word.
 
-        Only servers of one's own do that in silence. Reports under 1,000 are of servers that count
-        what they had not cached. In a text without spaces it is not noticed.
+        Only local servers do that silently. Reports under 1,000 tokens come from servers that count
+        only what they had not cached. A cut in a text without spaces is not detected.
         """
         if self.cached or not endpoint_digest(self._lm):
             return False
@@ -889,11 +888,11 @@ class Meter(BaseCallback):
 
 _FEWEST_REPORTED = 1_000
 _CUT: set[tuple[str, str | None]] = set()
-"""The LMs of which it was said that their prompts are cut."""
+"""The LMs whose cut prompts were reported."""
 
 
 class _History(list[Any]):
-    """A list that keeps nothing of what DSPy appends, and hands it to the meter."""
+    """A list that passes what DSPy appends to the meter, and stays empty."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -909,7 +908,7 @@ def prompt_tokens(
     count: TokenCounter,
     demos: Sequence[Any] = (),
 ) -> int:
-    """Tokens of a prompt whose inputs are all empty: instruction, fields, demos."""
+    """Return the tokens of a prompt with empty inputs: instruction, fields, demos."""
     inputs = dict.fromkeys(signature.input_fields, "")
     messages = adapter.format(signature, demos=list(demos), inputs=inputs)
     return sum(count(str(message["content"])) for message in messages)
