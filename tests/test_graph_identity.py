@@ -93,6 +93,8 @@ def test_a_pronoun_is_no_country() -> None:
         ("Romania", "Romanian"),
         ("Bulgaria", "Bulgarian"),
         ("Robert William", "Robert Williams"),
+        ("Record 20190412", "Record 20190413"),
+        ("J. Adams", "John Adams"),
     ],
 )
 def test_a_number_or_a_telling_word_keeps_names_apart(one: str, other: str) -> None:

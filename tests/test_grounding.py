@@ -184,6 +184,16 @@ def test_a_relation_that_two_cited_passages_state_is_quoted_from_both() -> None:
     ]
 
 
+def test_the_sentence_with_both_ends_is_quoted_rather_than_one_under_the_title() -> None:
+    text = "Ostvik is a port. Its mayor is Bo. Ada Lund was born in Ostvik."
+    found = ground(
+        parse("Relations:\n1. Ada Lund -> was born in -> Ostvik [1]"),
+        {1: (passage := Passage(id="ada", title="Ada Lund", text=text))},
+    )
+    (quote,) = found.update.relations[0].evidence
+    assert passage.content[quote.start : quote.end] == "Ada Lund was born in Ostvik."
+
+
 def test_quotes_are_whole_sentences_though_initials_stand_in_them() -> None:
     text = "It grew. The Ann L. Fox Company and Bell Inc. of Ohio merged in 1961. Then it fell."
     passage = Passage(id="p", text=text)
