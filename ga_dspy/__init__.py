@@ -46,7 +46,7 @@ _HOME = {
 }
 
 _MODULES = (
-    "arena", "artifact", "eval", "graph", "graphrag", "grounding", "optimize", "programs",
+    "arena", "artifact", "eval", "graph", "graphrag", "grounding", "lm", "optimize", "programs",
     "retrieval", "serve", "signatures", "testing", "viewer",
 )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import hashlib
 import logging
 import os
@@ -415,11 +414,11 @@ def open_current(
 def parallel(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, name: str = "ga-dspy"
 ) -> Generator[Result, None, None]:
-    """Do a piece of work for each item, in threads, and give the results as they come.
+    """Call `work` for each item, in threads, and yield the results as they come.
 
     Each item runs in a copy of the caller's context, so `dspy.context` holds in the threads. An
-    error that `work` lets through is raised here; whoever closes the generator stops the rest,
-    and waits a moment for what is under way. With one thread the work is done in the calling one.
+    error that `work` lets through is raised here. Closing the generator stops the rest, and waits a
+    moment for what is under way. With one thread the work is done in the calling one.
 
     Raises:
         InputError: `threads` is below 1.
@@ -444,43 +443,27 @@ def parallel(
                 done.put((None, error))
                 return
 
-    # Daemons, so that Ctrl-C ends the process without waiting for calls under way.
+    # Daemons, so that Ctrl-C ends the process without waiting for calls under way: the threads of
+    # a ThreadPoolExecutor would be waited for.
     workers = [
         threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
         for number in range(min(threads, len(items)))
     ]
-    with _settled():
-        for worker in workers:
-            worker.start()
-        try:
-            for _ in items:
-                result, error = done.get()
-                if error is not None:
-                    raise error
-                yield result  # type: ignore[misc]
-        finally:
-            stop.set()
-            _join(workers)
-
-
-@contextmanager
-def _settled() -> Iterator[None]:
-    """Leave what is there by now out of garbage collections: each would halt all the threads.
-
-    Where the app, or other work in threads, did so already, it stays as they want it.
-    """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
+    for worker in workers:
+        worker.start()
     try:
-        yield
+        for _ in items:
+            result, error = done.get()
+            if error is not None:
+                raise error
+            yield result  # type: ignore[misc]
     finally:
-        gc.unfreeze()
+        stop.set()
+        _join(workers)
 
 
-def leave(code: int, before: Collection[threading.Thread]) -> NoReturn:
-    """End the process with that exit code, whatever threads began since `before` still do.
+def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
+    """End the process with that exit code, whatever threads begun since `before` still do.
 
     Python would wait for some, and take others away, at which C++ below them aborts.
     """
@@ -492,7 +475,7 @@ def leave(code: int, before: Collection[threading.Thread]) -> NoReturn:
 
 
 def _join(threads: Sequence[threading.Thread]) -> bool:
-    """Wait a moment for threads to end; whether all did."""
+    """Wait a moment for threads to end; return whether all did."""
     deadline = time.monotonic() + _MOMENT
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -501,29 +484,6 @@ def _join(threads: Sequence[threading.Thread]) -> bool:
 
 # A pool belongs to its loop, so that a forked process makes one of its own.
 _WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
-
-
-_TURN, _LONGEST_TURN, _LOOK = threading.RLock(), 0.1, 0.25
-_turn_began = 0.0
-
-
-def in_turn(work: Callable[[], Result]) -> Result:
-    """Do work of this process's own, such as grounding, while no other thread does.
-
-    Together they get no more done, but hand the interpreter's lock around. It is a courtesy: a turn
-    that takes long, such as one that waits for a server, is not waited for.
-    """
-    global _turn_began
-    while not (has_turn := _TURN.acquire(timeout=_LOOK)):
-        if time.monotonic() - _turn_began > _LONGEST_TURN:
-            break
-    try:
-        if has_turn:
-            _turn_began = time.monotonic()
-        return work()
-    finally:
-        if has_turn:
-            _TURN.release()
 
 
 async def in_thread(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:

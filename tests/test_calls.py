@@ -121,7 +121,7 @@ def test_a_reply_in_another_form_is_mended_without_another_call(raw: str) -> Non
 @pytest.mark.parametrize(
     ("raw", "verdict", "cited"),
     [
-        ("[[ ## verdict ## ]]\nyes\n[[ ## answer ## ]]\nMontana", "answered", ""),
+        ("[[ ## verdict ## ]]\nAnswered.\n[[ ## answer ## ]]\nMontana", "answered", ""),
         ("verdict: who knows?\nanswer: Montana", "", ""),
         ("Answer: Montana", "", ""),
         ('{"answer": "Montana"}', "", ""),
@@ -312,7 +312,7 @@ def test_a_module_of_several_calls_may_stand_for_a_predictor(make: Any, asynchro
 
 def test_a_chain_of_thought_may_stand_for_a_predictor_and_its_reply_is_mended() -> None:
     module = dspy.ChainOfThought(AnswerIt)
-    raw = "reasoning: Because.\nverdict: yes\ncited: 1\nanswer: **Montana**"
+    raw = "reasoning: Because.\nverdict: answered\ncited: 1\nanswer: **Montana**"
     trace: list[Any] = []
     with dspy.context(trace=trace):
         reply, meter, _ = run(raw, module=module, required=("answer",))

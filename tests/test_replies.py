@@ -162,8 +162,9 @@ class Additions(dspy.Signature):
         "[[ ## judgement ## ]]\nsufficient",
         "additions:\n1. Red Lodge -> in -> Montana [1]\njudgement: sufficient",
         '{"additions": ["1. Red Lodge -> in -> Montana [1]"], "judgement": "sufficient"}',
-        '{"additions": {"relations": [["Red Lodge", "in", "Montana"]]}, "judgement": true}',
-        "## Additions\n```\nRelations:\n1. Red Lodge -> in -> Montana [1]\n```\n## Judgement\nyes",
+        '{"additions": {"relations": [["Red Lodge", "in", "Montana"]]}, "judgement": "sufficient"}',
+        "## Additions\n```\nRelations:\n1. Red Lodge -> in -> Montana [1]\n```\n"
+        "## Judgement\nSufficient.",
     ],
 )  # fmt: skip
 def test_graph_lines_are_read_out_of_every_form(written: str) -> None:
@@ -174,7 +175,7 @@ def test_graph_lines_are_read_out_of_every_form(written: str) -> None:
 
 @pytest.mark.parametrize("nothing", ["", "additions:\n", "additions: No new information.\n"])
 def test_additions_never_fail_a_reply(nothing: str) -> None:
-    values: Any = read_reply(Additions, f"{nothing}judgement: no", ("judgement",))
+    values: Any = read_reply(Additions, f"{nothing}judgement: insufficient", ("judgement",))
     assert values["judgement"] == "insufficient"
     assert values["additions"].draft.relations == ()
 
@@ -247,45 +248,23 @@ def test_a_reply_that_was_cut_off_is_whole_if_the_cut_is_behind_what_counts(
 # --- Choices
 
 
-SUFFICIENT = """sufficient|Sufficient.|yes|Yes.|enough|complete|adequate|True|fully sufficient
-yes, all links are stated|sufficient - all links are stated, nothing missing|It is sufficient.
-The evidence is sufficient|sufficient, no link is missing|evidence suffices|**Sufficient**
-sufficient (nothing is missing)|no further search is needed|nothing is missing|judgement: sufficient
-The evidence is sufficient, no link is missing.|sufficient because all links are stated
-sufficient since nothing is missing|not insufficient|sufficient without further search|'sufficient'
-there is enough evidence|more than enough|The evidence is not only sufficient but complete"""
-INSUFFICIENT = """The evidence is not sufficient.|Evidence is not yet sufficient
-partially sufficient
-The evidence isn't sufficient|sufficient? no|neither sufficient nor complete|in-sufficient|no|No.
-it would be sufficient if the birthplace were known|not sufficient|still missing|Insufficient.
-It is insufficient|INSUFFICIENT|`insufficient`|insufficient: the birthplace is missing|not enough
-more needed|more evidence is needed|partial|almost sufficient|nearly sufficient|lacking|incomplete
-the birthplace is lacking|the evidence doesn’t suffice|does not suffice|cannot judge it sufficient
-never sufficient|un-answered|no, the director is missing|not yet|insufficient because not complete
-sufficient: no|Sufficient (not yet)|far from sufficient|inadequate|not all links are stated|False
-enough to name the film, but the director is missing|Insufficient - sufficient for hop 1 only
-insufficient evidence|not exhausted, more searching is needed|yes, partially|could be sufficient
-not enough information to answer|I would not say the evidence is sufficient|not-sufficient
-We need more information|Judgement: **insufficient**|non-sufficient|it can't be called sufficient"""
-EXHAUSTED = """exhausted|Exhausted.|the search is exhausted|cannot be found|it can't be found
-give up|I give up|gave up|insufficient and exhausted|not sufficient, but exhausted
-exhausted: two searches brought nothing|no further search will help"""
-ANSWERED = """answered|yes|Yes.|supported|in passages|In the passages|found|stated in passage 2|true
-the premise is not refuted; answered|Answered.|answered (premise not refuted)|can be answered
-the answer is supported by passage 3|The passages hold the answer|yes, the passages hold the answer
-fully answered|answered: passage 2 states it, no guess|yes - passage 1|supported by the passages
-no premise is refuted, and the answer is stated"""
-NOT_THERE = """Not in the passages|not in passages|no|cannot be answered|not answered|not stated
-absent|cannot be answered from the passages|The question cannot be answered|unanswered|unknown
-insufficient|unsupported|un-answered|not found|no answer found
-partially answered|not supported|missing|False
-isn't in the passages|not-in-passages|not_in_passages|the passages do not hold the answer
-The passages don't state it|neither stated nor implied|almost answered|it can't be answered
-would be answered if the year were given|No, not in passages.|never stated
-Nothing in the passages"""
-REFUTED = """refuted|Premise is refuted|premise refuted|The premise is refuted.|false premise
-premise_refuted|The premise of the question is refuted|the premise is false|refuted by the passages
-premise refuted: he never married|contradicted by passage 2"""
+SUFFICIENT = """sufficient|Sufficient.|**Sufficient**|'sufficient'|judgement: sufficient
+It is sufficient.|The evidence is sufficient|sufficient, no link is missing
+sufficient - all links are stated, nothing missing|sufficient (nothing is missing)
+sufficient because all links are stated"""
+INSUFFICIENT = """insufficient|Insufficient.|INSUFFICIENT|`insufficient`|It is insufficient.
+insufficient: the birthplace is missing|Judgement: **insufficient**|insufficient evidence
+Insufficient - sufficient for hop 1 only"""
+EXHAUSTED = """exhausted|Exhausted.|the search is exhausted
+exhausted: two searches brought nothing"""
+ANSWERED = """answered|Answered.|answered: passage 2 states it, no guess
+answered (premise not refuted)"""
+NOT_THERE = """not in passages|Not in passages.|not_in_passages
+verdict: not in passages"""
+REFUTED = """premise refuted|Premise refuted.|premise_refuted|premise refuted: he never married"""
+DOUBTFUL = """not sufficient|The evidence isn't sufficient|in-sufficient|sufficient? no
+sufficient: no|Sufficient (not yet)|almost sufficient|partially sufficient
+it would be sufficient if the birthplace were known|neither sufficient nor complete|yes|no"""
 
 
 def wordings(**meant: str) -> list[tuple[str, str]]:
@@ -311,6 +290,12 @@ def test_a_judgement_is_read_for_what_it_means(wording: str, meant: str) -> None
 )
 def test_a_verdict_is_read_for_what_it_means(wording: str, meant: str) -> None:
     assert read_choice(wording, VERDICT) == meant
+
+
+@pytest.mark.parametrize("wording", re.split(r"[|\n]", DOUBTFUL))
+def test_a_judgement_in_doubt_is_none_and_so_asked_for_again(wording: str) -> None:
+    with pytest.raises(ValueError, match="none of"):
+        read_choice(wording, JUDGEMENT)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +333,6 @@ def test_an_answer_that_shares_words_with_its_description_stays() -> None:
 def test_a_list_of_all_choices_is_none_of_them(listed: str, allowed: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="none of"):
         read_choice(listed, allowed)
-
-
-def test_giving_up_is_insufficient_where_no_third_judgement_is_allowed() -> None:
-    assert read_choice("exhausted", JUDGEMENT[:2]) == "insufficient"
 
 
 @pytest.mark.parametrize("allowed", [JUDGEMENT, VERDICT, ("new", "old")])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-import gc
 import sqlite3
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
-from ga_dspy.storage import Journal, in_turn, parallel, write_whole
+from ga_dspy.storage import Journal, parallel, write_whole
 
 TABLES = {"note": "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, text TEXT NOT NULL)"}
 INSERT = "INSERT OR REPLACE INTO note VALUES (?, ?)"
@@ -128,37 +126,6 @@ def test_results_come_as_they_are_ready_and_closing_stops_the_rest() -> None:
     assert len(begun) <= 4
 
 
-def test_the_collector_leaves_out_what_was_there_before_the_threads_and_not_for_ever() -> None:
-    frozen = list(parallel(lambda _: gc.get_freeze_count(), range(8), threads=2))
-    assert min(frozen) > 1000
-    assert gc.get_freeze_count() == 0
-
-
-def test_what_an_app_left_out_of_collections_stays_out() -> None:
-    gc.freeze()
-    try:
-        list(parallel(str, range(8), threads=2))
-        assert gc.get_freeze_count() > 1000
-    finally:
-        gc.unfreeze()
-
-
 def test_no_thread_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="threads is 0"):
         list(parallel(str, [1], threads=0))
-
-
-def test_work_is_done_in_turn_unless_a_turn_takes_long() -> None:
-    at_once, most = 0, 0
-
-    def work() -> None:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
-        time.sleep(0.002)
-        at_once -= 1
-
-    assert len(list(parallel(lambda _: in_turn(work), range(16), 4))) == 16
-    assert most == 1
-    # Neither one's own turn nor another's that never ends is waited for.
-    assert in_turn(lambda: in_turn(lambda: "done")) == "done"

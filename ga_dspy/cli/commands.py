@@ -24,7 +24,7 @@ from ga_dspy.cli import serve as serving
 from ga_dspy.cli.choices import with_lm_options, with_program
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
-from ga_dspy.storage import leave, refused_by_disk
+from ga_dspy.storage import force_exit, refused_by_disk
 from ga_dspy.text import visible
 
 START, DOCUMENTS, MEASURE, TUNE = _PANELS = ("Start", "Documents", "Measure", "Tune")
@@ -141,4 +141,4 @@ def main() -> None:
     if can_resume:
         text += "; finished work is kept: run the same command again to resume"
     print(f"ga-dspy: {visible(withheld(text))}", file=sys.stderr)  # noqa: T201
-    leave(code, threads)
+    force_exit(code, threads)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 from weakref import WeakKeyDictionary
 
@@ -319,130 +318,40 @@ def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
     return _Found(found, next(reversed(found)), closed) if found else None
 
 
-# --- A choice: which of the allowed values a model's wording means.
+# --- A choice: which of the allowed values a model means.
 
-
-class _Scale(NamedTuple):
-    """Two opposite values and a third beside them; `replies.json` has the words for each."""
-
-    positive: str
-    negative: str
-    third: str
-    both: str  # what it is where one clause says this and the other that
-
-
-_SCALES = (
-    _Scale("sufficient", "insufficient", "exhausted", both="insufficient"),
-    _Scale("answered", "not in passages", "premise refuted", both=""),
+_DOUBT = re.compile(
+    r"\b(?:not|no|non|never|neither|nor|none|nothing|cannot|unable|partial\w*|partly|almost|nearly"
+    r"|hardly|barely|far|short|would|could|might|if|unless|until|maybe|perhaps)\b|n't\b|\?"
 )
-
-
-@lru_cache(maxsize=16)
-def _means(what: str) -> re.Pattern[str]:
-    """The words of `replies.json` that mean something."""
-    lists = json.loads(Path(__file__).with_name("replies.json").read_text("utf-8"))
-    return re.compile(rf"\b(?:{'|'.join(lists[what])})\b")
-
-
-def _hedged(wording: str) -> bool:
-    return any(_means(how).search(wording) for how in ("partly", "hedge"))
-
-
-_NOT = re.compile(r"\b(?:not|no|never|neither|nor|none|nothing|cannot|cant|non|unable)\b|n't\b")
-_FILLER = re.compile(r"\bnot only\b|\bmore than\b|\b(?:no|without(?: a)?|beyond) doubt\b")
-_LABEL = re.compile(r"\A(?:my |the )?(?:judge?ment|verdict)\s*(?:is|:|=|-)\s*")
-_BETWEEN = re.compile(
-    r"(?<=\?)|[.;:,!\n()\[\]–—|]|\s-+\s|"
-    r"\b(but|however|although|though|except|because|since|while|whereas|and|without|which)\b"
-)
-_LIMITS = ("but", "however", "although", "though", "except")
+_DENIALS = ("no", "not", "not yet", "not really", "false", "partially")
 
 
 def read_choice(text: str, allowed: tuple[Any, ...]) -> Any:
-    """Which of the allowed values a wording means.
+    """Return which of the allowed values a text means.
 
-    A value at the beginning decides if punctuation parts it from what follows. Elsewhere it is
-    read clause by clause, for what negation and hedges make of it. A list of all values repeats
-    what was asked, and means none.
+    LMs write the value alone, as a rule. A value at the beginning counts too, if punctuation parts
+    it from what follows, and the only value named in a text without a negation or a hedge.
 
-    >>> read_choice("The evidence isn't sufficient yet.", ("sufficient", "insufficient"))
-    'insufficient'
+    >>> read_choice("**Sufficient**: all links are stated.", ("sufficient", "insufficient"))
+    'sufficient'
 
     Raises:
-        ValueError: It means none of them, or more than one.
+        ValueError: It means none of them, or more than one, or lists them all.
     """
-    wording = _LABEL.sub("", _plain(text))
-    by_words = {_plain(str(value)): value for value in allowed}
-    if len(allowed) > 1 and _lists_all(wording, by_words):
-        raise ValueError(f"{text!r} lists all values and means none of {allowed}")
-    if wording.rstrip(".!, ") in by_words:
-        return by_words[wording.rstrip(".!, ")]
-    for words in sorted(by_words, key=len, reverse=True):
-        if re.match(rf"{re.escape(words)}\s*(?:[.,;:!(\n–—]|-\s)", wording):
-            following = next((clause for _, clause in _clauses(wording[len(words) :])), "")
-            if not any(_means(how).fullmatch(following) for how in ("no", "partly")):
-                return by_words[words]
-    for scale in _SCALES:
-        if {scale.positive, scale.negative} <= set(allowed):
-            meant = _on_scale(scale, wording)
-            if meant == scale.third and meant not in allowed:
-                meant = scale.negative
-            if meant:
-                return meant
-            raise ValueError(f"{text!r} is none of {allowed}")
-    said = [value for words, value in by_words.items() if re.search(rf"\b{words}\b", wording)]
-    if len(said) != 1 or _NOT.search(wording) or _hedged(wording):
+    wording = re.sub(r"[*`\"“”]", "", text.lower().replace("’", "'").replace("_", " "))
+    wording = wording.strip(" \n\t'.,!")
+    values = {str(value).lower(): value for value in allowed}
+    if wording in values:
+        return values[wording]
+    by_length = sorted(values, key=len, reverse=True)
+    value = rf"(?<![\w-])({'|'.join(map(re.escape, by_length))})(?![\w-])"
+    named, around = set(re.findall(value, wording)), re.sub(value, " ", wording)
+    is_doubtful = _DOUBT.search(around) is not None
+    first = re.match(rf"{value}\s*(?:[.,;:!(\n–—]|-\s)(.*)", wording, re.DOTALL)
+    lists_all = len(named) == len(values) > 1 and not is_doubtful
+    if first and not lists_all and first[2].strip(" .,;:!()") not in _DENIALS:
+        return values[first[1]]
+    if len(named) != 1 or is_doubtful:
         raise ValueError(f"{text!r} is none of {allowed}")
-    return said[0]
-
-
-def _lists_all(wording: str, values: Collection[str]) -> bool:
-    """Whether all values stand in a row, with nothing but separators between them."""
-    value = "|".join(re.escape(each) for each in sorted(values, key=len, reverse=True))
-    row = rf"\b(?:{value})\b(?:[\s,;/|]*(?:\bor\b)?[\s,;/|]*\b(?:{value})\b){{{len(values) - 1}}}"
-    found = re.search(row, wording)
-    return found is not None and all(value in found[0] for value in values)
-
-
-def _plain(text: str) -> str:
-    """Lower case, no emphasis or quotes; "in-sufficient" in one word, other hyphens gone."""
-    text = re.sub(r"[*`\"“”]", "", text.lower().replace("’", "'").replace("_", " "))
-    text = re.sub(r"\b(in|un)-(?=suff|compl|adeq|answ|known|supp|stat|clear)", r"\1", text)
-    return re.sub(r"(?<=\w)-(?=\w)", " ", text).strip()
-
-
-def _clauses(wording: str) -> Iterator[tuple[str, str]]:
-    """Each clause with the conjunction before it."""
-    parts = ["", *_BETWEEN.split(_FILLER.sub("", wording))]
-    texts = (clause.strip(" '") for clause in parts[1::2])
-    kept = [(word or "", text) for word, text in zip(parts[::2], texts, strict=True) if text]
-    for place, pair in enumerate(kept):
-        # A question says nothing where an answer follows.
-        if not pair[1].endswith("?") or place == len(kept) - 1:
-            yield pair
-
-
-def _on_scale(scale: _Scale, wording: str) -> str:
-    """What clauses say in sum; empty where they say nothing, or one this and another that."""
-    verdicts: list[tuple[bool, bool, bool]] = []  # positive, decides, limits what was said before
-    for conjunction, clause in _clauses(wording):
-        if named := _means(scale.third).search(clause):
-            if _NOT.search(clause[: named.start()]):
-                continue
-            return scale.third
-        negated = _NOT.search(clause) is not None
-        positive = bool(_means(scale.positive).search(clause) or _means("yes").fullmatch(clause))
-        bare = _means("no").fullmatch(clause) is not None
-        negative = bare or _means(scale.negative).search(clause) is not None
-        if _hedged(clause):
-            if positive or negative or _means("partly").fullmatch(clause):
-                return scale.negative
-        elif positive or negative:
-            said = positive is not negated and not (negative and (positive or bare))
-            decides = bare or _means(f"decides {scale.positive}").search(clause) is not None
-            verdicts.append((said, decides, conjunction in _LIMITS))
-    sides = {positive for positive, decides, _ in verdicts if decides} or {v[0] for v in verdicts}
-    if len(sides) != 1:
-        return scale.both if sides else ""
-    limited = any(limits and not positive for positive, _, limits in verdicts)
-    return scale.positive if sides == {True} and not limited else scale.negative
+    return values[named.pop()]

@@ -47,7 +47,7 @@ from ga_dspy.secrets import note_secrets, withheld
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.signatures.facts import writes_facts
 from ga_dspy.signatures.prompt import safe
-from ga_dspy.storage import in_thread, in_turn
+from ga_dspy.storage import in_thread
 from ga_dspy.text import TokenCounter, estimate_tokens
 
 _log = logging.getLogger("ga_dspy")
@@ -239,7 +239,7 @@ def drive(
     """
     resume: Any = partial(next, conversation)
     while True:
-        request, result = in_turn(partial(_advance, resume, config))
+        request, result = _advance(resume, config)
         if request is None:
             return result  # type: ignore[no-any-return]
         resume = _answered(conversation, partial(run, request))

@@ -37,7 +37,7 @@ from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_quer
 from ga_dspy.retrieval.rank import RANKINGS, Kind, Ranking, dense_text
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
-from ga_dspy.storage import in_turn, on_disk, open_current
+from ga_dspy.storage import on_disk, open_current
 
 SAME_VECTOR = 0.98
 """The minimum cosine of two vectors of one function for one text; APIs are not exact."""
@@ -353,9 +353,8 @@ class Index(PassageRetriever):
         most = max(k, RERANKED) if self.reranker else k
         # Encoders and Milvus may wait for a server; other searches do not wait for them.
         vector = _NO_VECTOR if manifest.kind == "sparse" else self._encode(query)
-        rank = partial(ranking.rank, query, vector, most)
         try:
-            found = in_turn(rank) if isinstance(engine, LocalEngine) else rank()
+            found = ranking.rank(query, vector, most)
             passages = engine.passages([row for row, _ in found])
         except IndexError as error:
             raise DamagedFile(
