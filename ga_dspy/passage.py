@@ -25,10 +25,10 @@ Value: TypeAlias = Scalar | tuple[Scalar, ...]
 _LONGEST, _MOST = 1000, 64
 
 
-def sound(text: str) -> str:
+def replace_invalid(text: str) -> str:
     r"""Replace lone surrogates and NULs, which no file or request can be written with.
 
-    >>> sound("caf\ud800 au\0lait")
+    >>> replace_invalid("caf\ud800 au\0lait")
     'caf? au�lait'
     """
     if text.isascii() and "\0" not in text:
@@ -49,7 +49,7 @@ class Metadata(dict[str, Value]):
     """
 
     def __init__(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()) -> None:
-        found = ((sound(str(name)), _value(value)) for name, value in dict(items).items())
+        found = ((replace_invalid(str(name)), _value(value)) for name, value in dict(items).items())
         super().__init__([pair for pair in found if pair[1] not in _NOTHING][:_MOST])
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -91,7 +91,7 @@ def _scalar(value: Any) -> Scalar:
     if isinstance(value, (Mapping, list, tuple, set)):
         return None
     text = value.isoformat() if isinstance(value, (date, time)) else str(value)
-    return sound(text).strip()[:_LONGEST]
+    return replace_invalid(text).strip()[:_LONGEST]
 
 
 _SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")
@@ -147,7 +147,7 @@ class Passage(Sourced):
     @field_validator("id", "text", "title")
     @classmethod
     def _sound(cls, text: str) -> str:
-        return sound(text)
+        return replace_invalid(text)
 
     @property
     def content(self) -> str:

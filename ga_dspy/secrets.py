@@ -1,4 +1,4 @@
-"""No key, address or header in an artifact, and no key in what is journaled, tracked or printed.
+"""Redaction: no key, address or header in an artifact, no key in journals, MLflow or output.
 
 An artifact that holds a secret is refused (`secrets_in`); from other texts it is taken out
 (`withheld`), at the few places where texts leave: journals, error messages, MLflow, the terminal.
@@ -138,7 +138,7 @@ def _kind(text: str, known: Collection[str], digests: bool) -> str:
 
 
 def secrets_of(lms: Iterable[object] = (), *, addresses: bool = False) -> frozenset[str]:
-    """The keys of the environment, of the configured LM, of LMs of steps, and of more LMs.
+    """Return the keys of the environment, of the configured LM, of LMs of steps, and of more LMs.
 
     Args:
         lms: The LMs; what is none of them is passed over.
@@ -168,7 +168,7 @@ def _given_to(lm: object) -> Iterator[str]:
 def _secrets_among(
     given: frozenset[str], environment: tuple[tuple[str, str], ...]
 ) -> frozenset[str]:
-    """The given texts, the keys of an environment, and those in addresses of either."""
+    """Return the given texts, the keys of an environment, and those in addresses of either."""
     found = {value for name, value in environment if _VARIABLE.search(name)} | given
     every = " ".join([*found, *(value for _, value in environment)])
     for user, password in _LOGIN.findall(every):
@@ -196,7 +196,7 @@ _SHOWN = {"an API address"}  # the name alone, not the secret
 
 
 def withheld(text: str, lms: Iterable[object] = ()) -> str:
-    """A message without the secrets in use, nor anything that looks like a key.
+    """Return a message without the secrets in use or anything that looks like a key.
 
     Args:
         text: What is written, printed or tracked.
@@ -212,12 +212,12 @@ def withheld(text: str, lms: Iterable[object] = ()) -> str:
 
 
 def _withheld(found: re.Match[str]) -> str:
-    """What stands for a secret: the name that it was given stays."""
+    """Return the replacement of a secret; the name it was given stays."""
     return f"{found.groupdict().get('name') or ''}{_WITHHELD}"
 
 
 def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
-    """Data, the texts among it without these secrets; JSON stays JSON."""
+    """Yield data with these secrets removed from its texts; JSON stays JSON."""
     forms = [
         form.strip('"')
         for secret in sorted(secrets, key=len, reverse=True)
@@ -230,7 +230,7 @@ def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
 
 
 class CleanStream:
-    """A text stream before another one: secrets are taken out of what is written."""
+    """Wraps a text stream; secrets are removed from what is written."""
 
     def __init__(self, stream: TextIO, lms: Iterable[object] = ()) -> None:
         self._stream, self._lms = stream, tuple(lms)
@@ -244,7 +244,7 @@ class CleanStream:
 
 
 def without_password(uri: str) -> str:
-    """An address as it may be shown: without user name, password and query.
+    """Return an address without user name, password and query, as it may be shown.
 
     >>> without_password("https://ann:secret@mlflow.example/x?token=1")
     'https://mlflow.example/x'

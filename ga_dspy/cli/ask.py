@@ -34,7 +34,7 @@ from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Report
 from ga_dspy.graphrag import estimate_build
-from ga_dspy.passage import sound
+from ga_dspy.passage import replace_invalid
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.prediction import as_json
@@ -255,7 +255,7 @@ def _read_questions(questions: Sequence[str], file: Path | None) -> Iterator[str
         if text == "-":
             yield from _lines(sys.stdin.read())
         else:
-            yield sound(text.strip())
+            yield replace_invalid(text.strip())
     if file and str(file) != "-":
         yield from _lines(file.read_text(encoding="utf-8-sig"))
 
@@ -263,7 +263,7 @@ def _read_questions(questions: Sequence[str], file: Path | None) -> Iterator[str
 def _lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if line.strip():
-            yield sound(line.strip())
+            yield replace_invalid(line.strip())
 
 
 def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.Prediction:
@@ -324,6 +324,6 @@ def chat(asking: Asking) -> None:
 def _next_question(console: Console) -> str:
     """Read a question; empty at the end of the input."""
     try:
-        return sound(console.input("> " if console.is_terminal else "").strip())
+        return replace_invalid(console.input("> " if console.is_terminal else "").strip())
     except EOFError:
         return ""

@@ -1,4 +1,4 @@
-"""Adapters that say once, in plain words, what a signature asks for."""
+"""Adapters: short prompts, and replies in any format or under a JSON schema."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PlainAdapter(dspy.ChatAdapter):
         return await super().acall(*args, **kwargs)  # type: ignore[no-any-return]
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        """The instruction, the inputs, the form of the reply."""
+        """Return the instruction, the inputs and the format of the reply."""
         parts = (
             self.format_task_description(signature),
             self.format_field_description(signature),
@@ -70,17 +70,17 @@ class PlainAdapter(dspy.ChatAdapter):
         return "\n\n".join(filter(None, parts))
 
     def format_task_description(self, signature: type[dspy.Signature]) -> str:
-        """The instruction alone."""
+        """Return the instruction."""
         return inspect.cleandoc(signature.instructions)
 
     def format_field_description(self, signature: type[dspy.Signature]) -> str:
-        """A line for each input that has a description."""
+        """Return a line for each input that has a description."""
         about = ((name, _described(name, field)) for name, field in signature.input_fields.items())
         lines = [f"- {name}: {text}" for name, text in about if text]
         return "\n".join(["You are given:", *lines] if lines else [])
 
     def format_field_structure(self, signature: type[dspy.Signature]) -> str:
-        """A line for each output: its name, what it should hold."""
+        """Return a line for each output: its name, its description and its format."""
         lines = [self._asked]
         for name, field in signature.output_fields.items():
             about, form = _described(name, field), _form(name, field)
@@ -91,7 +91,7 @@ class PlainAdapter(dspy.ChatAdapter):
     def format_demos(
         self, signature: type[dspy.Signature], demos: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The demos as turns; an optional input that one lacks is empty."""
+        """Return the demos as messages; a missing optional input is empty."""
         optional = {n: "" for n, f in signature.input_fields.items() if not f.is_required()}
         turns: list[dict[str, Any]] = super().format_demos(
             signature, [{**optional, **demo} for demo in demos]
@@ -104,7 +104,7 @@ class PlainAdapter(dspy.ChatAdapter):
         outputs: dict[str, Any],
         missing_field_message: str | None = None,
     ) -> str:
-        """The outputs in the form of a reply."""
+        """Return the outputs in the format of a reply."""
         return self._written(
             {
                 name: self._value(field, outputs[name])
@@ -115,11 +115,11 @@ class PlainAdapter(dspy.ChatAdapter):
         )
 
     def _value(self, field: Any, value: Any) -> Any:
-        """An output of a demo as a reply has it."""
+        """Return an output of a demo as a reply has it."""
         return format_field_value(field, _typed(value, field.annotation))
 
     def _written(self, values: dict[str, Any]) -> str:
-        """A reply with these values: each below its marker."""
+        """Return a reply with these values, each below its marker."""
         return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in values.items()).strip()
 
     def format_user_message_content(
@@ -130,7 +130,7 @@ class PlainAdapter(dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """The inputs under their markers, without the optional ones that are empty."""
+        """Return the inputs below their markers, without empty optional ones."""
         parts = [prefix]
         for name, field in signature.input_fields.items():
             value = inputs.get(name)
@@ -141,7 +141,7 @@ class PlainAdapter(dspy.ChatAdapter):
         return "\n\n".join([*parts, suffix]).strip()
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> None:
-        """Nothing: the system message has said it."""
+        """Return nothing: the system message states the format."""
         return
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class PlainAdapter(dspy.ChatAdapter):
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """A demo's text as a value of one of DSPy's types, which writes itself; else as it is."""
+    """Return a demo's text as a value of its type if that is one of DSPy's types."""
     custom: Any = kind if isinstance(kind, type) and issubclass(kind, dspy.Type) else None
     if isinstance(value, str) and custom:
         with suppress(ValueError):
@@ -168,7 +168,7 @@ def _typed(value: Any, kind: Any) -> Any:
 
 
 def _show_markers(name: str, known_as: str) -> None:
-    """Tell DSPy's stream listeners that an adapter writes the markers of one that they know.
+    """Tell DSPy's stream listeners that an adapter writes the markers of an adapter they know.
 
     They look an adapter's markers up by the name of its class.
     """
@@ -178,7 +178,7 @@ def _show_markers(name: str, known_as: str) -> None:
 
 
 def _described(name: str, field: Any) -> str:
-    """A field's description, and those of DSPy's types in it."""
+    """Return a field's description, and those of DSPy's types in it."""
     extra = field.json_schema_extra or {}
     desc = extra.get("desc") or ""
     types = dspy.Type.extract_custom_type_from_annotation(field.rebuild_annotation())
@@ -188,7 +188,7 @@ def _described(name: str, field: Any) -> str:
 
 
 def _form(name: str, field: Any) -> str:
-    """The values that an output may have; empty for a text, or a type that describes itself."""
+    """Return the format of an output; empty for a text, or a type that describes itself."""
     kind: Any = field.annotation
     values: tuple[Any, ...] = ()
     if get_origin(kind) is Literal:
@@ -260,7 +260,7 @@ class SchemaAdapter(PlainAdapter):
         return await super().acall(lm, lm_kwargs, **call)
 
     def _value(self, field: Any, value: Any) -> Any:
-        """An output as JSON has it; a text that stands for a value of another type as that."""
+        """Return an output as a JSON value, parsed if a text stands for another type."""
         kind = TypeAdapter(field.annotation)
         try:
             return kind.dump_python(kind.validate_python(value), mode="json")
@@ -268,7 +268,7 @@ class SchemaAdapter(PlainAdapter):
             return to_jsonable_python(value, fallback=str)
 
     def _written(self, values: dict[str, Any]) -> str:
-        """A reply with these values: a JSON object."""
+        """Return a reply with these values: a JSON object."""
         return json.dumps(values, ensure_ascii=False)
 
 
@@ -278,7 +278,7 @@ def _with_schema(lm_kwargs: Mapping[str, Any], signature: type[dspy.Signature]) 
 
 
 def _refuses_schema(error: BaseException) -> bool:
-    """Whether an LM refused a request for the schema in it."""
+    """Return whether an LM refused a request because of its schema."""
     refusals = (dspy.LMInvalidRequestError, dspy.LMUnsupportedFeatureError)
     return any(
         isinstance(cause, refusals) and _SCHEMA_REFUSED.search(str(cause))
@@ -306,7 +306,7 @@ _LEFT_OUT: Final = ("title", "description", "default", "$defs")
 
 
 def _strict(part: Any, definitions: Mapping[str, Any] | None = None) -> Any:
-    """A schema with its definitions in their places, that allows no field beyond those it names.
+    """Return a schema with its definitions inlined that allows no further fields.
 
     A type that holds itself may hold anything there.
     """

@@ -23,7 +23,7 @@ class Caps(NamedTuple):
     money: float | None = None
 
     def less(self, reserve: Spent) -> Caps:
-        """What remains for one purpose where `reserve` is kept for another."""
+        """Return what remains after a reserve."""
         return Caps._make(
             None if cap is None else cap - (kept or 0)
             for cap, kept in zip(self, reserve[:3], strict=True)
@@ -63,7 +63,7 @@ class Spent(NamedTuple):
     replayed: int = 0
 
     def plus(self, other: Spent) -> Spent:
-        """Both together."""
+        """Return the sum."""
         known = self.money is not None and other.money is not None
         return Spent(
             self.calls + other.calls,
@@ -73,7 +73,7 @@ class Spent(NamedTuple):
         )
 
     def times(self, factor: float) -> Spent:
-        """The same, scaled; rounded up."""
+        """Return the product, rounded up."""
         money = None if self.money is None else self.money * factor
         return Spent(math.ceil(self.calls * factor), math.ceil(self.tokens * factor), money)
 

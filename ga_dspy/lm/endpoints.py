@@ -1,4 +1,4 @@
-"""Endpoints: the servers of LMs told apart, and the defaults that depend on where one is."""
+"""Endpoints: how LM servers are distinguished, and the defaults for local ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EMBEDDED = "ga-dspy/extractive"
 
 
 def endpoint_digest(lm: Any) -> str | None:
-    """Twelve hex digits that tell servers apart; None for a provider's own address, or no server.
+    """Return twelve hex digits that identify a server; None for a provider's own, or no server.
 
     Made of scheme, host, port and path; credentials in the address do not count.
     """
@@ -48,7 +48,7 @@ def default_timeout(model: str, address: str | None = None) -> float:
 
 
 def reply_cap(lm: Any) -> int | None:
-    """The most tokens of one reply that an LM is to write if nobody set `max_tokens`.
+    """Return the `max_tokens` of a call where none is set; None for no limit.
 
     A small LM that loops else fills its context window, for minutes. None for an LM that thinks,
     whose thoughts count as tokens, and for one whose server is not local: what runs there is not
@@ -69,12 +69,12 @@ _THINKS: dict[tuple[str, str | None], bool] = {}
 
 
 def lm_name(lm: Any) -> tuple[str, str | None]:
-    """What tells one LM from another: its name, and its server."""
+    """Return what identifies an LM: its name and its server."""
     return getattr(lm, "model", ""), endpoint_digest(lm)
 
 
 def note_thoughts(lm: Any) -> None:
-    """Note that an LM thinks before it answers: its replies are capped no more."""
+    """Note that an LM reasons before it answers: its replies are no longer capped."""
     _THINKS[lm_name(lm)] = True
 
 

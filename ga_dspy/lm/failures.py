@@ -11,11 +11,11 @@ from ga_dspy.errors import RunAborted
 
 
 class EndpointRefused(RunAborted):
-    """The endpoint refuses every call, for a cause that will not pass: mend it, start again."""
+    """The endpoint refuses every call for a permanent cause: fix it and start again."""
 
 
 class EndpointDown(RunAborted):
-    """The endpoint was down for longer than the patience: start again when it is up."""
+    """The endpoint was down for too long: start again when it is up."""
 
 
 _PASSING = (
@@ -39,18 +39,18 @@ _TOO_LONG = re.compile(
 _UNREACHED = re.compile(r"connecting to|CONNECT |TLS handshake")
 _MAY_SAY_TOO_LONG = dspy.LMInvalidRequestError | dspy.LMServerError
 _OF_REPLY = re.compile(r"(\d[\d,]*)(?: output tokens| in the completion)")
-"""What of a window a server keeps for the reply, as vLLM says it in both its wordings."""
+"""The tokens of a context window that are reserved for the reply, in vLLM's two wordings."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, the one that it came from, and so on: DSPy wraps what is raised inside an LM."""
+    """Yield an error and its chain of causes: DSPy wraps what is raised inside an LM."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether asking again later may help: the error, or one that it came from, is of that kind."""
+    """Return whether a retry may succeed: the error or one of its causes is transient."""
     return any(
         isinstance(cause, _PASSING)
         # Status 200 and a body that is none: a gateway's, not the model's.
@@ -64,7 +64,7 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def is_timeout(error: BaseException | None) -> bool:
-    """Whether a call was given up because no answer came in time, though it reached a server."""
+    """Return whether a call reached a server and got no answer in time."""
     return not any(_UNREACHED.search(str(cause)) for cause in causes(error)) and any(
         isinstance(cause, dspy.LMTimeoutError | TimeoutError)
         or (isinstance(cause, dspy.LMTransportError) and "timed out" in str(cause).lower())
@@ -73,7 +73,7 @@ def is_timeout(error: BaseException | None) -> bool:
 
 
 def too_long(error: BaseException | None) -> bool:
-    """Whether an error says that the prompt exceeds the LM's context window."""
+    """Return whether an error says that the prompt exceeds the LM's context window."""
     return any(
         isinstance(cause, dspy.ContextWindowExceededError)
         or (isinstance(cause, _MAY_SAY_TOO_LONG) and _TOO_LONG.search(str(cause)))
@@ -82,12 +82,12 @@ def too_long(error: BaseException | None) -> bool:
 
 
 def counts_reply(error: BaseException) -> bool:
-    """Whether a prompt was too long because of the tokens that were asked for its reply."""
+    """Return whether a prompt was too long because of the tokens reserved for the reply."""
     return any(_OF_REPLY.search(str(cause)) for cause in causes(error))
 
 
 def room_left(error: BaseException, sent: int) -> float:
-    """About which share of a prompt that was too long would fit, by what the error says of it.
+    """Estimate the share of a prompt that would fit, from the error's message.
 
     Args:
         error: What the LM said.
@@ -110,7 +110,7 @@ def _number(text: str) -> int:
 
 
 def refusal_remedy(error: BaseException) -> str:
-    """What to do about an error that every call will meet; empty for another one."""
+    """Return what to do about an error that every call will meet; empty for another one."""
     if not isinstance(error, dspy.LMError) or too_long(error):
         return ""
     if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):

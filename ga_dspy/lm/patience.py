@@ -35,20 +35,19 @@ from ga_dspy.lm.failures import (
 
 _log = logging.getLogger("ga_dspy")
 
-# --- How long to try
+# --- Settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long LM calls are tried, in seconds; what an endpoint is waited for comes on top.
+    """How long LM calls are retried, in seconds, excluding time spent waiting for a down endpoint.
 
     Attributes:
-        retries: Attempts after the first, of one call; with 0 an error is raised as it comes, and
-            nothing is waited for.
-        call: No further attempt of a call is begun after so long.
-        question: After so long a program asks no more, and answers from what it has.
-        outage: How long an endpoint may be down before the run is given up.
-        retry_after: The longest pause that a server may ask for.
+        retries: Maximum retries of one call; with 0 the first error is raised without waiting.
+        call: Timeout of a call with its retries; no attempt starts later.
+        question: Timeout of a question; a program then answers from what it has read.
+        outage: How long an endpoint may be down before the run ends.
+        retry_after: The longest pause that a server may request (`Retry-After`).
     """
 
     retries: int = 10
@@ -71,17 +70,17 @@ class Patience:
 
     @classmethod
     def current(cls) -> Patience:
-        """The one in force here."""
+        """Return the one in force here."""
         return dspy.settings.get(PATIENCE) or cls()
 
 
 PATIENCE, METER = "ga_dspy_patience", "ga_dspy_meter"
-"""Where `dspy.settings` holds the `Patience` in force, and what counts a program's calls."""
+"""Keys of `dspy.settings`: the `Patience` in force, and the meter of a program's calls."""
 
 
 @contextmanager
 def patient(**changes: Any) -> Iterator[Patience]:
-    """Change the `Patience` inside a block, for the threads and tasks that are begun there too.
+    """Change the `Patience` inside a block, including the threads and tasks started there.
 
     >>> with patient(outage=3600) as patience:
     ...     patience.outage, patience.retries
@@ -93,12 +92,12 @@ def patient(**changes: Any) -> Iterator[Patience]:
 
 
 def now() -> float:
-    """Seconds on the clock that patience goes by."""
+    """Return the seconds of a monotonic clock."""
     return time.monotonic()
 
 
 def format_duration(seconds: float) -> str:
-    """A time in words.
+    """Return a duration in words.
 
     >>> format_duration(45), format_duration(600), format_duration(5400), format_duration(360_000)
     ('45 s', '10 min', '1.5 h', '100 h')
@@ -114,7 +113,7 @@ _OPENS_AT, _POLL, _LONGEST_PAUSE = 6, 0.5, 30.0
 
 
 class Breaker:
-    """Whether an endpoint is up, as all calls to it see; may be shared by threads and tasks.
+    """A circuit breaker for one endpoint, shared by threads and tasks.
 
     It opens when calls fail in a row, and closes when one is answered.
 
@@ -145,7 +144,7 @@ class Breaker:
             self._prober: int | None = None
 
     def failed(self, caller: int, error: BaseException, patience: Patience, hint: float) -> bool:
-        """Note a failure that may pass; whether the endpoint is taken to be down."""
+        """Note a transient failure; return whether the breaker is open."""
         with self._lock:
             now = time.monotonic()
             self._since = self._since or now
@@ -175,7 +174,7 @@ class Breaker:
             self._prober = None if self._prober == caller else self._prober
 
     def pause(self, caller: int, patience: Patience) -> float:
-        """Seconds until the next look; 0 for an endpoint that is up, or that this call is to try.
+        """Return the seconds to wait; 0 if the endpoint is up, or this call is to try it.
 
         Raises:
             EndpointDown: It was down for too long.
@@ -206,7 +205,7 @@ class Breaker:
             ) from self._error
 
     def probed_by(self, caller: int) -> bool:
-        """Whether this call is to send a probe first."""
+        """Return whether this call is to send a probe first."""
         return self.probes and self._prober == caller
 
 
@@ -224,7 +223,7 @@ _OWN_BREAKERS: WeakKeyDictionary[Any, Breaker] = WeakKeyDictionary()
 
 
 def _breaker(lm: dspy.BaseLM) -> Breaker:
-    """The breaker of an LM's endpoint; an LM in this process has its own."""
+    """Return the breaker of an LM's endpoint; an LM in this process has its own."""
     digest, name = endpoint_digest(lm), f"the endpoint of {lm.model}"
     engine = getattr(lm, "engine", None)
     if digest or isinstance(engine, str):
@@ -261,7 +260,7 @@ _AGAIN = tenacity.retry_if_exception_type(_Again)
 
 
 def attempts() -> tenacity.Retrying:
-    """Attempts until one of them raises no `_Again`, with its pauses in between."""
+    """Return attempts that go on, with pauses, while they raise `_Again`."""
     return tenacity.Retrying(sleep=_sleep, retry=_AGAIN, wait=_pause_of)
 
 
@@ -287,7 +286,7 @@ class Sent:
 
     @property
     def is_probe(self) -> bool:
-        """Whether this only tries the endpoint, and nobody is told of it."""
+        """Whether this only tries the endpoint; no callback hears of it."""
         return self.request is PROBE
 
 

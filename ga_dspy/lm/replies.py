@@ -1,4 +1,4 @@
-"""Replies: the output fields of a signature in what an LM wrote, whatever form it chose."""
+"""Replies: parse the output fields of a signature from an LM's reply, in any format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIELD_NAMES: WeakKeyDictionary[Any, FieldNames] = WeakKeyDictionary()
 
 
 def field_names(signature: type[dspy.Signature]) -> FieldNames:
-    """The names of the fields, which DSPy puts together anew whenever it is asked."""
+    """Return the names of a signature's fields; DSPy computes them on each access."""
     if (names := _FIELD_NAMES.get(signature)) is None:
         names = FieldNames(tuple(signature.input_fields), tuple(signature.output_fields))
         _FIELD_NAMES[signature] = names
@@ -70,7 +70,7 @@ def read_reply(
 
 
 def is_echo(text: str, field: Any) -> bool:
-    """Whether a text repeats the description of its field, which small models do for a value.
+    """Return whether a text repeats its field's description, as small models do.
 
     It does where all its words are those with which the description begins, three at least, or
     where it is a row of dots.
@@ -95,7 +95,7 @@ def _unless_echo(value: Any, field: Any) -> Any:
 
 
 def holds_whole(signature: type[dspy.Signature], reply: str, required: Collection[str]) -> bool:
-    """Whether a reply that stopped at the token limit has the required fields to their ends.
+    """Return whether a reply that was cut off at the token limit has all required fields complete.
 
     It has where it says that it is complete, or where the field in which it stopped is another.
     """
@@ -104,7 +104,7 @@ def holds_whole(signature: type[dspy.Signature], reply: str, required: Collectio
 
 
 def has_thoughts(signature: type[dspy.Signature], reply: str) -> bool:
-    """Whether a reply thinks aloud in a block that is none of the signature's fields."""
+    """Return whether a reply has a block of reasoning that is no field of the signature."""
     return _without_thoughts(reply, field_names(signature).outputs) != reply
 
 
@@ -120,7 +120,7 @@ def _as_type(value: Any, annotation: Any) -> Any:
 
 
 def _without_text(field: Any) -> Any:
-    """The value of an output that a reply does not have."""
+    """Return the value of an output that is missing in a reply."""
     if not field.is_required():
         return field.get_default(call_default_factory=True)
     if field.annotation is str or get_origin(field.annotation) is Literal:
@@ -149,7 +149,7 @@ _SHORT = 300
 
 
 def tidy(text: str) -> str:
-    """A text without what no text holds, and without emphasis or quotes around a short one.
+    """Remove control characters from a text, and emphasis or quotes around a short one.
 
     >>> tidy(" **Maria Bello** "), tidy('"Heroes"'), tidy('"Red Lodge" "Montana"')
     ('Maria Bello', 'Heroes', '"Red Lodge" "Montana"')
@@ -164,7 +164,7 @@ def tidy(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """A value whose texts hold no lone surrogates or control characters, at any depth."""
+    """Remove lone surrogates and control characters from all texts of a value, at any depth."""
     if isinstance(value, str):
         return _NO_TEXT.sub("", value)
     if isinstance(value, list):
@@ -183,7 +183,7 @@ THOUGHTS = ("think", "thinking", "thought", "thoughts", "reasoning", "analysis",
 
 
 def _without_thoughts(reply: str, names: tuple[str, ...]) -> str:
-    """A reply without its blocks of thoughts.
+    """Remove blocks of reasoning from a reply.
 
     A block that is never closed goes on to the first thing that is surely a field, else to the
     end; one that was opened in the prompt begins with the reply.
@@ -257,7 +257,7 @@ def _find(names: tuple[str, ...], reply: str) -> _Found:
 
 @lru_cache(maxsize=256)
 def patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """Marks, tags, and headings or lines with a colon; the strongest first."""
+    """Return patterns for markers, tags, and headings or lines with a colon, strongest first."""
     either = spellings(names)
     before, after = r"[*_`\"'\[]{0,4}(?:final )?", r"[*_`\"'\]]{0,4}"
     bullet = r"(?:(?:[-*•>]|\d{1,2}[.)]|#{1,6})[ \t]+|#{1,6})?"
@@ -272,13 +272,13 @@ def patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 
 
 def spellings(names: tuple[str, ...]) -> str:
-    """A pattern of how fields are written: with a space, a hyphen or nothing for the underscore."""
+    """Return a pattern for field names: a space, a hyphen or nothing may replace the underscore."""
     by_length = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name).replace("_", "[ _-]?") for name in by_length)
 
 
 def _name(written: str, names: tuple[str, ...]) -> str:
-    """The field that is meant; else what is written."""
+    """Return the field that a name means; the name itself if none."""
     folded = re.sub(r"[ _-]", "", written.lower())
     return next((n for n in names if n.lower().replace("_", "") == folded), written)
 
@@ -293,7 +293,7 @@ def _body(name: str, text: str) -> str:
 
 
 def _in_json(names: tuple[str, ...], reply: str) -> _Found | None:
-    """The fields in a JSON object, or in what was meant for one; of several the last."""
+    """Return the fields of a JSON object, also of a malformed one; the last of several."""
     key = re.search(rf"[\"'](?:{spellings(names)})[\"']\s*:", reply, re.IGNORECASE)
     start = reply.find("{")
     if key is None or start < 0:

@@ -21,7 +21,7 @@ from dspy.utils import with_callbacks
 from pydantic import BaseModel
 
 from ga_dspy.errors import InputError
-from ga_dspy.passage import sound
+from ga_dspy.passage import replace_invalid
 from ga_dspy.programs.calls import Conversation, adrive, drive, own_signature
 from ga_dspy.programs.events import tell
 from ga_dspy.programs.loop import State
@@ -486,4 +486,4 @@ def _stripped(question: Any) -> str:
             expected=f"a text of at most {LONGEST_QUESTION:,} characters that is not empty",
             remedy='call program(question="Who …?"); put documents into the index',
         )
-    return sound(question.strip())
+    return replace_invalid(question.strip())

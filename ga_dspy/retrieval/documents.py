@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from zipfile import ZipFile
 
 from ga_dspy.errors import InputError, listed, require
-from ga_dspy.passage import Metadata, sound
+from ga_dspy.passage import Metadata, replace_invalid
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
 
 
@@ -398,7 +398,7 @@ def join_sentences(sentences: Sequence[Any] | str) -> str:
 
 
 def _clean(value: Any) -> str:
-    return "" if value is None else sound(str(value)).strip()
+    return "" if value is None else replace_invalid(str(value)).strip()
 
 
 def _damaged(cause: object) -> InputError:

@@ -18,7 +18,7 @@ from os import getpid
 from typing import Any, NamedTuple, Protocol, Self
 
 from ga_dspy.errors import InputError
-from ga_dspy.passage import Metadata, Passage, sound
+from ga_dspy.passage import Metadata, Passage, replace_invalid
 from ga_dspy.retrieval.where import Where, closed_keys
 from ga_dspy.storage import in_thread
 
@@ -154,7 +154,7 @@ def row_of(fields: Mapping[Any, Any]) -> Row:
     if others.get("title") == title:
         del others["title"]
     public = {k: v for k, v in others.items() if k and not str(k).startswith("_")}
-    title, text, id = (sound(str(part)).strip() for part in (title, text, id))
+    title, text, id = (replace_invalid(str(part)).strip() for part in (title, text, id))
     return Row(title, text, id, Metadata(public))
 
 

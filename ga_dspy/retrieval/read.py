@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ga_dspy.errors import InputError, MissingExtra, listed, require
-from ga_dspy.passage import Metadata, Passage, sound
+from ga_dspy.passage import Metadata, Passage, replace_invalid
 from ga_dspy.retrieval.documents import DATA, READERS, Document, Section
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.index import Index
@@ -184,7 +184,9 @@ def _find(paths: Iterable[Path | str]) -> list[_Found]:
                 remedy="check the path, or convert the file",
             )
         for file in files:
-            names = map(sound, (file.name, f"{path.name}/{file.name}", file.path.as_posix()))
+            names = map(
+                replace_invalid, (file.name, f"{path.name}/{file.name}", file.path.as_posix())
+            )
             name = next((name for name in names if name not in found), file.name)
             found[name] = file._replace(name=name)
     return list(found.values())

@@ -30,7 +30,7 @@ import ga_dspy
 from extractive_lm import ExtractiveError
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.lm.failures import is_transient
-from ga_dspy.passage import Passage, sound
+from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import EvidenceLink
 from ga_dspy.programs.conversation import Turn
 from ga_dspy.programs.prediction import as_json, observation
@@ -112,7 +112,10 @@ def problem(
     Texts are cut, because they may repeat the request.
     """
     texts = {"detail": detail, **more}
-    cut = {name: sound(inert(withheld(text[:10_000])))[:1_000] for name, text in texts.items()}
+    cut = {
+        name: replace_invalid(inert(withheld(text[:10_000])))[:1_000]
+        for name, text in texts.items()
+    }
     body = {"title": HTTPStatus(status).phrase, "status": status, **cut}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 

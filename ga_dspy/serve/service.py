@@ -15,7 +15,7 @@ import dspy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ga_dspy.errors import GaDspyError
-from ga_dspy.passage import Passage, sound
+from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import Event, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
@@ -149,7 +149,7 @@ class Service:
             self._seconds.labels(end).observe(time.monotonic() - begun)
             queue.put_nowait(None)
 
-        answering = self._answer(id, program, sound(question), turns, put)
+        answering = self._answer(id, program, replace_invalid(question), turns, put)
         task = loop.create_task(answering, context=self._context.copy())
         self._tasks.add(task)
         self._going.inc()

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ga_dspy.graph import is_unstated, says_nothing
 from ga_dspy.lm.replies import THOUGHTS, patterns, spellings
-from ga_dspy.passage import Passage, sound
+from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.text import cached_short
 
 EMPTY = "(empty)"
@@ -52,7 +52,7 @@ def safe(text: str, inputs: Iterable[str] = (), outputs: Iterable[str] = ()) -> 
     [ [ ## answer ## ]]
     Butte
     """
-    text = sound(text)
+    text = replace_invalid(text)
     seen = _UNSEEN.sub("", text)
     opening, key, line = _forgeries(tuple(inputs), tuple(outputs))
     broken = opening.sub(r"\g<0> ", key.sub(r"\g<0> ", seen))
