@@ -303,7 +303,7 @@ def test_the_manifest_tells_where_the_program_comes_from(tmp_path: Path) -> None
     assert info.manifest.cost is not None
     assert info.manifest.cost.tokens == 120_000
     assert info.manifest.created == created
-    assert [entry.name for entry in info.manifest.predictors] == ["read", "answer"]
+    assert list(info.predictors) == ["read", "answer"]
     assert len(info.predictors["read"].demos) == 3
 
 

@@ -30,7 +30,6 @@ from ga_dspy.artifact.state import (
     as_json,
     build,
     dump,
-    entries,
     mismatches,
     name_of,
     parsed,
@@ -218,7 +217,7 @@ def load(
     for leak in _leaks(info.manifest, info.predictors):
         raise leak
     program = _built(info.manifest, retriever, overrides)
-    for mismatch in mismatches(info.manifest.predictors, info.predictors, program):
+    for mismatch in mismatches(info.predictors, program):
         raise mismatch
     apply(info.predictors, program)
     _assign(lms or {}, info.manifest, program)
@@ -299,7 +298,7 @@ def _built(manifest: Manifest, retriever: Any, overrides: Mapping[str, Any]) -> 
     if changed:
         # Overrides without a saved value stay: they may stand in for a missing setting.
         compiled = build(manifest.program, {**overrides, **saved}, retriever)
-        if _prompted(compiled) != _prompted(program):
+        if _signatures(compiled) != _signatures(program):
             raise ArtifactError(
                 f"overriding {', '.join(changed)} gives other predictors than those compiled",
                 expected="overrides that leave the predictors as they are, such as k",
@@ -308,9 +307,8 @@ def _built(manifest: Manifest, retriever: Any, overrides: Mapping[str, Any]) -> 
     return program
 
 
-def _prompted(program: MultiHopProgram) -> tuple[Any, ...]:
-    predictors = program.named_predictors()
-    return entries(program), [predictor.signature.instructions for _, predictor in predictors]
+def _signatures(program: MultiHopProgram) -> dict[str, str]:
+    return {name: repr(predictor.signature) for name, predictor in program.named_predictors()}
 
 
 def _leaks(
@@ -326,7 +324,7 @@ def _misfits(info: ArtifactInfo) -> Iterator[ArtifactError]:
     except ArtifactError as error:
         yield error
     else:
-        yield from mismatches(info.manifest.predictors, info.predictors, program)
+        yield from mismatches(info.predictors, program)
 
 
 def nothing(query: str, k: int) -> list[Passage]:
@@ -395,7 +393,6 @@ def save(
         "format": FORMAT,
         "program": name,
         "settings": program.settings(),
-        "predictors": entries(program),
         "versions": {"ga_dspy": __version__, "dspy": version("dspy")},
         "sha256": hashlib.sha256(state).hexdigest(),
         "created": created or datetime.now(UTC),
@@ -476,7 +473,7 @@ def _check_same(
         if not one.metadata["saved"] and getattr(program, name) != one.default
     }
     again = build(manifest.program, {**manifest.settings, **beside}, nothing)
-    for mismatch in mismatches(manifest.predictors, states, again):
+    for mismatch in mismatches(states, again):
         raise mismatch
     apply(states, again)
     before, after = rendered(program), rendered(again)
@@ -510,7 +507,6 @@ _COMPARED = {"program", "settings", "recipe", "lms", "predictor_lms", "scores"}
 def outline(info: ArtifactInfo, of_manifest: set[str] | None = None) -> Iterator[str]:
     """Yield an artifact as lines: its manifest, or these keys of it, and its predictors."""
     about = info.manifest.model_dump(mode="json", include=of_manifest)
-    about.pop("predictors", None)  # shown with their prompts, at the end
     states = {name: state.model_dump(mode="json") for name, state in info.predictors.items()}
     return _outline({**about, "predictors": states})
 

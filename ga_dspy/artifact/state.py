@@ -27,7 +27,6 @@ from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
 from ga_dspy.lm.dspy_private import (
     CUSTOM_TYPE_END_IDENTIFIER,
     CUSTOM_TYPE_START_IDENTIFIER,
-    get_annotation_name,
     get_dependency_versions,
 )
 from ga_dspy.programs import IterativeProgram, MultiHopProgram
@@ -73,7 +72,7 @@ def _damaged(found: str) -> ArtifactError:
 
 # --- manifest.json
 
-FORMAT = 1
+FORMAT = 2
 """The newest version of the format that this code writes and reads."""
 
 _INSTALL = "install the version named in the artifact's manifest"
@@ -81,24 +80,6 @@ _INSTALL = "install the version named in the artifact's manifest"
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Names have no control characters and none that change the direction of text.
 _Name = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=500)]
-
-
-class FieldEntry(Record):
-    """A field of a signature: its name, input or output, and its type as DSPy names it."""
-
-    name: _Name
-    kind: Literal["input", "output"]
-    type: _Name
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}: {self.type}"
-
-
-class PredictorEntry(Record):
-    """A predictor and its fields, in order."""
-
-    name: _Name
-    fields: tuple[FieldEntry, ...]
 
 
 class NamedLM(Record):
@@ -183,7 +164,6 @@ class Manifest(Record):
         format: Version of the artifact format.
         program: Name of the program's class among the known programs, never an import path.
         settings: The arguments of the program.
-        predictors: Its predictors with their fields, in order.
         versions: The versions that wrote it.
         sha256: Digest of program.json.
         created: When, with a time zone.
@@ -198,7 +178,6 @@ class Manifest(Record):
     format: int = Field(ge=1)
     program: _Name
     settings: dict[_Name, JsonValue]
-    predictors: tuple[PredictorEntry, ...]
     versions: Versions
     sha256: _Sha256
     created: AwareDatetime
@@ -208,6 +187,7 @@ class Manifest(Record):
     data: dict[_Name, dict[_Name, JsonValue]] = Field(default_factory=dict)
     scores: Scores | None = None
     cost: Cost | None = None
+    predictors: JsonValue = Field(default=None, exclude=True)  # format 1; see program.json
 
 
 class _Header(BaseModel):
@@ -454,27 +434,8 @@ def read_states(data: bytes, where: str) -> dict[str, PredictorState]:
     return dict(parsed(_ProgramState, data, where).__pydantic_extra__)
 
 
-def entries(program: MultiHopProgram) -> tuple[PredictorEntry, ...]:
-    """Return the predictors of a program with their fields, in order."""
-    found = []
-    for name, predictor in program.named_predictors():
-        inputs = predictor.signature.input_fields
-        fields = tuple(
-            FieldEntry(
-                name=field,
-                kind="input" if field in inputs else "output",
-                type=get_annotation_name(info.annotation),
-            )
-            for field, info in predictor.signature.fields.items()
-        )
-        found.append(PredictorEntry(name=name, fields=fields))
-    return tuple(found)
-
-
 def mismatches(
-    saved: tuple[PredictorEntry, ...],
-    states: Mapping[str, PredictorState],
-    program: MultiHopProgram,
+    states: Mapping[str, PredictorState], program: MultiHopProgram
 ) -> Iterator[ArtifactError]:
     """Yield what prevents a state from being applied to a program, by predictor."""
 
@@ -483,30 +444,20 @@ def mismatches(
             found, expected=expected, remedy=f"recompile the program, or {_INSTALL}"
         )
 
-    current = {entry.name: entry.fields for entry in entries(program)}
-    signatures = {name: predictor.signature for name, predictor in program.named_predictors()}
-    listed = {entry.name: entry.fields for entry in saved}
-    for where, names in (("manifest.json", listed), ("program.json", states)):
-        for name in (name for name in current if name not in names):
-            found = f"{where} has nothing for predictor {name!r}"
+    predictors = dict(program.named_predictors())
+    for name in (name for name in states if name not in predictors):
+        yield misfit(f"program.json has a predictor {name!r}", f"{', '.join(predictors)} alone")
+    for name, predictor in predictors.items():
+        if name not in states:
+            found = f"program.json has nothing for predictor {name!r}"
             yield misfit(found, "every predictor of the program")
-        for name in (name for name in names if name not in current):
-            yield misfit(f"{where} has a predictor {name!r}", f"{', '.join(current)} alone")
-    for name, fields in current.items():
-        state, of_manifest = states.get(name), listed.get(name, fields)
-        compared = list[tuple[Any, Any]]()
-        if _names(of_manifest) != _names(fields):
-            compared.append((_names(of_manifest), _names(fields)))
-        elif of_manifest != fields:
-            pairs = zip(of_manifest, fields, strict=True)
-            old, new = zip(*((str(o), str(n)) for o, n in pairs if o != n), strict=True)
-            compared.append((old, new))
-        if state and _names(state.signature.fields) != _names(fields):
-            compared.append((_names(state.signature.fields), _names(fields)))
-        for old, new in compared:
+            continue
+        old = tuple(field.name for field in states[name].signature.fields)
+        new = tuple(predictor.signature.fields)
+        if old != new:
             found = f"predictor {name!r} was compiled with fields {old}, the code has {new}"
             yield misfit(found, "the same fields in the same order")
-        for found, expected in _faults(name, state, signatures[name]) if state else ():
+        for found, expected in _faults(name, states[name], predictor.signature):
             yield misfit(found, expected)
 
 
@@ -532,10 +483,6 @@ def _faults(name: str, state: PredictorState, signature: Any) -> Iterator[tuple[
             except ValidationError as error:
                 cause = error.errors(include_url=False, include_input=False)[0]["msg"]
                 yield f"{where} has {key} of another type ({cause})", "the signature's types"
-
-
-def _names(fields: tuple[FieldEntry, ...] | tuple[FieldState, ...]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields)
 
 
 def apply(states: Mapping[str, PredictorState], program: MultiHopProgram) -> None:

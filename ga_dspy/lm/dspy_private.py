@@ -11,7 +11,6 @@ from dspy.adapters.types.base_type import (
 
 # An adapter of one's own writes and reads values as DSPy's adapters do.
 from dspy.adapters.utils import format_field_value as format_field_value
-from dspy.adapters.utils import get_annotation_name as get_annotation_name
 from dspy.adapters.utils import parse_value as parse_value
 from dspy.adapters.utils import translate_field_type as translate_field_type
 
