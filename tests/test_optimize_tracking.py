@@ -239,7 +239,8 @@ def test_a_version_of_the_model_has_its_scores_and_says_how_it_is_served(root: P
     version = client.get_model_version("demo", "1")
     assert "| after | 75.0 |" in version.description
     assert "mlflow models serve -m models:/demo/1" in version.description
-    scores = {m.key: m.value for m in client.get_logged_model(version.model_id).metrics}
+    (model,) = client.get_run(tracker.run_id).outputs.model_outputs
+    scores = {m.key: m.value for m in client.get_logged_model(model.model_id).metrics}
     assert (scores["test/f1"], "baseline/f1" in scores) == (75.0, False)
 
 

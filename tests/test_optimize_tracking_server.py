@@ -162,7 +162,7 @@ def test_a_server_killed_in_mid_compile_costs_the_compilation_nothing(
     assert (outcome.verdict, outcome.after.f1) == ("better", 100.0)
     (notice,) = said
     assert "Connection refused" in notice
-    assert f"the compilation goes on and is tracked in sqlite:///{root}/mlflow.db" in notice
+    assert f"the compilation continues and is tracked in sqlite:///{root}/mlflow.db" in notice
     client = client_of(f"sqlite:///{root}/mlflow.db")
     kept = client.get_run(tracker.run_id)
     assert (kept.info.status, kept.data.metrics["test/f1"]) == ("FINISHED", 100.0)

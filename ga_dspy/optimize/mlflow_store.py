@@ -206,7 +206,7 @@ def params_of(values: Mapping[str, object]) -> list[Param]:
 
 
 def _flat(value: JsonValue, name: str = "") -> Iterator[tuple[str, JsonValue]]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and (value or not name):
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else key)
     else:

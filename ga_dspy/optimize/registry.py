@@ -48,7 +48,7 @@ def register_program(
     outcome: Outcome,
     card: str,
     packed: Mapping[str, Path | None],
-) -> tuple[str, str]:
+) -> tuple[str | None, str]:
     """Register a compiled program as a model, and make it the champion if `decide` says so.
 
     A program that is registered already, such as that of a repeated compilation, gets no second
@@ -64,7 +64,8 @@ def register_program(
             "graph" of the index's passages, for a program that searches one.
 
     Returns:
-        The id of the logged model, and its name and version and whether it is the champion.
+        The id of the logged model, if it is a new one; its name and version, and whether it is the
+        champion.
 
     Raises:
         GaDspyError: The packed model does not load, so it could not be served.
@@ -76,8 +77,7 @@ def register_program(
     index, digest = packed["index"], _digest(outcome, packed)
     for known in client.search_model_versions(f"name = '{name}'"):
         if known.tags.get(_PROGRAM) == digest:
-            same = f"{name} version {known.version}: the same program, registered before"
-            return str(known.model_id), same
+            return None, f"{name} version {known.version}: the same program, registered before"
     with pointed_at(uri):
         model = _log_model(run, outcome, packed, _register_prompts(client, name, outcome))
         # Load it as a server will, before anybody is told to serve it; only a server knows the

@@ -212,7 +212,6 @@ class MLflowTracker:
             "candidates/number": len(outcome.candidates),
             **outcome.shortfall,
         }
-        client.log_batch(run, metrics_of(values, at))
         card, model = score_card(outcome), None
         if outcome.unchanged:
             self.place = "no version registered: the program is as it was given"
@@ -222,6 +221,8 @@ class MLflowTracker:
                 model, self.place = register_program(client, self.uri, run, outcome, card, packed)
             except InputError as fault:
                 self.place = f"not registered, because it could not be served: {fault}"
+        # Only now: a model takes over the metrics that its run has when it is logged.
+        client.log_batch(run, metrics_of(values, at))
         client.log_batch(run, metrics_of(report_metrics(after, outcome.held_out), at, model=model))
         client.set_tag(run, "ga_dspy.verdict", outcome.verdict)
         client.set_tag(run, _NOTE, publishable(f"{card}\n\n{self.place}"))
@@ -470,7 +471,7 @@ def _autologging() -> Iterator[None]:
     others = [one for one in dspy.settings.callbacks if not isinstance(one, MlflowCallback)]
     try:
         with (
-            dspy.context(callbacks=[*others, Callback()]),
+            dspy.context(callbacks=[*others, Callback()], track_usage=True),
             mlflow.tracing.configure(span_processors=[_remove_secrets]),
         ):
             yield
