@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval.scores import (
+    Paired,
     StepVerdict,
     bootstrap_interval,
     holm,
@@ -76,6 +77,18 @@ def test_the_interval_of_two_unlike_scores_reaches_from_one_to_the_other() -> No
 def test_the_interval_leaves_out_what_happens_in_less_than_one_case_of_forty() -> None:
     # Of (0, 0, 0, 1): no 1 in 31.6 %, three in 4.7 %, four in 0.4 % of the resamples.
     assert bootstrap_interval([0.0, 0.0, 0.0, 1.0]) == (0.0, 0.75)
+
+
+def test_the_interval_of_many_scores_is_that_of_the_normal_distribution() -> None:
+    low, high = bootstrap_interval([0.0, 1.0] * 200)
+    half = 1.96 * 0.5 / 400**0.5
+    assert low == pytest.approx(0.5 - half, abs=0.004)
+    assert high == pytest.approx(0.5 + half, abs=0.004)
+
+
+def test_a_significant_loss_is_not_better() -> None:
+    assert Paired(50, 3.0, 0.01).better
+    assert not Paired(50, -3.0, 0.01).better
 
 
 def test_an_interval_of_no_scores_is_an_error() -> None:

@@ -24,7 +24,7 @@ from dspy.utils.dummies import DummyLM
 from ga_dspy.errors import InputError
 from ga_dspy.lm.budget import BudgetExceeded, Caps, Spent
 from ga_dspy.lm.store import CallStore, Gate
-from ga_dspy.lm.wrapper import LMWrapper, wrap_for_gate
+from ga_dspy.lm.wrapper import LMWrapper, wrap_for_gate, wrap_for_work
 from ga_dspy.programs import VanillaRAG
 from ga_dspy.testing import CutOff, scripted_lm
 
@@ -64,6 +64,16 @@ def twice(path: Path, lm: dspy.BaseLM, use: Callable[[LMWrapper], Any]) -> tuple
 
 
 # --- Counting
+
+
+def test_work_that_asks_the_same_twice_gets_two_replies_and_both_again(tmp_path: Path) -> None:
+    given = []
+    for script in (["one", "two"], []):
+        lm = scripted_lm(script)
+        with CallStore(tmp_path / "calls.sqlite", "run") as store:
+            working = wrap_for_work(lm, store, "question 1")
+            given.append([working("Where?"), working("Where?")])
+    assert given == [[["one"], ["two"]]] * 2
 
 
 def test_a_programs_calls_are_those_of_the_ledger_sent_or_replayed(tmp_path: Path) -> None:
