@@ -425,28 +425,7 @@ def test_the_event_loop_goes_on_while_a_conversation_works() -> None:
     assert asyncio.run(turns_beside(adrive(talk()))) > 15
 
 
-def test_a_quick_search_is_done_where_the_program_works_and_any_other_elsewhere() -> None:
-    names, passages = list[str](), ["Helena | Helena is a city."]
-
-    class Quick(Index):
-        def __call__(self, *query: Any, **options: Any) -> list[Passage]:
-            names.append(threading.current_thread().name)
-            return super().__call__(*query, **options)
-
-    quick = Quick.from_passages(passages, kind="sparse")
-    slow = Quick.from_passages(passages, kind="sparse", reranker=lambda query, texts: [1.0])
-
-    def talk(retriever: Index) -> Generator[Search, Any, list[Passage]]:
-        found: list[Passage] = yield Search(retriever, "Helena", 1)
-        return found
-
-    assert (quick.is_quick, slow.is_quick) == (True, False)
-    found = [asyncio.run(adrive(talk(retriever))) for retriever in (quick, slow)]
-    assert [passage.title for (passage,) in found] == ["Helena", "Helena"]
-    assert [name.rpartition("_")[0] for name in names] == ["ga_dspy", "ga_dspy-wait"]
-
-
-def test_a_quick_search_that_fails_is_handed_to_the_program() -> None:
+def test_a_search_that_fails_is_handed_to_the_program() -> None:
     index = Index.from_passages(["Helena | Helena is a city."], kind="sparse")
 
     def talk() -> Generator[Search, Any, str]:

@@ -70,11 +70,6 @@ class Search:
     query: str
     k: int
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether the retriever says that it waits for nothing."""
-        return getattr(self.retriever, "is_quick", False) is True
-
     def run(self) -> list[Passage]:
         """Search in this thread."""
         if not self._is_watched:
@@ -242,7 +237,10 @@ def drive(
         request, result = _advance(resume, config)
         if request is None:
             return result  # type: ignore[no-any-return]
-        resume = _answered(conversation, partial(run, request))
+        try:
+            resume = partial(conversation.send, run(request))
+        except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
+            resume = partial(conversation.throw, error)
 
 
 async def adrive(
@@ -260,7 +258,7 @@ async def adrive(
     resume: Any = partial(next, conversation)
     try:
         while True:
-            request, result = await _in_thread(partial(_searched, conversation, resume, config))
+            request, result = await _in_thread(partial(_advance, resume, config))
             if request is None:
                 return result  # type: ignore[no-any-return]
             try:
@@ -280,25 +278,6 @@ def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | N
     if config and isinstance(request, Ask):
         request = replace(request, config={**request.config, **config})
     return request, None
-
-
-def _answered(conversation: Conversation[Any], run: Callable[[], Any]) -> Any:
-    """How to resume a conversation with the result of a request, or with its error."""
-    try:
-        return partial(conversation.send, run())
-    except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
-        return partial(conversation.throw, error)
-
-
-def _searched(
-    conversation: Conversation[Any], resume: Any, config: Mapping[str, Any] | None
-) -> tuple[Request | None, Any]:
-    """As `_advance`, past quick searches."""
-    while True:
-        request, result = _advance(resume, config)
-        if not (isinstance(request, Search) and request.is_quick):
-            return request, result
-        resume = _answered(conversation, request.run)
 
 
 # The work is Python's own: more threads would not do it faster, but take turns with the event loop.

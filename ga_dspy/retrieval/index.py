@@ -319,13 +319,6 @@ class Index(PassageRetriever):
             index._check_encoder()
         return index
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a search uses no server, no reranker and no encoder but the packaged one."""
-        stored, engine = self.manifest.encoder, self._state.engine
-        is_ours = stored is None or stored.fingerprint == encoders.STATIC_SHA256
-        return is_ours and not self.reranker and isinstance(engine, LocalEngine)
-
     def __call__(self, query: str, k: int = 5, where: Where | None = None) -> list[Passage]:
         """Return at most `k` passages for the query, best first."""
         return [hit.passage for hit in self.search(query, k, where)]
@@ -708,11 +701,6 @@ class _View(Index):
     def as_kind(self, kind: str) -> Index:
         """Return a view of the same passages with another kind of ranking, in memory."""
         return _View(self._whole.as_kind(kind), self._scope)
-
-    @property
-    def is_quick(self) -> bool:
-        """As for the whole index."""
-        return self._whole.is_quick
 
     @property
     def description(self) -> str:

@@ -279,14 +279,6 @@ class PassageRetriever(ABC):
     def _name(self) -> str:
         return type(self).__name__
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a search takes only milliseconds in this process and waits for nothing.
-
-        An asynchronous program then searches in the event loop, without a worker thread.
-        """
-        return False
-
     @abstractmethod
     def __call__(self, query: str, k: int) -> list[Passage]:
         """Return at most `k` passages, best first.
