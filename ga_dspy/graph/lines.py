@@ -32,7 +32,7 @@ from ga_dspy.graph.records import (
     single_line,
 )
 from ga_dspy.graph.wording import says_nothing
-from ga_dspy.text import cached_short, normalise, stands_in
+from ga_dspy.text import CONNECTORS, cached_short, normalise, stands_in
 
 # --- Writing
 
@@ -223,7 +223,7 @@ def _is_odd(text: str) -> bool:
         or _HEADER.fullmatch(text)
         or _plain(text) != _unescape(text)
         or says_nothing(text)
-        or text.startswith("{")
+        or text.startswith(("{", "("))
     )
 
 
@@ -380,7 +380,7 @@ def _read_line(line: str, content: str, section: str) -> _Read:
         return _Read(None)
     if section == "relations" or _ARROW.search(bare):
         return _Read(None, line)
-    entity = _entity(text, section)
+    entity = _entity(text, section or ("entities" if labels and _is_title(text) else ""))
     return _Read(entity.model_copy(update=cited)) if entity else _Read(None, line)
 
 
@@ -409,8 +409,13 @@ def _states_type(group: str) -> bool:
     return _details(group)[0].casefold() in TYPES
 
 
+def _is_title(text: str) -> bool:
+    """Return whether all words but small ones are capitalised."""
+    return all(word in CONNECTORS or not word[:1].islower() for word in text.split())
+
+
 def _entity(text: str, section: str) -> DraftEntity | None:
-    """Read "name (type; attribute; …)"; only behind a header may a name stand alone."""
+    """Read "name (type; attribute; …)"; a name alone only in the section of entities."""
     group = _last_group(text)
     before, details = group if group and group[0].strip() else (text, "")
     name = _plain(before)

@@ -23,7 +23,6 @@ from ga_dspy.text import (
     FUNCTION_WORDS,
     STOPWORDS,
     cached_short,
-    fold_words,
     mentions,
     normalise,
     places,
@@ -294,15 +293,6 @@ def kind_of_value(text: str) -> str:
     return "number" if found and not found[0].is_word else ""
 
 
-@lru_cache(maxsize=64)
-def _beginnings(name: str) -> frozenset[str]:
-    plain = fold_words(name)
-    other = lexicon.OTHER_NAMES.get(plain, lexicon.OtherNames())
-    return frozenset(
-        w[:3] for each in (plain, *other.nouns, *other.adjectives) for w in each.split()
-    )
-
-
 def says(value: str, answer: str) -> bool:
     """Return whether a value or an attribute is the answer, or contains it as a separate part.
 
@@ -313,9 +303,6 @@ def says(value: str, answer: str) -> bool:
     """
     if identity(value) == identity(answer):
         return True
-    is_number = any(letter.isdigit() for letter in answer)
-    if not is_number and all(w[:3] not in _beginnings(answer) for w in fold_words(value).split()):
-        return False
     found = mentions(answer, value)
     if kind_of_value(value) == "date":
         return bool(found) and kind_of_value(answer) == "date"
