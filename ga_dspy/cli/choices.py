@@ -34,9 +34,11 @@ from ga_dspy.secrets import check_addresses, without_password
 
 Dataset = Annotated[
     str,
-    typer.Option(help="hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own."),
+    typer.Option(
+        help="Dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions."
+    ),
 ]
-IndexDir = Annotated[Path, typer.Option("--index", help="Folder of an index.")]
+IndexDir = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
 Model = Annotated[
     str | None,
     typer.Option("--lm", help="Any DSPy model name; by default the embedded extractive LM."),
@@ -71,7 +73,7 @@ Artifact = Annotated[
     typer.Option(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…"),
 ]
 Program = Annotated[
-    str, typer.Option(help="graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
+    str, typer.Option(help="Program: graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
 ]
 Graph = Annotated[
     Path | None, typer.Option("--graph", help="Folder of the index's graph, for graph-rag.")

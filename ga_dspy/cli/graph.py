@@ -67,7 +67,7 @@ LabelsFile = Annotated[
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="Access label to look with; repeatable. Default: public only."),
+    typer.Option("--label", help="Access label to read with; by default only public items."),
 ]
 Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
 
