@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
 import typer
-from rich.progress import TaskID
 from rich.table import Table
 
 from ga_dspy import viewer
@@ -359,23 +358,18 @@ def arena(
         return f"{_name(latest[0])}: {latest[1]}" if latest else ""
 
     with progress_bar(console) as bar, log_progress(console, state):
-        whole = bar.add_task("all runs", total=len(planned))
-        tasks: dict[PlannedRun, TaskID] = {}
+        task = bar.add_task("", total=None)
 
         def advance(one: PlannedRun, progress: RunProgress) -> None:
             nonlocal latest
             latest = one, progress
-            if one not in tasks:
-                tasks[one] = bar.add_task(_name(one), total=progress.total)
-            bar.update(tasks[one], completed=progress.done)
+            bar.update(task, description=_name(one), total=progress.total, completed=progress.done)
 
         for one, report, program in run_arena(
             planned, lm=models.lm, limit=limit, score=score, threads=threads,
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
             judge=choose_judge(judge, models.address, timeout),
         ):  # fmt: skip
-            bar.remove_task(tasks[one])
-            bar.advance(whole)
             console.print(_result_line(one, report), markup=False, style="dim")
             reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
             if track:
