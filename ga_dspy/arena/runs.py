@@ -98,10 +98,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """Finished runs in the order of the paper's tables: by LM, dataset, token budget and method.
+    """Finished runs, in the order of the paper's tables: by LM, dataset, token budget and method.
 
     Attributes:
-        runs: The runs.
+        runs: The runs, in any order.
         paper: Whether to show the paper's scores for every dataset of that name; otherwise only
             for runs on the dataset's own questions.
     """
@@ -109,7 +109,7 @@ class Runs:
     runs: tuple[Run, ...]
     paper: bool = False
 
-    def __post_init__(self) -> None:
+    def __iter__(self) -> Iterator[Run]:
         lms = list(dict.fromkeys(run.lm for run in self.runs))
         datasets, methods = list(DATASETS), list(METHODS)
 
@@ -117,10 +117,7 @@ class Runs:
             dataset, method = _place(run.dataset, datasets), _place(run.method, methods)
             return lms.index(run.lm), dataset, run.budget or 0, method
 
-        object.__setattr__(self, "runs", tuple(sorted(self.runs, key=place)))
-
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self.runs)
+        return iter(sorted(self.runs, key=place))
 
     @property
     def differences(self) -> list[str]:
