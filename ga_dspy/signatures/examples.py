@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import dspy
 
+from ga_dspy.signatures.baselines import AnswerFromMemory
 from ga_dspy.signatures.graph_anchor import Style
 from ga_dspy.signatures.prompt import EMPTY
 
@@ -158,7 +159,7 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
         style: The form of the step's answer.
     """
     asked = signature.fields.keys()
-    if list(asked) == ["question", "answer"]:
+    if signature.equals(AnswerFromMemory):
         return [_KNOWN.copy()]
     if not signature.input_fields.keys() & _READ:
         return []
