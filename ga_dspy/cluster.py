@@ -39,8 +39,6 @@ _CLUSTER = "ga_dspy_cluster"
 _CARRIED = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
 """Settings of DSPy's context that also apply on the workers."""
 
-_NONE: Any = None
-
 _PATIENCE_WITH_MACHINES = 120.0
 """Seconds to wait for a worker before the run is aborted."""
 
@@ -118,7 +116,7 @@ def map_parallel(
     """
     ray = dspy.settings.get(_CLUSTER)
     if ray is not None:
-        yield from _Spread(ray, work, threads, lm_for).over(items)
+        yield from _ClusterRun(ray, work, threads, lm_for).run(items)
         return
 
     def here(item: Item) -> Result:
@@ -133,15 +131,15 @@ def map_parallel(
 # --- The driver: sends items to workers, and makes their LM calls
 
 
-class _Spread:
+class _ClusterRun:
     """One call of `map_parallel` on a cluster."""
 
     def __init__(self, ray: Any, work: Any, threads: int, lm_for: Any) -> None:
         if threads < 1:
             raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
         self.ray, self.threads, self.lm_for = ray, threads, lm_for
-        self.machines = max(1, min(threads, int(ray.cluster_resources().get("CPU", 1))))
-        self.slots = math.ceil(threads / self.machines)
+        self.workers = max(1, min(threads, int(ray.cluster_resources().get("CPU", 1))))
+        self.slots = math.ceil(threads / self.workers)
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -157,27 +155,26 @@ class _Spread:
                 expected="a program, retriever and settings that can be pickled",
                 remedy="store the index in a folder, or remove --ray",
             ) from error
-        self.fronts: dict[int, Any] = {}
+        self.lms: dict[int, Any] = {}
 
-    def over(self, items: Sequence[Item]) -> Generator[Any, None, None]:
+    def run(self, items: Sequence[Item]) -> Generator[Any, None, None]:
         """Run the items; yield results as they finish."""
         ray, todo, tokens = self.ray, deque(items), count()
-        flying: dict[Any, tuple[Item, int, Any]] = {}
+        running: dict[Any, tuple[Any, int, Item]] = {}
         load: dict[Any, int] = {}
-        starting = dict([self._started() for _ in range(self.machines)]) if todo else {}
+        starting = dict([self._start_worker() for _ in range(self.workers)]) if todo else {}
         stop, context = threading.Event(), contextvars.copy_context()
         relay = threading.Thread(target=context.run, args=(self._relay, stop), daemon=True)
         relay.start()
         try:
-            while todo or flying:
-                while todo and len(flying) < self.threads and (worker := self._free(load)):
+            while todo or running:
+                while todo and len(running) < self.threads and (worker := self._free(load)):
                     item, token = todo.popleft(), next(tokens)
-                    self.fronts[token] = self.lm_for(item)
-                    flying[worker.do.remote(token, item)] = item, token, worker
+                    self.lms[token] = self.lm_for(item)
+                    running[worker.do.remote(token, item)] = worker, token, item
                     load[worker] += 1
-                waited_for = [*flying, *starting]
-                patience = None if flying else _PATIENCE_WITH_MACHINES
-                done, _ = ray.wait(waited_for, num_returns=1, timeout=patience)
+                patience = None if running else _PATIENCE_WITH_MACHINES
+                done, _ = ray.wait([*running, *starting], num_returns=1, timeout=patience)
                 if not done:
                     raise RunAborted(
                         "no machine of the cluster accepts work",
@@ -185,25 +182,26 @@ class _Spread:
                         remedy="check `ray status`, then run the command again: it resumes",
                     )
                 for ref in done:
-                    item, token, worker = flying.pop(ref, (_NONE, -1, starting.get(ref)))
-                    self.fronts.pop(token, None)
+                    if ref in starting:
+                        worker = starting.pop(ref)
+                        with suppress(ray.exceptions.RayError):
+                            ray.get(ref)
+                            load[worker] = 0
+                        continue
+                    worker, token, item = running.pop(ref)
+                    del self.lms[token]
                     try:
                         result = ray.get(ref)
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from error
                     except ray.exceptions.RayError:
                         # The worker died: run its item again, on another worker if necessary.
-                        if token >= 0:
-                            todo.appendleft(item)
+                        todo.appendleft(item)
                         if load.pop(worker, None) is not None:
-                            starting |= [self._started()]
+                            starting |= [self._start_worker()]
                     else:
-                        if token >= 0:
-                            load[worker] -= 1
-                            yield result
-                        else:
-                            load[worker] = 0
-                    starting.pop(ref, None)
+                        load[worker] -= 1
+                        yield result
         finally:
             stop.set()
             for worker in {*load, *starting.values(), self.calls}:
@@ -211,7 +209,7 @@ class _Spread:
                     ray.kill(worker)
             relay.join(5)
 
-    def _started(self) -> tuple[Any, Any]:
+    def _start_worker(self) -> tuple[Any, Any]:
         """Start a worker; return the reference that resolves once it is ready, and the worker."""
         options = {"max_concurrency": self.slots + 1, "num_cpus": 1}
         worker = self.ray.remote(_Worker).options(**options).remote(self.given, self.calls)
@@ -237,7 +235,7 @@ class _Spread:
         answer: Any = None
         tally = _Tally(step)
         try:
-            lm = self.fronts[token]
+            lm = self.lms[token]
             with dspy.context(**{METER: tally}):
                 _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(json.dumps(result.dump(), default=vars))
