@@ -1,12 +1,11 @@
 """The engine behind `extractive_lm`: a prompt in, a completion out, no model and no network.
 
-What it is: rules and a small ranker that copy spans of the passages. It knows nothing from memory,
-so it can only answer from what a prompt holds; it is a floor for first runs, tests and continuous
+Rules and a small ranker copy spans of the passages. The engine knows nothing from memory, so it can
+only answer from what a prompt holds; it is a floor for first runs, tests and continuous
 integration, not a substitute for a language model.
 
-What it reads of a prompt: the names and types of the fields, the inputs, and the demonstrations.
-Instructions are not followed. Demonstrations change its scoring, within bounds: answers in them
-re-weigh the types and lengths that the ranker prefers.
+What it reads of a prompt: the names and types of the fields, and the inputs. Instructions are not
+followed and demonstrations not read, so no compilation improves it.
 
 The same prompt gives the same bytes, always: temperature, seeds and rollout numbers change nothing,
 and `max_tokens` never cuts a completion.
@@ -16,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Self
@@ -37,7 +37,6 @@ from extractive_lm.fill import fill
 from extractive_lm.prompt import Style, read_prompt
 
 MODEL = "ga-dspy/extractive"
-_TOKEN = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
 _STREAMED = re.compile(r"\s*\S+|\s+")
 
 
@@ -127,25 +126,18 @@ def write_completion(values: Mapping[str, Any], style: Style) -> str:
     <BLANKLINE>
     [[ ## completed ## ]]
     """
-    if style == "chat":
-        parts = [f"[[ ## {name} ## ]]\n{_text(value)}" for name, value in values.items()]
-        return "\n\n".join([*parts, "[[ ## completed ## ]]"])
-    if style == "xml":
-        texts = {n: _text(v).replace("&", "&amp;").replace("<", "&lt;") for n, v in values.items()}
-        return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in texts.items())
+    if style == "json":
+        return json.dumps(dict(values), ensure_ascii=False, indent=2)
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+    }
     if style == "plain":
-        return next(map(_text, values.values()), "")
-    return json.dumps(dict(values), ensure_ascii=False, indent=2)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return next(iter(texts.values()), "")
+    parts = [f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()]
+    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text: words of nine letters, three digits, or a sign."""
-    count = 0.0
-    for piece in _TOKEN.findall(text):
-        long = piece.isascii() or len(piece) == 1
-        count += 1 + (len(piece) - 1) // 9 if long else 0.7 * len(piece)
-    return round(count * 1.06)
+    """Estimate the tokens of a text: one for every four characters."""
+    return math.ceil(len(text) / 4)

@@ -1,66 +1,130 @@
-"""What passages state: their subjects, relations, and which of them to add to a graph.
+"""What passages state: the relations in their sentences, where chains of them lead, what to keep.
 
 Everything is copied: the ends of a relation stand in the passage as they are spelt here, and the
 relation is made of the words between them. A pronoun, a surname or "the film" at the beginning of
-a sentence stands for the passage's title.
+a sentence stands for the passage's title. There is no tagger: a verb is a word of a list, or one
+that ends like a past form.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
-from extractive_lm.prompt import Doc, Fact, KnownGraph
+from extractive_lm.prompt import Doc, Fact
 from extractive_lm.question import Question
-from extractive_lm.spans import Mention, bare_title, mentions
-from extractive_lm.text import content_stem, date_spans, normalize, parse
-from extractive_lm.words import (
-    ADVERBS,
+from extractive_lm.ranker import fits
+from extractive_lm.spans import bare_title
+from extractive_lm.text import (
     ARTICLES,
-    BE,
-    COPULAS,
     COUNTRIES_AND_STATES,
-    DETERMINERS,
     NATIONALITIES,
     PREPOSITIONS,
-    PRONOUNS,
-    RELATIVES,
+    RELATED,
+    STOPWORDS,
     SUBJECT_TYPES,
-    is_predicate,
-    is_verb,
+    Parsed,
+    Span,
+    keywords,
+    name_spans,
+    normalize,
     noun_type,
-    relation_phrase,
+    parse,
+    pattern_spans,
+    stem,
+    words,
 )
 
-_PAREN = re.compile(r"\(([^()]{4,120})\)")
-_DASH = re.compile(r"\s*[–—-]\s*|\s+to\s+|;\s*died\s+")
+# --- Verbs, and relations made of the words between two names
+
+_BE = words("be")
+_DETERMINERS = words("determiners")
+_HEDGES = words("hedges")
+_ADVERBS = words("adverbs")
+_PRONOUNS = words("pronouns")
+_VERBS = _BE | words("irregular_verbs") | {"has", "have", "had"}
+_NOT_PAST = words("not_past")
+_LONGEST_RELATION = 6
+
+
+def is_verb(word: str) -> bool:
+    """Return whether a lower-case word reads like a verb of a statement."""
+    past = word.endswith("ed") and len(word) > 4 and word not in _NOT_PAST and "-" not in word
+    return word in _VERBS or past
+
+
+def _is_predicate(phrase: Sequence[str], i: int) -> bool:
+    """Return whether word `i` is a verb and no participle before its noun ("animated series")."""
+    word = phrase[i]
+    if not is_verb(word) or word in _BE or not word.endswith(("ed", "ing", "en")):
+        return is_verb(word)
+    before = phrase[i - 1] if i else ""
+    noun_before = before in _DETERMINERS | PREPOSITIONS | NATIONALITIES or before.isdigit()
+    after = phrase[i + 1] if i + 1 < len(phrase) else ""
+    return not noun_before or after in PREPOSITIONS
+
+
+def relation_phrase(phrase: Sequence[str]) -> str:
+    """Make a relation of the words between two mentions; "" where they hold no statement.
+
+    >>> relation_phrase("is a 1994 American animated film directed by".split())
+    'directed by'
+    >>> relation_phrase("was born in".split()), relation_phrase("and is the county seat of".split())
+    ('born in', 'is the county seat of')
+    >>> relation_phrase("married the British actress".split())
+    'married'
+    """
+    start = max((i for i in range(len(phrase)) if _is_predicate(phrase, i)), default=-1)
+    if start < 0 or _HEDGES & set(phrase[max(start - 3, 0) :]):
+        return ""
+    kept = [w for w in phrase[start:] if w not in _ADVERBS and not w.isdigit()]
+    # What follows the verb or its last preposition goes where it only introduces the name.
+    last = max((i for i, word in enumerate(kept) if word in PREPOSITIONS), default=0)
+    rest = [word for word in kept[last + 1 :] if word not in _DETERMINERS]
+    introduces = any(noun_type(w) in SUBJECT_TYPES or w in NATIONALITIES for w in rest)
+    if not rest or ((last or kept[0] not in _BE) and (len(rest) > 3 or introduces)):
+        kept = kept[: last + 1]
+    if len(kept) > _LONGEST_RELATION:
+        # Of "is a small unincorporated mining community in", "is mining community in".
+        if kept[0] not in _BE or kept[-1] not in PREPOSITIONS:
+            return ""
+        kept = [kept[0], *kept[-3:]]
+    while kept and kept[-1] in _DETERMINERS:
+        kept.pop()
+    return " ".join(word.capitalize() if word in NATIONALITIES else word for word in kept)
+
+
+# --- What one passage states
+
+_AFTER_NAMES = frozenset(("'s", "’s", ",", "(", "and", "&", "-", "also"))
+_TYPE_ENDS = PREPOSITIONS | _ADVERBS | frozenset(
+    "who which that whose whom where and best set starring featuring , . ; : ( ) – —".split()
+)  # fmt: skip
+_LIST = frozenset([(",",), ("and",), (",", "and"), ("&",), ("or",)])
+_OWNERS = frozenset("his her its their".split())
 _OPENING = 60
 _SENTENCES = 8
 
 
 class Triple(NamedTuple):
-    """A relation with the sentence (counted from 0) that states it, and when, if it says so.
-
-    `kind` is the kind of the tail: name, date, year, quote or quantity.
-    """
+    """A relation, the sentence (from 0) that states it, the kind of its tail, and when it holds."""
 
     head: str
     relation: str
     tail: str
-    kind: str
     sentence: int
+    kind: str
     time: str = ""
 
 
 class Statements(NamedTuple):
-    """What a passage says: what it is about, the types of what it names, and its relations."""
+    """What a passage says: what it is about, what it says that this is, and its relations."""
 
     subject: str
-    types: dict[str, str]
+    kind: str
     triples: tuple[Triple, ...]
 
 
@@ -68,512 +132,375 @@ class Statements(NamedTuple):
 def statements(title: str, text: str) -> Statements:
     """Read one passage.
 
-    >>> text = "Red Lodge is a city in and the county seat of Carbon County."
-    >>> found = statements("Red Lodge", text)
-    >>> found.types["Red Lodge"], [(t.relation, t.tail) for t in found.triples]
-    ('city', [('is the county seat of', 'Carbon County')])
+    >>> found = statements("Red Lodge", "Red Lodge is a city and the seat of Carbon County.")
+    >>> found.kind, [(t.relation, t.tail) for t in found.triples]
+    ('city', [('is the seat of', 'Carbon County')])
     """
-    about = About(title, text)
+    about = _Reading(title, text)
     if about.subject and about.parsed.tokens:
-        _read_life(about)
         for number in range(min(len(about.parsed.bounds), _SENTENCES)):
-            clause = Clause(about, number)
-            for mention in clause.mentions:
-                clause.step(mention)
-                if mention.kind == "name" and " " in mention.text:
-                    about.seen.append(mention.text)
-    return Statements(about.subject, about.types, tuple(about.triples.values()))
+            about.read_sentence(number)
+    return Statements(about.subject, about.kind, tuple(about.triples.values()))
 
 
-def _read_life(about: About) -> None:
-    """Birth and death from the parentheses behind a person's name, each by its longest date."""
-    end = about.parsed.tokens[min(len(about.low), _OPENING) - 1].end
-    found = _PAREN.search(about.parsed.text[:end]) if about.is_person else None
-    for word, part in zip(("born", "died"), _DASH.split(found[1]) if found else (), strict=False):
-        parsed = parse(part)
-        dates = [s for s in date_spans(parsed) if s.kind in ("date", "year")]
-        if dates:
-            longest = max(dates, key=lambda s: s.end - s.start)
-            date = parsed.slice(longest.start, longest.end)
-            triple = Triple(about.subject, word, date, "date", 0)
-            about.triples.setdefault((about.subject, date), triple)
+def mentions(parsed: Parsed) -> list[Span]:
+    """Return what a text mentions, in order: names, dates, quoted works and quantities."""
+    kept: list[Span] = []
+    names = [span for span in name_spans(parsed) if _is_mention(parsed, span)]
+    for one, other in list(pairwise(names)):
+        # "Red Lodge, Montana" is one name.
+        is_place = parsed.slice(other.start, other.end).lower() in COUNTRIES_AND_STATES
+        if is_place and parsed.lower[one.end : other.start] == (",",):
+            kept.append(Span(one.start, other.end, "name"))
+    quotes = [s for s in pattern_spans(parsed, "quote") if parsed.tokens[s.start].text[0].isupper()]
+    days = [s for s in pattern_spans(parsed, "date", "year") if not _qualifies(parsed, s)]
+    counts = pattern_spans(parsed, "quantity")
+    for found in (*quotes, *days, *names, *counts):
+        if not any(found.start < other.end and other.start < found.end for other in kept):
+            kept.append(found)
+    return sorted(kept)
 
 
-# --- Who a passage is about: its subject, the other names it has there, and the types of names
+def _is_mention(parsed: Parsed, span: Span) -> bool:
+    """Return whether a run of capitals is a name, and no adjective or mere first word."""
+    text = parsed.slice(span.start, span.end)
+    after = parsed.tokens[span.end].text if span.end < len(parsed.tokens) else ""
+    if text.lower() in NATIONALITIES or (after.islower() and noun_type(after) in SUBJECT_TYPES):
+        return False
+    first = span.start == parsed.bounds[parsed.sentence[span.start]][0]
+    return not first or " " in text or is_verb(after) or after in _AFTER_NAMES
 
-_TYPE_ENDS = RELATIVES | PREPOSITIONS | ADVERBS | frozenset(
-    "best currently set starring featuring , . ; : ( ) – —".split()
-)  # fmt: skip
-_ORDINAL = re.compile(r"(?:first|second|third|last|only|one|\w+th|\d+(?:st|nd|rd|th))")
-_LONGEST_TYPE = 8
+
+def _qualifies(parsed: Parsed, span: Span) -> bool:
+    """Return whether a year only qualifies what follows: "a 1994 film"."""
+    after = parsed.lower[span.end] if span.end < len(parsed.tokens) else "."
+    return after[0].isalnum() and after not in STOPWORDS and not is_verb(after)
 
 
-class About:
+class _Reading:
     """A passage with what is known of its subject and its names while it is read.
 
-    Attributes:
-        parsed: The text, parsed.
-        mentions: What it mentions, in order.
-        subject: The title without its qualifier; the first name where there is no title.
-        types: The type of each name that the text gives one, in its words.
-        triples: The relations found so far, by their ends.
-        seen: Names of several words met so far, for the surnames that follow.
-        is_person: Whether the passage is about a person.
-        aliases: Other ways in which the passage writes its subject's name.
+    `head` is whom the sentence speaks of, `verb` the words by which, `last` the relation found
+    last.
     """
 
     def __init__(self, title: str, text: str) -> None:
         self.parsed = parse(text)
         self.low = self.parsed.lower
         self.mentions = mentions(self.parsed)
-        named = [m for m in self.mentions if m.kind in ("name", "quote")]
-        self.subject = bare_title(title) or (named[0].text if named else "")
-        self.types: dict[str, str] = {}
+        names = [self.parsed.slice(*span[:2]) for span in self.mentions if span.kind == "name"]
+        self.subject = bare_title(title) or "".join(names[:1])
         self.triples: dict[tuple[str, str], Triple] = {}
-        self.seen: list[str] = []
-        for i in range(min(len(self.low) - 2, _OPENING)):
-            if self.low[i] in COPULAS and self.low[i + 1] in ARTICLES:
-                self.describe(self.subject, self.noun_phrase(i + 2))
-                break
-        words = self.types.get(self.subject, "").lower().split()
-        self.is_person = any(noun_type(word) == "person" for word in words[-3:]) or (
-            not words and ("born" in self.low[:12] or not {"he", "she"}.isdisjoint(self.low))
-        )
-        names = {self.subject, self.subject.split(",")[0]}
-        if named and named[0] is self.mentions[0] and named[0].start <= 2:
-            names.add(named[0].text)
+        self.kind = self._definition()
+        self.is_person = noun_type(self.kind.split(" ")[-1]) == "person"
+        own = {self.subject, self.subject.split(",")[0]}
+        if self.mentions and self.mentions[0].kind == "name" and self.mentions[0].start <= 2:
+            own.add(names[0])
         if self.is_person:
-            names |= {name.split()[at] for name in names if name.split() for at in (0, -1)}
-        self.aliases = {name for name in names if len(name) > 1 and not name.isdigit()}
+            own |= {name.split()[at] for name in own if name for at in (0, -1)}
+        self.aliases = {name for name in own if len(name) > 1}
+        self.full_names = {name.split()[-1]: name for name in reversed(names) if " " in name}
+        self.head, self.verb, self.number = "", list[str](), 0
+        self.last: Triple | None = None
 
-    def noun_phrase(self, start: int) -> str:
-        """The words from a token on that read like one noun phrase, at most eight."""
-        i, limit = start, min(len(self.low), start + _LONGEST_TYPE)
-        while i < limit and self.low[i] not in _TYPE_ENDS:
-            ahead = self.low[i + 1 : i + 4]
-            goes_on = any(map(noun_type, ahead)) and ahead[0] not in DETERMINERS
-            if self.low[i] == "and" and not goes_on:
-                break
-            if is_verb(self.low[i]) and ahead and ahead[0] in PREPOSITIONS | DETERMINERS | {"and"}:
-                break
-            i += 1
-        while i > start and self.low[i - 1] in ("and", "or"):
-            i -= 1
-        return self.parsed.slice(start, i) if i > start else ""
+    def _definition(self) -> str:
+        """Return the noun phrase of "is a …", what the subject is; "" where there is none."""
+        for i, (word, after) in enumerate(pairwise(self.low[:_OPENING]), start=2):
+            if word in _BE and after in ARTICLES:
+                phrase = self.low[i : i + 8]
+                return " ".join(takewhile(lambda w: w not in _TYPE_ENDS and not is_verb(w), phrase))
+        return ""
 
-    def describe(self, name: str, kind: str) -> None:
-        """Note the type of a name, if it has none yet."""
-        if kind.lower() in NATIONALITIES or _ORDINAL.fullmatch(kind):
-            return
-        if kind and not set(kind) & set(';[]|\\"'):
-            self.types.setdefault(name, kind)
-
-    def name(self, mention: Mention) -> str:
-        """The name a mention stands for: the subject's, or a longer one that was seen before."""
-        text = mention.text
-        if text in self.aliases or (" " in text and self.subject.endswith(" " + text)):
+    def _name(self, mention: Span) -> str:
+        """Return the name a mention stands for: the subject's, or a longer one of the passage."""
+        text = self.parsed.slice(mention.start, mention.end).strip(" ,.")
+        if text in self.aliases:
             return self.subject
-        longer = [name for name in self.seen if name.split()[-1] == text]
-        return longer[-1] if mention.kind == "name" and longer else text
+        return self.full_names.get(text, text) if mention.kind == "name" else text
 
-    def describe_mention(self, mention: Mention) -> None:
-        """Note the type of a name from the words before it ("American director …") or after it."""
-        name = self.name(mention)
-        if mention.kind != "name" or name in self.types:
-            return
-        i, after = mention.start, self.low[mention.end : mention.end + 2]
-        while i > 0 and mention.start - i < 3 and self._describes(i - 1):
-            i -= 1
-        before = self.parsed.slice(i, mention.start) if i < mention.start else ""
-        if before and noun_type(before.split()[-1]) in SUBJECT_TYPES:
-            self.describe(name, " ".join(before.split()))
-        elif after[:1] == (",",) and after[1:2] and after[1] in ARTICLES:
-            kind = self.noun_phrase(mention.end + 2)
-            if kind and noun_type(kind.split()[-1]):
-                self.describe(name, kind)
-        if name.split(", ")[-1].lower() in COUNTRIES_AND_STATES:
-            self.describe(name, "place")
-
-    def _describes(self, i: int) -> bool:
-        word, low = self.parsed.tokens[i].text, self.low[i]
-        plural = low.endswith("s") and not low.endswith("ss")
-        plain = word.islower() and word.isalpha() and not plural and not is_verb(low)
-        return low in NATIONALITIES or (plain and noun_type(low) in SUBJECT_TYPES)
-
-
-# --- A walk along one sentence: from mention to mention, by the words in between
-
-_LIST = frozenset([(",",), ("and",), (",", "and"), ("&",), ("or",), ("as", "well", "as")])
-_POSSESSIVE = ("'s", "’s")
-_NAMES = ("name", "quote")
-_DATES = ("date", "year")
-_GOES_ON = PREPOSITIONS | RELATIVES | DETERMINERS | {"and", "or", "but", "while", "also"}
-_LONGEST_RELATION = 6
-
-
-class Clause:
-    """A walk along one sentence: who it speaks of, by which verb, and what was reached."""
-
-    def __init__(self, about: About, number: int) -> None:
-        self.about, self.number, self.low = about, number, about.low
-        self.mentions: list[Mention] = []
-        start, end = about.parsed.bounds[number]
-        inside = {m.start: m for m in about.mentions if start <= m.start < end}
-        depth = 0
+    def read_sentence(self, number: int) -> None:
+        """Relate the mentions of a sentence, each to what came before it."""
+        start, end = self.parsed.bounds[number]
+        self.last, self.verb, self.number = None, [], number
+        previous: Span | None = None
+        at, depth = start, 0
+        gap: list[str] = []
+        self.head = self._opening(start) if number else self.subject
+        by_start = {span.start: span for span in self.mentions if start <= span.start < end}
         for i in range(start, end):
             depth += (self.low[i] == "(") - (self.low[i] == ")")
-            if i in inside and depth <= 0:
-                self.mentions.append(inside[i])
-        self.verb: tuple[str, ...] = ()
-        self.last: Triple | None = None
-        self.previous: Mention | None = None
-        self.when = ""
-        self.owned = False
-        self.head, self.at = self._opening(start)
-
-    def _opening(self, start: int) -> tuple[str, int]:
-        """The subject of the sentence and the token after it; "" where none is seen."""
-        i, about = start, self.about
-        while i < start + 2 and self.low[i : i + 1] in (("the",), ('"',), ("“",), ("a",), ("an",)):
-            i += 1
-        names = [m for m in self.mentions[:2] if m.kind in _NAMES]
-        if names and names[0].start <= i:
-            first = names[0]
-            role = self.low[first.end : names[1].start] if len(names) > 1 else ()
-            if 0 < len(role) <= 2 and noun_type(role[-1]) == "person":
-                first = names[1]
-            self.previous = first
-            return about.name(first), first.end
-        word = self.low[i] if i < len(self.low) else ""
-        kind = about.types.get(about.subject, "").lower().split()
-        self.owned = word in ("his", "her", "its", "their")
-        if word in PRONOUNS or (word and word in kind) or (i > start and noun_type(word)):
-            return about.subject, i + 1
-        verbs = [j for j in range(start, min(start + 40, len(self.low))) if self.low[j] in BE]
-        return (about.subject, verbs[0]) if verbs and self.number == 0 else ("", start)
-
-    def step(self, mention: Mention) -> None:
-        """Relate the next mention to what came before, by the words in between."""
-        if mention.start < self.at:
-            return
-        # The words since the last mention, bracketed ones left out.
-        words, depth = [], 0
-        for word in self.low[self.at : mention.start]:
-            depth += (word == "(") - (word == ")")
-            if depth <= 0 and word not in ('"', "“", "”", ")"):
-                words.append(word)
-        gap = tuple(words)
-        owned, self.owned = self.owned, False
-        if owned:
-            self._relate_owned(mention, gap)
-        elif not self.head:
-            self._find_subject(mention, gap)
-        elif gap[:1] and gap[0] in (*_POSSESSIVE, "'", "’"):
-            noun = [w for w in gap[1:] if w[-1].isalnum()]
-            if self.previous and 0 < len(noun) <= 3 and noun_type(noun[-1]):
-                self._note(self.about.name(self.previous), " ".join(noun), mention)
+            if i < at or depth > 0 or self.low[i] in ('"', "“", "”", ")"):
+                continue
+            mention = by_start.get(i)
+            if mention is None:
+                gap.append(self.low[i])
+                continue
+            name = self._name(mention)
+            if not self.head or (previous is None and name == self.subject):
+                self._begin(mention, name, gap)
             else:
-                self._relate(mention, gap)
-        else:
-            self._relate(mention, self._follow_relative(gap))
-        self.previous, self.at = mention, mention.end
+                self._relate(mention, name, gap, previous)
+            previous, at, gap = mention, mention.end, []
 
-    def _relate_owned(self, mention: Mention, gap: tuple[str, ...]) -> None:
-        """What is hers in "Her first album X was …"; the sentence goes on about X."""
-        words = [word for word in gap if word[-1].isalnum()]
-        verbs = [word for word in words if is_verb(word)]
-        is_noun = 0 < len(words) <= 4 and any(map(noun_type, words))
-        if is_noun and (not verbs or verbs == words[-1:]):
-            self._note(self.head, " ".join(words), mention)
-            if mention.kind in _NAMES and not verbs:
-                self.head = self.about.name(mention)
-        else:
-            self._relate(mention, gap)
+    def _opening(self, start: int) -> str:
+        """Return whom a sentence speaks of by its first words; "" where a name has to tell."""
+        first, second = (*self.low[start : start + 2], "")[:2]
+        is_kind = first == "the" and second in self.kind.split()
+        return self.subject if is_kind or first in _PRONOUNS | _OWNERS else ""
 
-    def _find_subject(self, mention: Mention, gap: tuple[str, ...]) -> None:
-        """The subject follows an opening phrase: "In 1999, he married …"."""
-        if mention.kind in _DATES and set(gap) <= PREPOSITIONS | DETERMINERS:
-            self.when = mention.text
-        pronouns = [i for i, word in enumerate(gap) if word in PRONOUNS]
-        if pronouns:
-            self.head = self.about.subject
-            self._relate(mention, gap[pronouns[0] + 1 :])
-        elif self.when and "," in gap and mention.kind == "name":
-            self.head = self.about.name(mention)
+    def _begin(self, mention: Span, name: str, gap: list[str]) -> None:
+        """Begin a sentence with its first mention: "In 1999, he married …"."""
+        spoken_of = [i for i, word in enumerate(gap) if word in _PRONOUNS]
+        if spoken_of:
+            self.head = self.subject
+            self._relate(mention, name, gap[spoken_of[0] + 1 :], None)
+        elif mention.kind in ("name", "quote"):
+            self.head = name
 
-    def _follow_relative(self, gap: tuple[str, ...]) -> tuple[str, ...]:
-        """From ", who directed" or ", a film by" on, the sentence speaks of the name before it."""
-        named = self.previous and self.previous.kind in _NAMES
-        before = self.about.name(self.previous) if self.previous and named else None
-        for i, word in enumerate(gap[:2]):
-            if word in ("who", "which", "whose"):
-                if before is not None:
-                    self.head, self.verb = before, ()
-                return gap[i + 1 :]
-        apposed = before is not None and gap[:1] == (",",) and not ARTICLES.isdisjoint(gap[1:2])
-        apposed = apposed and not self._is_kin(gap[1:])
-        if before is not None and apposed and (gap[-1] in PREPOSITIONS or any(map(is_verb, gap))):
-            self.head, self.verb = before, ("is",)
-        return gap
-
-    def _is_kin(self, words: tuple[str, ...]) -> bool:
-        """Whether "born in X, a son of" goes on about who was born there."""
-        last = self.last.relation.split()[-1] if self.last else ""
-        is_person = noun_type("".join(words[1:2])) == "person" and words[2:3] == ("of",)
-        return is_person and self.about.is_person and last in PREPOSITIONS
-
-    def _relate(self, mention: Mention, gap: tuple[str, ...]) -> None:
-        if gap[:1] == ("-",):
+    def _relate(self, mention: Span, name: str, gap: list[str], previous: Span | None) -> None:
+        owned = gap[1:5] if not previous and _OWNERS.issuperset(gap[:1]) else []
+        if owned and noun_type(owned[-1]) and not any(map(is_verb, owned)):
+            # "Her first album X was …": the sentence goes on about X.
+            self._note(self.head, " ".join(owned), name, mention.kind)
+            self.head = name
             return
-        if self.last is not None and gap in _LIST:
-            if mention.kind == self.last.kind or {mention.kind, self.last.kind} == set(_NAMES):
-                self._note(self.last.head, self.last.relation, mention, self.last.time)
+        before = self._name(previous) if previous and previous.kind == "name" else ""
+        if before and {"who", "which"} & set(gap[:2]):
+            self.head, self.verb = before, []
+        apposed = gap[:1] == [","] and gap[1:2] and gap[1] in ARTICLES and gap[-1] != ","
+        if apposed and not any(map(is_verb, gap)):
+            # "born in X, a son of Y" is about who was born, "X, a film by Y" about X.
+            stays = self.last and self.last.relation.split()[-1] in PREPOSITIONS
+            self.head = before if before and not (stays and self.is_person) else self.head
+            gap = ["is", *gap[1:]]
+        if self.last and tuple(gap) in _LIST:
+            if mention.kind == self.last.kind:
+                self._note(self.last.head, self.last.relation, name, mention.kind)
             return
-        # The words after the last comma or colon, unless they are too few to mean anything.
-        parts: list[tuple[str, ...]] = [()]
-        for word in gap:
-            if word[-1].isalnum():
-                parts[-1] += (word,)
-            elif parts[-1]:
-                parts.append(())
-        parts = [part for part in parts if part]
-        words = parts[-1] if parts else ()
-        if len(parts) > 1 and len(words) <= 2 and set(words) <= PREPOSITIONS | {"and"}:
-            words = (*parts[-2], *words)
-        if any(is_predicate(words, i) for i in range(len(words))):
-            self.verb = words
-            self._note(self.head, relation_phrase(words), mention)
-        elif gap[:1] == (",",) and self._is_kin(words):
-            self._note(self.head, relation_phrase(("is", *words)), mention)
-        elif words and words[-1] in PREPOSITIONS | DETERMINERS and len(words) <= 6:
-            self._relate_further(mention, [w for w in words if w not in ("and", "or")])
+        # The words after the last comma or colon.
+        marks = [i for i, word in enumerate(gap[:-1]) if not word[-1].isalnum()]
+        phrase = gap[max(marks, default=-1) + 1 :]
+        if any(_is_predicate(phrase, i) for i in range(len(phrase))):
+            self.verb = [word for word in phrase if is_verb(word)][-1:]
+            self._note(self.head, relation_phrase(phrase), name, mention.kind)
+        elif phrase and phrase[-1] in PREPOSITIONS | _DETERMINERS:
+            self._relate_further(mention, name, phrase)
 
-    def _relate_further(self, mention: Mention, gap: list[str]) -> None:
-        """A further "in", "on" or "of" after the verb's first object."""
-        while gap and gap[-1] in DETERMINERS:
-            gap = gap[:-1]
-        if not gap or not self.verb or gap[-1] not in PREPOSITIONS:
+    def _relate_further(self, mention: Span, name: str, gap: list[str]) -> None:
+        """Read a further "in", "on" or "of" after the verb's first object."""
+        further = [word for word in gap if word not in _DETERMINERS | {"and", "or"}]
+        if not self.last or not further or further[-1] not in PREPOSITIONS or len(further) > 3:
             return
-        verb = next((w for w in reversed(self.verb) if is_verb(w)), "")
-        further = " ".join([verb, *gap])
-        if verb in BE:
-            if len(gap) > 1 and gap[0] not in PREPOSITIONS:
-                self._note(self.head, further, mention)
-            elif gap == ["in"] and self.previous and self.previous.kind == mention.kind == "name":
-                self._note(self.about.name(self.previous), "in", mention)
-        elif self.last is None:
-            return
-        elif self.last.relation.split()[-1] in PREPOSITIONS and len(gap) <= 4:
-            if gap[0] in PREPOSITIONS:
-                self._note(self.head, further, mention)
-        elif mention.kind in _DATES:
-            if not self.last.time:
-                self.last = self.last._replace(time=mention.text)
-                self.about.triples[self.last.head, self.last.tail] = self.last
-        elif gap[0] in ("for", "with", "from", "against", "to") and len(gap) == 1:
-            words = [verb, *self.last.tail.split(), *gap]
-            if len(words) <= _LONGEST_RELATION and self.last.kind == "name":
-                self._note(self.head, " ".join(words), mention)
+        if self.last.relation.split()[-1] in PREPOSITIONS:
+            if self.verb and (self.verb[0] not in _BE or len(further) > 1):
+                relation = " ".join([*self.verb, *further])
+                self._note(self.head, relation, name, mention.kind)
+        elif mention.kind in ("date", "year") and not self.last.time:
+            self.last = self.last._replace(time=name)
+            self.triples[self.last.head, self.last.tail] = self.last
 
-    def _note(self, head: str, relation: str, mention: Mention, time: str = "") -> None:
-        tail = self.about.name(mention)
-        if not relation or self._only_qualifies(relation, mention) or head == tail:
-            return
-        found = Triple(head, relation, tail, mention.kind, self.number, time or self.when)
-        if (head, tail) not in self.about.triples:
-            self.last = self.about.triples[head, tail] = found
-        self.about.describe_mention(mention)
-
-    def _only_qualifies(self, relation: str, mention: Mention) -> bool:
-        """Whether the name stands before a noun: "was a Supreme Court case", "is 7 km"."""
-        after = self.low[mention.end] if mention.end < len(self.low) else ""
-        if after in _POSSESSIVE:
-            return relation in BE or relation.endswith(" as")
-        noun_follows = after[:1].isalpha() and not is_verb(after) and after not in _GOES_ON
-        return relation in BE and noun_follows and mention.kind != "quantity"
+    def _note(self, head: str, relation: str, tail: str, kind: str) -> None:
+        if relation and head and head != tail and (head, tail) not in self.triples:
+            self.last = Triple(head, relation, tail, self.number, kind)
+            self.triples[head, tail] = self.last
 
 
-# --- The additions to a graph: a budget goes to what is close to the question, to the graph so far
-# and to the other passages.
+# --- Chains: from what a question names, relation by relation, to what it asks for. A walk takes,
+# at each relation, the words of the question that state it; what is left over is still open.
+
+_MOST_HOPS, _WIDTH = 4, 40
+_LEAST_GAIN, FITS, WHOLE = 0.3, 0.5, 0.6
+_END, _BETWEEN = 2.0, 1.0
+_TAILS = {"in": "place", "at": "place", "near": "place", "by": "person"}
+
+
+class Walk(NamedTuple):
+    """A walk from a name of the question.
+
+    Attributes:
+        path: The normalised names on the way.
+        name: Its end, as it is written.
+        taken: The question's words that it states.
+        fit: How well its end is of the kind that is asked for, up to 1.
+        share: How much of the question it states, up to 1.
+    """
+
+    path: tuple[str, ...]
+    name: str
+    taken: frozenset[str] = frozenset()
+    fit: float = 0.0
+    share: float = 0.0
+
+
+def walks(question: Question, docs: Sequence[Doc], facts: Sequence[Fact]) -> list[Walk]:
+    """Return the best walk to each name that at most four relations lead to, the best first.
+
+    Each relation after the first has to state something of the question that none before it did.
+    """
+    land = _Land(docs, facts)
+    starts = sorted(name for name in land.links if len(name) > 2 and question.holds(name))
+    sought = _Sought(question, starts)
+    found = {name: Walk((name,), name) for name in starts}
+    front = list(found.values())
+    for _ in range(_MOST_HOPS):
+        ahead: dict[str, Walk] = {}
+        for walk in front[:_WIDTH]:
+            for name, stated in land.links[walk.path[-1]].items():
+                if name in walk.path or name in starts or walk.path[-1][0].isdigit():
+                    continue
+                step = sought.step(walk, name, stated, land)
+                known = ahead.get(name) or found.get(name)
+                if step and (not known or step.share > known.share):
+                    ahead[name] = step
+        found |= ahead
+        front = _best_first(ahead.values())
+    return _best_first(walk for walk in found.values() if len(walk.path) > 1)
+
+
+def _best_first(found: Iterable[Walk]) -> list[Walk]:
+    return sorted(found, key=lambda walk: (-walk.share, walk.path))
+
+
+def shifts(walked: Sequence[Walk]) -> dict[str, float]:
+    """Return what the best walk says for and against answers, in the scores of the ranker.
+
+    Where it states most of the question: for where it ends, against what lies on its way.
+    """
+    found: dict[str, float] = {}
+    for walk in walked[:1]:
+        if walk.fit >= FITS and walk.share >= WHOLE and len(walk.path) > 2:
+            found = {**dict.fromkeys(walk.path[1:-1], -_BETWEEN), walk.path[-1]: _END}
+    return found
+
+
+class _Land:
+    """What passages and a graph relate.
+
+    Attributes:
+        links: For each name the names related to it, with the words that state how.
+        names: Names as they are written.
+        kinds: What the names are: "person", "place", ...
+        words: The words of names and of what passages say that they are.
+    """
+
+    def __init__(self, docs: Sequence[Doc], facts: Sequence[Fact]) -> None:
+        self.links: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.names: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+        self.words: dict[str, set[str]] = defaultdict(set)
+        related = [(fact.head, fact.relation, fact.tail) for fact in facts]
+        for doc in docs:
+            subject, kind, triples = statements(doc.title, doc.text)
+            related += [triple[:3] for triple in triples if triple.kind != "quantity"]
+            self.words[normalize(subject)].update(keywords(kind))
+            self.kinds[normalize(subject)] = noun_type(kind.rpartition(" ")[2])
+        for head, relation, tail in related:
+            one, other = normalize(head), normalize(tail)
+            self.names |= {one: head, other: tail}
+            self.kinds.setdefault(other, _TAILS.get(relation.split()[-1], ""))
+            for end, far in ((one, other), (other, one)) if one != other else ():
+                self.links[end][far].update(keywords(relation))
+                self.words[end].update(keywords(self.names[end]))
+
+
+class _Sought:
+    """The words of a question that relations may state, by the words that state them."""
+
+    def __init__(self, question: Question, starts: Collection[str]) -> None:
+        self.target, self.wants = question.noun_stem, question.wants
+        named = {word for name in starts for word in keywords(name)}
+        self.by_form: dict[str, set[str]] = defaultdict(set)
+        self.open = {word for word in question.focus if word not in named} - {self.target}
+        for token, word in zip(question.parsed.lower, question.parsed.stems, strict=True):
+            for form in (token, *RELATED.get(token, ())) if word in self.open else ():
+                self.by_form[stem(form)].add(word)
+
+    def step(self, walk: Walk, name: str, stated: Collection[str], land: _Land) -> Walk | None:
+        """Return the walk with one more relation; None where that states nothing new."""
+        own = land.words[name]
+        taken = walk.taken.union(*(self.by_form.get(form, ()) for form in own.union(stated)))
+        fit = fits(self.wants, land.kinds.get(name, ""))
+        if self.target:
+            fit = 1.0 if self.target in own else fit / 2
+        if len(walk.path) > 1 and taken == walk.taken and fit < _LEAST_GAIN:
+            return None
+        share = (len(taken) + fit) / (len(self.open) + 1)
+        return Walk((*walk.path, name), land.names[name], taken, fit, share)
+
+
+# --- The additions to a graph: what is close to the question, to the graph and to other passages
 
 _PER_PASSAGE = 5
-_UNLINKED = 3
-_LEAST = 1.6
+_MOST_RELATIONS = 14
+_LEAST_WORTH = 1.6
 _CHAINED = 3.0
 _UNSAFE = ("->", "--", "→", "**", "`", "[", "]", ";", "|", "\\", "<", ">", "«", "»", "\n")
 _LONGEST_NAME = 90
-
-
-_MOST_ENTITIES = 12
-_MOST_RELATIONS = 14
-
-
-class Node(NamedTuple):
-    """An entity as a passage presents it; `type` is empty where the passage gives none."""
-
-    name: str
-    type: str
-    label: int
-
-
-class Additions(NamedTuple):
-    """Entities and relations to add, each with the label of its passage."""
-
-    nodes: tuple[Node, ...]
-    facts: tuple[Fact, ...]
-
-    def __str__(self) -> str:
-        """The lines of the compact form; "(empty)" where there is nothing to add."""
-        if not self.nodes and not self.facts:
-            return "(empty)"
-        lines = ["Entities:"]
-        for name, kind, label in self.nodes:
-            details = f" ({kind})" if kind else " ()" if name.endswith(")") else ""
-            lines.append(f"- {name}{details} [{label}]")
-        lines.append("Relations:")
-        for number, (head, relation, tail, labels, time) in enumerate(self.facts, 1):
-            when = f" (time: {time})" if time else ""
-            lines.append(f"{number}. {head} -> {relation} -> {tail}{when} [{labels[0]}]")
-        return "\n".join(lines)
-
-
-class _Scored(NamedTuple):
-    score: float
-    place: int
-    triple: Triple
-    label: int
+_TYPES = {"person": "person", "place": "place", "group": "organisation", "work": "work"}
 
 
 def additions(
-    question: Question,
-    docs: Sequence[Doc],
-    graph: KnownGraph,
-    *,
-    candidate: str = "",
-    walked: Collection[tuple[str, ...]] = (),
-) -> Additions:
-    """What the passages add to the graph.
+    question: Question, docs: Sequence[Doc], known: Sequence[Fact], walked: Sequence[Walk] = ()
+) -> tuple[Fact, ...]:
+    """Return the facts that the passages add to a graph.
 
-    Both ends of every relation, and every entity, stand in the passage whose label they carry,
-    spelt as there; nothing that the graph holds already is repeated.
+    Both ends stand in the passage whose label the fact carries, spelt as there; nothing that the
+    graph holds already is repeated. Without a question everything is worth keeping.
 
     Args:
         question: The analysed question.
         docs: The new passages.
-        graph: What is known.
-        candidate: An answer that was seen: relations that reach it are wanted.
-        walked: Chains of normalised names: their relations are wanted too.
+        known: What the graph holds.
+        walked: The best walks along the question: their relations are wanted.
     """
-    known = {(f.head.lower(), f.tail.lower()) for f in graph.facts}
-    chained = {frozenset(pair) for path in walked for pair in pairwise(path)}
-    fresh = [s for s in _scored(question, docs, graph, normalize(candidate), chained)
-             if _writable(s.triple, s.label, docs)
-             and (s.triple.head.lower(), s.triple.tail.lower()) not in known]  # fmt: skip
-    # Where nobody asks, everything is worth keeping, in whichever passage.
-    asked = bool(question.text.strip())
-    least, cap = (_LEAST, _UNLINKED) if asked else (float("-inf"), _MOST_RELATIONS)
-    chosen = _chosen(fresh, least, cap)
-    nodes = _nodes(question, docs, graph, chosen)
-    return Additions(
-        nodes=tuple(nodes[:_MOST_ENTITIES]),
-        facts=tuple(
-            Fact(t.head, t.relation, t.tail, (label,), t.time) for _, _, t, label in chosen
-        ),
-    )
-
-
-def _scored(
-    question: Question,
-    docs: Sequence[Doc],
-    graph: KnownGraph,
-    candidate: str,
-    chained: Collection[frozenset[str]],
-) -> list[_Scored]:
-    """Every relation that the passages state, with its worth."""
-    readings = [statements(doc.title, doc.text) for doc in docs]
-    subjects = [normalize(s.subject) for s in readings]
-    known = {normalize(name) for name in graph.names}
-    found: list[_Scored] = []
-    for place, (doc, (name, types, triples)) in enumerate(zip(docs, readings, strict=True)):
-        # How near the passage is to what is asked and known: its subject, and who mentions it.
-        subject = subjects[place]
-        mentioned = bool(subject) and any(name in d.text for d in docs if d is not doc)
-        base = 1.5 * (bool(subject) and question.holds(subject)) + 0.8 * (subject in known)
-        base += 0.6 * mentioned - 0.15 * place
-        for triple in triples:
-            worth = base + _worth(triple, question, subjects, known, candidate)
-            kind = types.get(triple.tail, "")
-            worth += 0.7 * any(content_stem(word) in question.focus for word in kind.split())
+    asked = bool(question.text)
+    held = {(fact.head.lower(), fact.tail.lower()) for fact in known}
+    names = Counter(normalize(end) for fact in known for end in (fact.head, fact.tail))
+    subjects = {normalize(statements(doc.title, doc.text).subject) for doc in docs}
+    chained = {frozenset(pair) for walk in walked for pair in pairwise(walk.path)}
+    scored: list[tuple[float, int, int, Fact]] = []
+    for place, doc in enumerate(docs):
+        for triple in statements(doc.title, doc.text).triples:
             ends = frozenset((normalize(triple.head), normalize(triple.tail)))
-            worth += _CHAINED if ends in chained else 0.0
-            found.append(_Scored(worth, place, triple, doc.label))
-    return found
+            worth = sum(1.2 * question.holds(end) for end in ends if end)
+            worth += sum(0.8 * (end in subjects) + 0.5 * (end in names) for end in ends)
+            worth += sum(question.focus.get(word, 0.0) for word in keywords(triple.relation))
+            worth += _CHAINED * (ends in chained) - 0.15 * (place + triple.sentence)
+            new = (triple.head.lower(), triple.tail.lower()) not in held
+            if new and _is_writable(triple, doc) and (worth >= _LEAST_WORTH or not asked):
+                fact = Fact(*triple[:3], (doc.label,), triple.time)
+                scored.append((-worth, place, triple.sentence, fact))
+    chosen: list[tuple[int, int, Fact]] = []
+    by_label: Counter[tuple[int, ...]] = Counter()
+    for _, place, sentence, fact in sorted(scored):
+        if by_label[fact.labels] < _PER_PASSAGE or not asked:
+            by_label[fact.labels] += 1
+            chosen.append((place, sentence, fact))
+    return tuple(fact for *_, fact in sorted(chosen[:_MOST_RELATIONS]))
 
 
-def _worth(
-    triple: Triple, question: Question, subjects: list[str], known: set[str], candidate: str
-) -> float:
-    ends = normalize(triple.head), normalize(triple.tail)
-    score = sum(1.2 for end in ends if end and question.holds(end))
-    score += sum(0.8 for end in ends if end and end in subjects)
-    score += sum(0.5 for end in ends if end in known)
-    score += 1.5 if candidate and candidate in ends else 0.0
-    words = {content_stem(word) for word in triple.relation.split()} & question.focus.keys()
-    score += sum(0.6 + 0.6 * question.focus[word] for word in words)
-    dated = question.wants in _DATES and triple.kind in _DATES
-    counted = question.wants == "number" and triple.kind == "quantity"
-    score += 0.8 if dated or counted else 0.0
-    return (
-        score - 0.15 * triple.sentence - (0.3 if triple.kind == "quantity" and not counted else 0)
-    )
+def write_facts(facts: Sequence[Fact], docs: Sequence[Doc]) -> str:
+    """Write facts as lines, with the types that the passages give their ends.
+
+    >>> print(write_facts([Fact("Ann", "met", "Bo", (1,), "1962")], []))
+    - Ann -> met -> Bo (time: 1962) [1]
+    """
+    about = (statements(doc.title, doc.text) for doc in docs)
+    types = {found.subject: noun_type(found.kind.rpartition(" ")[2]) for found in about}
+    written = {name: f"{name} ({_TYPES[kind]})" for name, kind in types.items() if kind in _TYPES}
+    lines: list[str] = []
+    for fact in facts:
+        head, tail = (written.get(end, end) for end in (fact.head, fact.tail))
+        time = f" (time: {fact.time})" if fact.time else ""
+        lines.append(f"- {head} -> {fact.relation} -> {tail}{time} [{fact.labels[0]}]")
+    return "\n".join(lines) or "(empty)"
 
 
-def _writable(triple: Triple, label: int, docs: Sequence[Doc]) -> bool:
-    """Whether a relation fits on a line and has its ends in its passage."""
-    parts = (triple.head, triple.relation, triple.tail)
-    if not all(map(_safe, parts)) or len(triple.relation.split()) > _LONGEST_RELATION:
-        return False
-    content = next(f"{doc.title}\n{doc.text}" for doc in docs if doc.label == label)
+def _is_writable(triple: Triple, doc: Doc) -> bool:
+    """Return whether a relation fits on a line and has its ends in its passage."""
+    content = f"{doc.title}\n{doc.text}"
+    for part in triple[:3]:
+        unsafe = any(mark in part for mark in _UNSAFE) or part.count("(") != part.count(")")
+        if unsafe or not 0 < len(part) <= _LONGEST_NAME:
+            return False
     return triple.head in content and triple.tail in content
-
-
-def _safe(text: str) -> bool:
-    unsafe = any(mark in text for mark in _UNSAFE) or text.count("(") != text.count(")")
-    return 0 < len(text) <= _LONGEST_NAME and not unsafe
-
-
-def _chosen(scored: list[_Scored], least: float, cap: int) -> list[_Scored]:
-    """The best within the budget, in the order in which they are read."""
-    by_label: Counter[int] = Counter()
-    by_relation: Counter[tuple[str, str]] = Counter()
-    chosen: list[_Scored] = []
-    for item in sorted(scored, key=lambda s: (-s.score, s.place, s.triple.sentence)):
-        room = max(cap, _PER_PASSAGE) if item.score >= 2 * _LEAST else cap
-        same = (item.triple.head, item.triple.relation)
-        if item.score < least or by_label[item.label] >= room or by_relation[same] >= 3:
-            continue
-        by_label[item.label] += 1
-        by_relation[same] += 1
-        chosen.append(item)
-        if len(chosen) == _MOST_RELATIONS:
-            break
-    return sorted(chosen, key=lambda s: (s.place, s.triple.sentence))
-
-
-def _nodes(
-    question: Question, docs: Sequence[Doc], graph: KnownGraph, chosen: list[_Scored]
-) -> list[Node]:
-    """The ends of the relations and the subjects the question names; typed ones come first."""
-    found: dict[str, Node] = {}
-    for doc in docs:
-        subject, types, _ = statements(doc.title, doc.text)
-        own = [item.triple for item in chosen if item.label == doc.label]
-        names = [subject] if own or question.holds(normalize(subject)) else []
-        for name in (*names, *(end for t in own for end in (t.head, t.tail))):
-            if name not in found and _safe(name) and name in f"{doc.title}\n{doc.text}":
-                kind = types.get(name, "")
-                found[name] = Node(name, kind if _safe(kind) and ":" not in kind else "", doc.label)
-    dates = {item.triple.tail for item in chosen if item.triple.kind not in _NAMES}
-    known = graph.names
-    fresh = [n for n in found.values() if n.name.lower() not in known and n.name not in dates]
-    return sorted(fresh, key=lambda node: not node.type)

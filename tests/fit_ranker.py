@@ -18,35 +18,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from extractive_lm.features import FEATURES, describe
 from extractive_lm.prompt import Doc
 from extractive_lm.question import analyse
-from extractive_lm.ranker import MODEL_FILES, Ranker, best_rows, expected_f1, word_f1
+from extractive_lm.ranker import FEATURES, IDF_FILE, MODEL_FILE, describe, word_f1
+from extractive_lm.spans import read_page
 from extractive_lm.text import ExtractiveError, Idf, normalize, parse
 from ga_dspy.eval import load
 from ga_dspy.retrieval import Index, read_passages
 
 TREES = 200
-FOLDS = 3
 NEGATIVES = 250
-TEMPERATURE = 0.6
-RISING = frozenset(
-    "type_fits place_fits noun_beside sentence_focus sentence_relation best_near nearest "
-    "best_sentence_focus passage_pair_coverage".split()
-)
+RISING = frozenset("type_fits place_fits sentence_focus best_near best_focus pair_coverage".split())
 """Features of which more is never worse; with few questions this keeps the trees sensible."""
-FALLING = frozenset("passage_rank in_question overlap joints".split())
+FALLING = frozenset("passage_rank in_question overlap".split())
 PARAMETERS: dict[str, Any] = {
     "objective": "lambdarank",
     "learning_rate": 0.05,
     "num_leaves": 15,
-    "min_data_in_leaf": 20,
+    "min_data_in_leaf": 60,
     "feature_fraction": 0.5,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
     "lambda_l2": 5.0,
     "lambdarank_truncation_level": 20,
     "max_bin": 63,
+    "seed": 0,
     "verbose": -1,
     "num_threads": 1,
     "deterministic": True,
@@ -75,8 +71,7 @@ class _Example(NamedTuple):
 def fit(rows: Sequence[Row], *, trees: int = TREES) -> dict[str, str]:
     """Fit all weights; the texts of the weight files by name, the same bytes for the same rows.
 
-    Rows that share a question may differ in their passages (say the top 5 and the top 10); they
-    stay in one fold when the scale is fitted.
+    Rows that share a question may differ in their passages, say the top 5 and the top 10.
 
     Raises:
         ExtractiveError: where no row has a candidate that answers its question.
@@ -90,13 +85,7 @@ def fit(rows: Sequence[Row], *, trees: int = TREES) -> dict[str, str]:
             "expected questions whose answers stand in their passages; "
             "retrieve more passages for a row"
         )
-    files = {
-        "idf.json": idf_json,
-        "scale.json": json.dumps({"temperature": TEMPERATURE, "bias": -1.5, "slope": 3.0}),
-    }
-    bias, slope = _calibrate(examples, files, trees)
-    files["scale.json"] = json.dumps({"temperature": TEMPERATURE, "bias": bias, "slope": slope})
-    return files | _train(examples, trees, MODEL_FILES)
+    return {IDF_FILE: idf_json, MODEL_FILE: _train(examples, trees)}
 
 
 def save(files: dict[str, str], folder: Path) -> list[Path]:
@@ -135,7 +124,8 @@ def _example(row: Row, idf: Idf) -> _Example | None:
     question = analyse(plain_question(row.question))
     if question.wants in ("yesno", "choice"):
         return None
-    found = describe(question, row.docs, idf)
+    pages = [read_page(doc.title, doc.text) for doc in row.docs]
+    found = describe(question, pages, idf)
     golds = [Counter(normalize(answer).split()) for answer in row.answers]
     f1 = {n: max(word_f1(Counter(n.split()), gold) for gold in golds) for n in set(found.norm)}
     if max(f1.values(), default=0.0) < 0.4:
@@ -143,25 +133,22 @@ def _example(row: Row, idf: Idf) -> _Example | None:
     return _Example(row.question, found.values, found.norm, np.array([f1[n] for n in found.norm]))
 
 
-def _train(examples: Sequence[_Example], trees: int, names: Sequence[str]) -> dict[str, str]:
-    """One model a name, each with its own seed and its own sample of wrong candidates."""
+def _train(examples: Sequence[_Example], trees: int) -> str:
     import lightgbm
 
-    models = {}
-    for seed, name in enumerate(names):
-        random = np.random.default_rng(seed)
-        picked = [_sample(e.f1, random) for e in examples]
-        f1 = np.concatenate([e.f1[i] for e, i in zip(examples, picked, strict=True)])
-        data = lightgbm.Dataset(
-            np.vstack([e.values[i] for e, i in zip(examples, picked, strict=True)]),
-            # Grades of relevance: right, nearly right, partly right, wrong.
-            np.select([f1 > 0.999, f1 >= 0.66, f1 >= 0.4], [4, 2, 1], 0),
-            group=[len(i) for i in picked],
-        )
-        booster = lightgbm.train(PARAMETERS | {"seed": seed}, data, trees)
-        # Without the training parameters and the importances, which scoring ignores.
-        models[name] = booster.model_to_string().partition("\nfeature_importances:")[0] + "\n"
-    return models
+    random = np.random.default_rng(0)
+    picked = [_sample(e.f1, random) for e in examples]
+    f1 = np.concatenate([e.f1[i] for e, i in zip(examples, picked, strict=True)])
+    data = lightgbm.Dataset(
+        np.vstack([e.values[i] for e, i in zip(examples, picked, strict=True)]),
+        # Grades of relevance: right, nearly right, partly right, wrong.
+        np.select([f1 > 0.999, f1 >= 0.66, f1 >= 0.4], [4, 2, 1], 0),
+        group=[len(i) for i in picked],
+    )
+    booster = lightgbm.train(PARAMETERS, data, trees)
+    # Without the training parameters and the importances, which scoring ignores.
+    model: str = booster.model_to_string()
+    return model.partition("\nfeature_importances:")[0] + "\n"
 
 
 def _sample(f1: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -170,38 +157,6 @@ def _sample(f1: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if len(wrong) > NEGATIVES:
         wrong = random.choice(wrong, NEGATIVES, replace=False)
     return np.sort(np.concatenate([right, wrong]))
-
-
-def _calibrate(
-    examples: Sequence[_Example], files: dict[str, str], trees: int
-) -> tuple[float, float]:
-    """Logistic regression from expected F1 to being right, on questions held out in folds."""
-    questions = sorted({e.question for e in examples})
-    fold = {q: i % FOLDS for i, q in enumerate(questions)}
-    points: list[tuple[float, float]] = []
-    for f in range(FOLDS):
-        seen = [e for e in examples if fold[e.question] != f]
-        if not seen:
-            continue
-        model = _train(seen, trees, MODEL_FILES[:1])[MODEL_FILES[0]]
-        ranker = Ranker.from_files(files | dict.fromkeys(MODEL_FILES, model))
-        for e in examples:
-            if fold[e.question] == f:
-                scores = ranker.scores(e.values)
-                rows = best_rows(e.norm, scores)
-                scored = {norm: scores[row] for norm, row in rows.items()}
-                best, expected = expected_f1(scored, ranker.temperature)[0]
-                points.append((expected, float(e.f1[rows[best]])))
-    # Gradient descent with a light pull to zero.
-    bias, slope = 0.0, 1.0
-    for _ in range(400):
-        gradient = [0.0, 0.001 * slope]
-        for x, y in points:
-            error = 1 / (1 + math.exp(-(bias + slope * x))) - y
-            gradient[0] += error / len(points)
-            gradient[1] += error * x / len(points)
-        bias, slope = bias - 2.0 * gradient[0], slope - 2.0 * gradient[1]
-    return round(bias, 3), round(slope, 3)
 
 
 # --- The rows of the public train files

@@ -55,7 +55,7 @@ def test_ask_shows_the_steps_the_answer_and_what_answered(
 def test_ask_says_what_supports_the_answer(
     command: Command, index: Path, tmp_path: Path, program: str, how: str
 ) -> None:
-    question = "Which river does Bath lie on?"
+    question = "Where was Robert Stevenson born?"
     done = command("ask", question, "--index", index, "--program", program, cwd=tmp_path)
     assert how in " ".join(done.stdout.split())
 

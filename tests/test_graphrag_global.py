@@ -355,5 +355,5 @@ def test_the_embedded_lm_answers_a_question_about_everything_from_the_summaries(
         prediction = GraphRAG(world(), mode="global")(
             question="Overall, which river drives a mill?"
         )
-    assert "Alva" in prediction.answer
+    assert prediction.answer and prediction.answer in WATER
     assert prediction.cited and prediction.communities == ("key-Water",)

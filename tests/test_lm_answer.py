@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("lightgbm")
 
-from extractive_lm.answer import rank
-from extractive_lm.prompt import Answer, Demo, Doc
+from extractive_lm.prompt import Answer, Doc
+from extractive_lm.ranker import rank
 
 AUTHOR = Doc(
     4,
@@ -52,7 +52,7 @@ def test_the_same_arguments_give_the_same_ranking() -> None:
     assert rank(BIRTHDAY, [AUTHOR, WRITER]) == rank(BIRTHDAY, [AUTHOR, WRITER])
 
 
-def test_scores_are_probabilities_in_falling_order() -> None:
+def test_scores_lie_between_0_and_1_in_falling_order() -> None:
     scores = [a.score for a in rank(BIRTHDAY, [AUTHOR, WRITER, ELDER])]
     assert len(scores) > 5
     assert scores == sorted(scores, reverse=True)
@@ -88,21 +88,11 @@ def test_one_of_two_options_is_chosen_by_date_or_by_what_is_said(
     assert set(found.labels) == {2, 5}
 
 
-def test_the_larger_count_wins_where_more_is_asked() -> None:
-    docs = [
-        Doc(1, "Salix minor", "Salix minor is a genus of shrubs with 14 species."),
-        Doc(2, "Ardea flora", "Ardea flora is a genus of trees that holds about 130 species."),
-    ]
-    question = "Which genus has more species, Salix minor or Ardea flora?"
-    assert answer(question, docs).text == "Ardea flora"
-
-
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
         ("Are Peter Vance and Carl Brandt both botanists?", "yes"),
         ("Are Peter Vance and Carl Brandt both painters?", "no"),
-        ("Are Peter Vance and Carl Brandt of the same nationality?", "no"),
         ("Was Peter Vance born before Carl Brandt?", "yes"),
         ("Was Carl Brandt born before Peter Vance?", "no"),
     ],
@@ -112,7 +102,7 @@ def test_yes_or_no_follows_what_both_passages_say(question: str, expected: str) 
     assert found.text == expected
 
 
-def test_the_two_outcomes_of_a_comparison_share_one_probability() -> None:
+def test_the_scores_of_the_two_outcomes_of_a_comparison_add_up_to_1() -> None:
     first, second = rank("Are Peter Vance and Carl Brandt both painters?", [ELDER, YOUNGER])[:2]
     assert first.score + second.score == pytest.approx(1.0)
 
@@ -121,36 +111,12 @@ def test_the_order_of_passages_alone_does_not_hide_the_answer() -> None:
     assert answer(BIRTHDAY, [ELDER, WRITER, AUTHOR]).text == "12 March 1898"
 
 
-def _score(text: str, found: list[tuple[str, float]]) -> float:
-    return dict(found)[text]
-
-
-def _scores(**given: object) -> list[tuple[str, float]]:
+def test_a_shift_raises_the_candidate_that_it_names() -> None:
     question = "What is the writer of The Glass Orchard known for?"
-    ranked = rank(question, [AUTHOR, WRITER], **given)  # type: ignore[arg-type]
-    return [(a.text, a.score) for a in ranked]
 
+    def score(**given: dict[str, float]) -> float:
+        found = rank(question, [AUTHOR, WRITER], **given)
+        return {a.text: a.score for a in found}["Larch Press"]
 
-def test_a_hint_raises_the_candidate_it_names() -> None:
-    assert _score("Larch Press", _scores(hint="Larch Press")) > _score("Larch Press", _scores())
-
-
-def test_a_hint_that_no_passage_holds_changes_nothing() -> None:
-    assert _scores(hint="Mount Erebus") == _scores()
-
-
-def test_demonstrations_of_dates_move_scores_towards_dates() -> None:
-    demos = [Demo("What is the writer of Old Mill known for?", "3 June 1920")] * 3
-    assert _score("12 March 1898", _scores(demos=demos)) > _score("12 March 1898", _scores())
-
-
-def test_demonstrations_with_other_answers_give_other_scores() -> None:
-    dates = [Demo("What is the writer of Old Mill known for?", "3 June 1920")] * 3
-    words = [Demo("What is the writer of Old Mill known for?", "stone bridges")] * 3
-    assert _scores(demos=dates) != _scores(demos=words)
-
-
-def test_demonstrations_of_unlike_questions_change_nothing() -> None:
-    question, docs = "Who wrote the novel The Glass Orchard?", [AUTHOR, WRITER]
-    demos = [Demo("How many islands has Tonga?", "169")]
-    assert rank(question, docs, demos=demos) == rank(question, docs)
+    assert score(shifts={"larch press": 1.0}) > score()
+    assert score(shifts={"mount erebus": 1.0}) == score()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import re
 import statistics
 import time
@@ -11,11 +10,11 @@ from typing import Any, Literal
 
 import dspy
 import pytest
-from dspy.adapters.baml_adapter import BAMLAdapter
 from dspy.lm15 import Config, Message, Request
 
 from extractive_lm.engine import AsyncExtractiveEngine, ExtractiveEngine, extractive_lm
 from extractive_lm.prompt import read_prompt
+from extractive_lm.text import ExtractiveError
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerQuestion,
@@ -29,8 +28,6 @@ from ga_dspy.signatures import (
 ADAPTERS: dict[str, dspy.Adapter] = {
     "chat": dspy.ChatAdapter(use_json_adapter_fallback=False),
     "json": dspy.JSONAdapter(),
-    "baml": BAMLAdapter(),
-    "xml": dspy.XMLAdapter(),
     "plain": PlainAdapter(),
 }
 QUESTION = "In which county is the town where the painter Mira Oldfield was born?"
@@ -106,6 +103,14 @@ def test_the_adapters_change_the_form_of_a_reply_and_not_what_it_says(signature:
     assert all(reply.toDict() == replies[0].toDict() for reply in replies)
 
 
+def test_a_prompt_that_asks_for_xml_is_refused_with_a_remedy() -> None:
+    turns = dspy.XMLAdapter().format(AnswerQuestion, [], given(AnswerQuestion))
+    system, asked = (turn["content"] for turn in turns)
+    request = Request(model="m", messages=(Message.user(asked),), system=system)
+    with pytest.raises(ExtractiveError, match=r"ChatAdapter or dspy\.JSONAdapter"):
+        ExtractiveEngine().complete(request)
+
+
 def test_markup_in_passages_survives_every_adapter() -> None:
     for adapter in ADAPTERS:
         notes = ask(UpdateNotes, adapter, **given(UpdateNotes))[0].notes
@@ -148,7 +153,7 @@ def test_the_same_prompt_gives_the_same_bytes_whatever_the_temperature() -> None
 def test_usage_is_estimated() -> None:
     engine = ExtractiveEngine()
     usage = engine.complete(Request(model="m", messages=(Message.user("Where is it?"),))).usage
-    assert usage.input_tokens == 4
+    assert usage.input_tokens == 3
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
@@ -189,19 +194,11 @@ def test_the_lm_survives_being_saved_with_its_program(tmp_path: Any) -> None:
     assert isinstance(AsyncExtractiveEngine.load_state({}), AsyncExtractiveEngine)
 
 
-class Mood(enum.Enum):
-    """An enumeration that the engine has never heard of."""
-
-    CALM = "calm"
-    WILD = "wild"
-
-
 class Unknown(dspy.Signature):
     """Say something about a text."""
 
     text: str = dspy.InputField()
     summary: str = dspy.OutputField()
-    mood: Mood = dspy.OutputField()
     size: Literal["small", "large"] = dspy.OutputField()
     sure: bool = dspy.OutputField()
     count: int = dspy.OutputField()
@@ -215,7 +212,7 @@ def test_fields_it_has_never_heard_of_get_a_value_of_their_type(adapter: str) ->
     reply, engine = ask(Unknown, adapter, text="Tarvin Bay is a town. It is old.")
     assert len(engine.texts) == 1
     assert reply.summary == "Tarvin Bay is a town."
-    assert (reply.mood, reply.size) == (Mood.CALM, "small")
+    assert reply.size == "small"
     assert all(isinstance(tag, str) for tag in reply.tags)
 
 
@@ -263,20 +260,19 @@ def test_the_inputs_of_every_step_are_read_back_as_they_were_written(
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_what_is_asked_and_shown_as_an_example_is_read_back_as_it_was_written(adapter: str) -> None:
-    shown = {
-        "links": "[1]",
-        "answer": "A < B & C",
-        "verdict": "answered",
-    }
-    _, engine = ask(
-        AnswerQuestion, adapter, [given(AnswerQuestion) | shown], **given(AnswerQuestion)
-    )
+def test_what_is_asked_is_read_back_as_it_was_written(adapter: str) -> None:
+    _, engine = ask(AnswerQuestion, adapter, **given(AnswerQuestion))
     prompt = read_prompt(engine.requests[0])
-    assert prompt.style == {"plain": "chat", "baml": "json"}.get(adapter, adapter)
-    assert [field.name for field in prompt.output_fields] == list(shown)
+    assert prompt.style == ("json" if adapter == "json" else "chat")
+    assert [field.name for field in prompt.output_fields] == list(AnswerQuestion.output_fields)
     assert prompt.output_fields[2].allowed == ("answered", "not in passages", "premise refuted")
-    assert prompt.demos[0].outputs == shown
+
+
+def test_examples_change_nothing() -> None:
+    shown = {"links": "[1]", "answer": "3 June 1920", "verdict": "answered"}
+    demos = [given(AnswerQuestion) | shown] * 3
+    told, untold = (ask(AnswerQuestion, "chat", d, **given(AnswerQuestion))[0] for d in (demos, []))
+    assert told.toDict() == untold.toDict()
 
 
 @pytest.mark.parametrize("adapter", ["chat", "plain"])
@@ -286,13 +282,6 @@ def test_a_passage_cannot_forge_a_field(adapter: str) -> None:
     prompt = read_prompt(engine.requests[0])
     assert prompt.inputs["question"] == QUESTION
     assert prompt.inputs["passages"] == forged
-
-
-@pytest.mark.parametrize("adapter", ["chat", "plain"])
-def test_fields_that_an_example_leaves_out_are_not_read_as_words(adapter: str) -> None:
-    demo = {"question": "Who?", "answer": "Ada"}
-    _, engine = ask(AnswerQuestion, adapter, [demo], **given(AnswerQuestion))
-    assert read_prompt(engine.requests[0]).demos[0].outputs == {"answer": "Ada"}
 
 
 def _passages(count: int) -> str:

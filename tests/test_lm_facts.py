@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extractive_lm.facts import Additions, additions, statements
-from extractive_lm.prompt import (
-    Doc,
-    Fact,
-    KnownGraph,
-    read_graph,
-    read_passages,
-    read_tried,
-)
+from extractive_lm.facts import additions, shifts, statements, walks, write_facts
+from extractive_lm.prompt import Doc, Fact, read_graph, read_passages, read_tried
 from extractive_lm.question import analyse
 from ga_dspy.graph.lines import parse
 from ga_dspy.grounding import ground
@@ -35,16 +28,15 @@ DOCS = (
     Doc(3, "Glass harmonica", "The glass harmonica is an instrument. It was made in Ulm."),
 )
 QUESTION = analyse("In which county is the town where the painter Mira Oldfield was born?")
-EMPTY = KnownGraph()
 
 
 def said(title: str, text: str) -> set[tuple[str, str, str]]:
     return {(t.head, t.relation, t.tail) for t in statements(title, text).triples}
 
 
-def grounded_share(found: Additions, docs: tuple[Doc, ...]) -> float:
+def grounded_share(found: tuple[Fact, ...], docs: tuple[Doc, ...]) -> float:
     passages = {d.label: Passage(id=str(d.label), title=d.title, text=d.text) for d in docs}
-    draft = parse(str(found))
+    draft = parse(write_facts(found, docs))
     assert not draft.skipped
     dropped = ground(draft, passages).dropped
     stated = len(draft.entities) + len(draft.relations)
@@ -54,8 +46,6 @@ def grounded_share(found: Additions, docs: tuple[Doc, ...]) -> float:
 @pytest.mark.parametrize(
     ("title", "text", "triple"),
     [
-        ("Ada Bell", "Ada Bell (born May 3, 1950) sings.", ("Ada Bell", "born", "May 3, 1950")),
-        ("Ada Bell", "Ada Bell (1850–1912) was a poet.", ("Ada Bell", "died", "1912")),
         (
             "Night Tide (film)",
             "Night Tide is a 1994 Scottish animated film directed by Ada Bell and starring Jo Hay.",
@@ -69,7 +59,7 @@ def grounded_share(found: Additions, docs: tuple[Doc, ...]) -> float:
         (
             "Tarvin Bay",
             "Tarvin Bay is a town in and the county seat of Lorne County.",
-            ("Tarvin Bay", "is the county seat of", "Lorne County"),
+            ("Tarvin Bay", "is county seat of", "Lorne County"),
         ),
         (
             "Ada Bell",
@@ -128,42 +118,39 @@ def test_the_year_of_an_action_becomes_its_time() -> None:
     assert found["won", "Lorne Prize"] == "1962"
 
 
-def test_types_are_the_words_of_the_text() -> None:
-    text = "Ada Bell is a Scottish poet who met the sculptor Jo Hay. He knew Ann Lee, a poet."
-    types = statements("Ada Bell", text).types
-    assert types == {"Ada Bell": "Scottish poet", "Jo Hay": "sculptor", "Ann Lee": "poet"}
+def test_a_subject_has_the_type_that_its_passage_states() -> None:
+    docs = (Doc(1, "Ada Bell", "Ada Bell is a Scottish poet who met the sculptor Jo Hay."),)
+    lines = write_facts(additions(analyse(""), docs, ()), docs)
+    assert lines == "- Ada Bell (person) -> met -> Jo Hay [1]"
 
 
 def test_what_leads_to_the_answer_is_kept_and_the_rest_is_not() -> None:
-    found = additions(QUESTION, DOCS, EMPTY)
-    stated = {(f.head, f.relation, f.tail, f.labels) for f in found.facts}
+    found = additions(QUESTION, DOCS, ())
+    stated = {(f.head, f.relation, f.tail, f.labels) for f in found}
     assert ("Mira Oldfield", "born in", "Tarvin Bay", (1,)) in stated
-    assert ("Tarvin Bay", "is the county seat of", "Lorne County", (2,)) in stated
-    assert not any("harmonica" in f.head for f in found.facts)
-    assert ("Mira Oldfield", "Scottish painter") in {(n.name, n.type) for n in found.nodes}
+    assert ("Tarvin Bay", "is county seat of", "Lorne County", (2,)) in stated
+    assert not any("harmonica" in f.head for f in found)
 
 
 def test_everything_stands_in_the_passage_it_cites() -> None:
-    assert grounded_share(additions(QUESTION, DOCS, EMPTY), DOCS) == 1.0
+    assert grounded_share(additions(QUESTION, DOCS, ()), DOCS) == 1.0
 
 
 def test_what_the_graph_holds_is_not_said_again() -> None:
-    first = additions(QUESTION, DOCS, EMPTY)
-    again = additions(QUESTION, DOCS, read_graph(str(first)))
-    assert not {(f.head, f.tail) for f in first.facts} & {(f.head, f.tail) for f in again.facts}
-    assert not {n.name for n in first.nodes} & {n.name for n in again.nodes}
+    first = additions(QUESTION, DOCS, ())
+    again = additions(QUESTION, DOCS, read_graph(write_facts(first, DOCS)))
+    assert first and not {f[:3] for f in first} & {f[:3] for f in again}
 
 
 def test_the_budget_holds() -> None:
     towns = [f"Tarvin {name}" for name in "Ash Bay Cove Dale End Fell Gate Hill".split()]
     docs = [Doc(n, town, f"{town} is a town in Lorne. It was founded by Ada {town}.")
             for n, town in enumerate(towns)]  # fmt: skip
-    found = additions(analyse(""), docs, EMPTY)
-    assert (len(found.nodes), len(found.facts)) == (12, 14)
+    assert len(additions(analyse(""), docs, ())) == 14
 
 
 def test_nothing_to_add_is_said_in_words() -> None:
-    assert str(additions(QUESTION, (), EMPTY)) == "(empty)"
+    assert write_facts(additions(QUESTION, (), ()), ()) == "(empty)"
 
 
 NAMES = st.sampled_from(
@@ -182,38 +169,26 @@ def test_no_passage_makes_a_line_that_cannot_be_read_or_grounded(
     text = " ".join(f"{head} {verb} {tail}." for head, verb, tail in clauses)
     docs = (Doc(1, title, text),)
     question = analyse("Where was Ada Bell of Tarvin Bay born?")
-    assert grounded_share(additions(question, docs, EMPTY), docs) == 1.0
+    assert grounded_share(additions(question, docs, ()), docs) == 1.0
 
 
-def test_a_graph_is_read_back_with_its_escapes_and_groups() -> None:
+def test_a_graph_is_read_back_with_its_escapes_and_types() -> None:
     text = (
-        "Entities:\n- Prism (album) (studio album; loud) [2,6]\n- A\\; B [1]\n"
-        "Relations:\n1. Prism (album) -> made by -> A\\; B (time: 1984) (confidence: 0.8) [2]"
+        "Entities:\n- Prism (album) (studio album; loud) [2,6]\nRelations:\n"
+        "1. Prism (album) -> made by -> A\\; B (time: 1984) (confidence: 0.8) [2]\n"
+        "- Ann \\(person\\) (person) -> in -> Bath (place) [3]"
     )
-    graph = read_graph(text)
-    assert graph.entities == {"Prism (album)": (2, 6), "A; B": (1,)}
-    assert graph.facts == (Fact("Prism (album)", "made by", "A; B", (2,)),)
-
-
-def test_a_graph_may_state_types_at_the_ends_of_relations() -> None:
-    text = (
-        "Entities:\n- Prism (album; loud) [2]\nRelations:\n"
-        "- Prism -> made by -> Ann \\(person\\) (person) [2]\n"
-        "- Ann \\(person\\) -> in -> Bath (place) [3]"
+    assert read_graph(text) == (
+        Fact("Prism (album)", "made by", "A; B", (2,)),
+        Fact("Ann (person)", "in", "Bath", (3,)),
     )
-    graph = read_graph(text)
-    assert graph.facts[0][:3] == ("Prism", "made by", "Ann (person)")
-    assert graph.entities == {"Prism": (2,), "Ann (person)": (2,), "Bath": (3,)}
-    assert graph.details == {
-        "Prism": ("album", "loud"), "Ann (person)": ("person",), "Bath": ("place",)
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("text", "docs"),
     [
         ("[2] (untitled)\nSome text.", (Doc(2, "", "Some text."),)),
-        ("[1] «Perth | Perth is a city.»", (Doc(1, "Perth", "Perth is a city."),)),
+        ("[1] «Perth is a city.»", (Doc(1, "", "Perth is a city."),)),
         ("Perth is a city.", (Doc(1, "", "Perth is a city."),)),
         (
             "[1] Perth\n  Suburbs:\n  [2] Leith\n\n[4] Leith\nA port.",
@@ -244,4 +219,40 @@ def test_nothing_proposed_on_real_passages_is_ungrounded(data: Path) -> None:
     for row in rows:
         contexts = enumerate(row["context"], 1)
         docs = tuple(Doc(n, t, " ".join("".join(s).split())) for n, (t, s) in contexts)
-        assert grounded_share(additions(analyse(row["question"]), docs, EMPTY), docs) == 1.0
+        assert grounded_share(additions(analyse(row["question"]), docs, ()), docs) == 1.0
+
+
+NESTED = "Which lake lies beside the town where the father of the author of Grey Boats was born?"
+BOOK = Doc(1, "Grey Boats", "Grey Boats is a novel by Mira Oldfield. It was published in 1962.")
+AUTHOR = Doc(
+    2,
+    "Mira Oldfield",
+    "Mira Oldfield was a Scottish writer who was born in Ulm, a daughter of the engineer Tom "
+    "Oldfield.",
+)
+FATHER = Doc(3, "Tom Oldfield", "Tom Oldfield was an engineer who was born in Tarvin Bay.")
+TOWN = Doc(4, "Tarvin Bay", "Tarvin Bay is a town that lies on Lake Lorne.")
+WAY = ("grey boats", "mira oldfield", "tom oldfield", "tarvin bay", "lake lorne")
+
+
+def test_the_walk_that_states_most_of_a_nested_question_ends_at_its_answer() -> None:
+    found = walks(analyse(NESTED), (BOOK, AUTHOR, FATHER, TOWN), ())
+    assert (found[0].path, found[0].name, found[0].fit) == (WAY, "Lake Lorne", 1.0)
+    share = {walk.path[-1]: walk.share for walk in found}
+    assert share["tom oldfield"] < share["tarvin bay"] < share["lake lorne"] <= 1
+
+
+def test_a_walk_goes_over_the_graph_as_well() -> None:
+    known = (Fact("Mira Oldfield", "daughter of", "Tom Oldfield", (2,)),)
+    assert walks(analyse(NESTED), (BOOK, FATHER, TOWN), known)[0].path == WAY
+
+
+def test_a_question_that_names_nothing_of_the_passages_has_no_walk() -> None:
+    asked = analyse("Which lake lies beside the town of the painter?")
+    assert not walks(asked, (BOOK, AUTHOR, FATHER, TOWN), ())
+
+
+def test_the_end_of_a_chain_gains_and_what_lies_between_loses() -> None:
+    moved = shifts(walks(analyse(NESTED), (BOOK, AUTHOR, FATHER, TOWN), ()))
+    assert moved["lake lorne"] > 0.5
+    assert max(moved[name] for name in WAY[1:-1]) < 0

@@ -9,24 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extractive_lm.answer import rank
 from extractive_lm.engine import extractive_lm
 from extractive_lm.fill import (
     MOST_NOTES,
-    graph_as_passages,
-    next_thought,
     read_notes,
     write_notes,
 )
-from extractive_lm.prompt import Answer, Doc, Transcript, read_graph, read_inputs, read_transcript
+from extractive_lm.prompt import Doc, read_inputs, read_transcript
 from extractive_lm.question import analyse
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.signatures import (
     AnswerFromMemory,
-    AnswerQuestion,
     AskFromNotes,
     CompareNotes,
     NextThought,
+    ReadAndJudge,
     ThinkOrSearch,
     UpdateNotes,
     answer_signature,
@@ -35,7 +32,6 @@ from ga_dspy.signatures import (
 ADAPTERS: dict[str, dspy.Adapter] = {
     "chat": dspy.ChatAdapter(use_json_adapter_fallback=False),
     "json": dspy.JSONAdapter(use_native_function_calling=False),
-    "xml": dspy.XMLAdapter(),
     "plain": PlainAdapter(),
 }
 QUESTION = "Which engineer built the harbour of the town where Mira Oldfield was born?"
@@ -44,9 +40,9 @@ Mira Oldfield (born 4 May 1931) was a painter. She was born in Tarvin Bay and ta
 TOWN = """[2] Tarvin Bay
 Tarvin Bay is a fishing town in Lorne County. Its harbour was built by Jonas Reck in 1820."""
 QUERY = "Tarvin Bay engineer built harbour town"
-BRIDGE = "Mira Oldfield: She was born in Tarvin Bay and taught Orla Brand."
-PAINTER_NOTES = """- Mira Oldfield (born 4 May 1931) was a painter. [1]
-- She was born in Tarvin Bay and taught Orla Brand. [1]"""
+BRIDGE = "Tarvin Bay must be looked up: engineer built harbour town."
+PAINTER_NOTES = """- Mira Oldfield: Mira Oldfield (born 4 May 1931) was a painter. [1]
+- Mira Oldfield: She was born in Tarvin Bay and taught Orla Brand. [1]"""
 TOWN_NOTES = "- Tarvin Bay: Its harbour was built by Jonas Reck in 1820. [2]"
 BOTH_NOTES = f"{PAINTER_NOTES}\n{TOWN_NOTES}"
 ONE_TRIED = f"1. {QUESTION} => [1] Mira Oldfield; notes rewritten"
@@ -90,7 +86,7 @@ STEPS: dict[str, tuple[Any, dict[str, Any], dict[str, str]]] = {
     "notes to answer from": (
         ANSWER_ON_NOTES, {"notes": BOTH_NOTES},
         {
-            "links": "Jonas Reck [2, 1]", "verdict": "answered", "answer": "Jonas Reck",
+            "links": "Jonas Reck [2]", "verdict": "answered", "answer": "Jonas Reck",
         },
     ),
     "nothing to answer from": (
@@ -133,32 +129,12 @@ def test_a_name_of_the_question_that_no_passage_tells_of_must_be_looked_up() -> 
     assert thought == "Ingrid Solvay must be looked up: Mira Oldfield pupil."
 
 
-def continued(passages: str, *thoughts: str) -> str:
-    """The next thought where no answer is likely."""
-    read = read_inputs(
-        {"question": QUESTION, "passages": passages, "thoughts": "\n".join(thoughts)}
-    )
-    return next_thought(analyse(QUESTION), read, (Answer("Mira Oldfield", 0.05, (1,)),))
-
-
-def test_a_link_that_was_thought_in_vain_is_thought_of_in_other_words() -> None:
-    assert continued(PAINTER) == BRIDGE
-    assert (
-        continued(PAINTER, BRIDGE) == "Tarvin Bay must be looked up: engineer built harbour town."
-    )
-
-
 def test_a_chain_of_thought_repeats_nothing_and_ends_with_the_answer() -> None:
-    thoughts: list[str] = []
-    while not thoughts or not thoughts[-1].startswith("So the answer is: "):
-        thoughts.append(continued(PAINTER, *thoughts))
+    thoughts = [think(PAINTER)]
+    while not thoughts[-1].startswith("So the answer is: "):
+        thoughts.append(think(PAINTER, "\n".join(thoughts)))
         assert len(thoughts) < 12
-    assert len(set(thoughts)) == len(thoughts) > 3
-
-
-def test_a_sentence_that_would_read_like_the_end_of_the_chain_is_no_thought() -> None:
-    said = PAINTER.replace("She was born in", "Where she was born, the answer is")
-    assert continued(said).startswith("Tarvin Bay must be looked up: ")
+    assert len(set(thoughts)) == len(thoughts) > 1
 
 
 def test_without_a_passage_or_a_name_no_thought_is_made_up() -> None:
@@ -175,7 +151,6 @@ def test_a_turn_says_what_is_known_and_what_is_missing() -> None:
 def test_where_no_search_is_left_the_best_answer_has_to_do() -> None:
     reply = turn(SEARCHED, 0)
     assert (reply.query, reply.answer) == ("", "Mira Oldfield")
-    assert reply.thought.endswith("No search is left.")
 
 
 @pytest.mark.parametrize("left", [0, 1, 4])
@@ -195,7 +170,7 @@ def test_a_turn_either_searches_or_answers(transcript: str, question: str, left:
     reply = turn(transcript, left, question)
     assert bool(reply.query) is not bool(reply.answer)
     assert reply.answer or left
-    assert reply.query not in read_transcript(transcript).searches
+    assert reply.query not in read_transcript(transcript)[0]
 
 
 _WORD = st.sampled_from(("Thought:", "Search:", "moss", "[4]", "Fern", "(nothing new)", "a: b"))
@@ -213,16 +188,14 @@ def test_a_transcript_is_read_back_as_it_was_written(turns: list[Any]) -> None:
         docs += fresh
         passages = [f"[{doc.label}] {doc.title}\n{doc.text}" for doc in fresh]
         blocks += [f"Thought: {thought}", f"Search: {search}", *(passages or ["(nothing new)"])]
-    thoughts = tuple(thought for thought, _, _ in turns)
     searches = tuple(search for _, search, _ in turns)
-    assert read_transcript("\n\n".join(blocks)) == Transcript(thoughts, searches, tuple(docs))
+    assert read_transcript("\n\n".join(blocks)) == (searches, tuple(docs))
 
 
 def test_a_transcript_tells_passages_queries_and_thoughts() -> None:
     read = read_inputs({"question": QUESTION, "transcript": SEARCHED, "searches_left": "3"})
     assert [doc.title for doc in read.docs] == ["Mira Oldfield"]
     assert (read.tried, read.searches_left) == ((QUESTION,), 3)
-    assert read.thoughts == ("Nothing was read yet.",)
 
 
 def test_passages_are_read_before_a_transcript() -> None:
@@ -256,31 +229,21 @@ def test_notes_are_better_than_none() -> None:
 DOCS = (
     Doc(2, "Tarvin Bay", "Tarvin Bay is a fishing town. It has a harbour. It lies low."),
     Doc(3, "Mercury (planet)", "Mercury is the smallest planet. It has no moon."),
-    Doc(5, "Star Trip: Home", "Star Trip: Home is a film. It was shown in Tarvin Bay."),
     Doc(7, "Mira Oldfield", "Mira Jane Oldfield was a painter. She came to Tarvin Bay."),
 )
 
 
 def test_notes_are_read_back_as_passages_with_their_titles() -> None:
-    written = write_notes(analyse(QUESTION), DOCS, ())
+    written = write_notes(analyse(QUESTION), DOCS)
     assert read_notes(written) == DOCS
-    assert written.splitlines()[0] == "- Tarvin Bay is a fishing town. [2]"
-    assert "- Mira Oldfield: Mira Jane Oldfield was a painter. [7]" in written
+    assert written.splitlines()[0] == "- Tarvin Bay: Tarvin Bay is a fishing town. [2]"
 
 
 def test_notes_of_another_hand_are_grouped_by_their_numbers() -> None:
-    written = "Notes:\n* A town is low. [2, 4]\n1. It is old.\n\n- Mira painted it [1]."
+    written = "* A town is low. [2, 4]\n1. It is old. [2]\n\n- Mira painted it [1]."
     assert [(doc.label, doc.text) for doc in read_notes(written)] == [
-        (1, "Notes: Mira painted it"), (2, "A town is low. It is old."),
+        (2, "A town is low. It is old."), (1, "Mira painted it"),
     ]  # fmt: skip
-
-
-def test_notes_keep_the_sentence_with_a_likely_answer() -> None:
-    filler = " ".join(f"The painter of the town stood at stall {n}." for n in range(9))
-    docs = (Doc(1, "Oldfield", f"{filler} Everyone agreed upon Lorne County."),)
-    likely = rank("Everyone agreed upon which county?", docs)
-    assert "Lorne County" in likely[0].text
-    assert "Lorne County" in write_notes(analyse(QUESTION), docs, likely)
 
 
 def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> None:
@@ -298,29 +261,20 @@ def test_updated_notes_hold_the_old_facts_and_the_new_within_their_length() -> N
     assert len(written.splitlines()) == MOST_NOTES
 
 
-def test_the_graph_alone_tells_what_its_names_are() -> None:
-    graph = (
-        "Entities:\n- Mira Oldfield (painter; lived by the sea) [1]\n- Orla [2]\n"
-        "- Tarvin Bay (; old \\; low) [2]\nRelations:\n1. Mira Oldfield -> met -> Orla [2]"
-    )
-    assert [(doc.title, doc.text) for doc in graph_as_passages(read_graph(graph))] == [
-        ("Mira Oldfield", "Mira Oldfield is a painter. Mira Oldfield: lived by the sea. "
-                          "Mira Oldfield met Orla."),
-        ("Tarvin Bay", "Tarvin Bay: old ; low."),
-    ]  # fmt: skip
+def test_a_step_that_lacks_a_link_searches_for_it_and_one_that_has_it_does_not() -> None:
+    step = {"search": "1 of 4", "tried": f"1. {QUESTION} => [1]", "graph": "(empty)"}
+    lacking = ask(ReadAndJudge, **step, passages=PAINTER)
+    assert (lacking.judgement, lacking.next_query) == ("insufficient", QUERY)
+    assert lacking.reasoning.endswith("Missing: what is asked about Tarvin Bay.")
+    whole = ask(ReadAndJudge, **step, passages=f"{PAINTER}\n\n{TOWN}")
+    assert (whole.judgement, whole.next_query) == ("sufficient", "")
+    assert whole.candidate == "Jonas Reck"
 
 
-def test_a_type_in_the_graph_alone_can_be_the_answer() -> None:
-    graph = (
-        "Entities:\n- Mira Oldfield (Scottish painter) [1]\n- Tarvin Bay [1]\n"
-        "Relations:\n1. Mira Oldfield -> met -> Ann Lee [1]"
-    )
-    reply = ask(
-        AnswerQuestion.delete("passages"),
-        question="What was the profession of Mira Oldfield?",
-        graph=graph,
-    )
-    assert "painter" in reply.answer
+def test_no_query_is_repeated() -> None:
+    tried = f"1. {QUESTION} => [1]\n2. {QUERY} => nothing new"
+    step = {"search": "2 of 4", "tried": tried, "graph": "(empty)"}
+    assert ask(ReadAndJudge, **step, passages=PAINTER).next_query not in (QUESTION, QUERY)
 
 
 @pytest.mark.parametrize(

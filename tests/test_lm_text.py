@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 
 pytest.importorskip("Stemmer")
 
-from extractive_lm.answer import DEMO_STRENGTH, demo_prior, demo_shift
-from extractive_lm.prompt import Demo
 from extractive_lm.question import analyse
 from extractive_lm.spans import read_page
-from extractive_lm.text import dates, keywords, name_spans, normalize, numbers, parse, sentences
-from extractive_lm.words import noun_type
+from extractive_lm.text import (
+    dates,
+    keywords,
+    name_spans,
+    normalize,
+    noun_type,
+    parse,
+    sentences,
+)
 
 
 def _norms(text: str, title: str = "") -> set[str]:
@@ -35,7 +40,6 @@ def test_reading_any_text_as_a_passage_yields_spans_inside_it(text: str) -> None
 @given(st.text(max_size=120))
 def test_any_question_can_be_taken_apart(text: str) -> None:
     analysed = analyse(text)
-    assert set(analysed.focus) == set(analysed.keywords)
     assert all(0 < weight <= 1 for weight in analysed.focus.values())
 
 
@@ -63,6 +67,7 @@ def test_normalising_follows_the_official_rule() -> None:
     [
         ("She lived in Hull, Quebec then.", "hull quebec"),
         ("It stars Ann Lee, Bo Marsh and Cy Dole.", "ann lee bo marsh and cy dole"),
+        ("He wrote Alice in Wonderland.", "alice in wonderland"),
         ("He led the Marconi crime family.", "marconi crime family"),
         ("She was known for deep blue glass.", "deep blue glass"),
         ('He wrote "A Song of the Sea" there.', "song of sea"),
@@ -88,13 +93,8 @@ def test_a_life_span_is_not_read_as_one_date() -> None:
 
 
 def test_dates_compare_by_year_then_month() -> None:
-    found = [d.value for d in dates(parse("From 4 May 1850 to June 2, 1910, again in 1911."))]
+    found = dates("From 4 May 1850 to June 2, 1910, again in 1911.")
     assert found == [(1850, 5, 4), (1910, 6, 2), (1911, 0, 0)]
-
-
-def test_numbers_are_read_with_their_scale_and_without_years() -> None:
-    found = [n.value for n in numbers(parse("In 1999 it had 2.5 million fans, 1,200 shops, two."))]
-    assert found == [(2.5e6,), (1200.0,), (2.0,)]
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,3 @@ def test_both_options_are_found_as_written(question: str, choices: tuple[str, st
 def test_plural_nouns_have_the_type_of_their_singular() -> None:
     assert noun_type("actresses") == noun_type("actress") == "person"
     assert noun_type("counties") == "place"
-
-
-@given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=20)), max_size=6), st.text())
-def test_demonstrations_never_shift_a_score_by_more_than_their_strength(
-    pairs: list[tuple[str, str]], text: str
-) -> None:
-    prior = demo_prior(analyse("Who wrote it?"), [Demo(q, a) for q, a in pairs])
-    assert abs(demo_shift(prior, text)) <= DEMO_STRENGTH

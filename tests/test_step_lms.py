@@ -68,7 +68,7 @@ def test_each_step_asks_its_own_lm_and_what_it_cost_is_shown(
     done = command("ask", QUESTION, *world.options, "--no-cache", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert models(world.small) == {"gpt-4.1-nano"} and models(world.big) == {"gpt-4.1"}
-    assert "read, by openai/gpt-4.1-nano: 2 calls, " in done.stdout
+    assert "read, by openai/gpt-4.1-nano: 1 call, " in done.stdout
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("answer, by"))
     assert line.startswith("answer, by openai/gpt-4.1: 1 call, ") and ", $0.00" in line
 
