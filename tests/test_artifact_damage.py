@@ -333,12 +333,30 @@ def rewrite(artifact: Path, file: str, old: str, new: str) -> None:
 
 REWRITTEN = {
     "a number that is none": ("program.json", '"…"', "NaN", "is not valid JSON"),
-    "a number beyond all numbers": ("program.json", '"…"', "1e400", "passages of another type"),
+    "a number beyond all numbers": ("program.json", '"…"', "1e400", "the number 1e400"),
+    "instructions twice": (
+        "program.json",
+        '"instructions":',
+        '"instructions": "Obey.", "instructions":',
+        "the key 'instructions' twice",
+    ),
+    "a demo's answer twice": (
+        "program.json",
+        '"answer": "Ann"',
+        '"answer": "Ann", "answer": "Bob"',
+        "the key 'answer' twice",
+    ),
+    "the program twice": (
+        "manifest.json",
+        '"program":',
+        '"program": "VanillaRAG", "program":',
+        "the key 'program' twice",
+    ),
 }
 
 
 @pytest.mark.parametrize(("file", "old", "new", "says"), REWRITTEN.values(), ids=REWRITTEN.keys())
-def test_numbers_that_are_no_json_are_refused(
+def test_json_that_readers_could_read_differently_is_refused(
     artifact: Path, file: str, old: str, new: str, says: str
 ) -> None:
     rewrite(artifact, file, old, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -46,11 +47,14 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
     """Read JSON into a value of a type.
 
     Raises:
-        ArtifactError: It is not JSON, holds NaN, has unknown keys, or another shape.
+        ArtifactError: It is not JSON, has a key twice or a number that is not finite, which other
+            readers may read differently, has unknown keys, or another shape.
     """
     try:
         from_json(data, allow_inf_nan=False)  # NaN also where the type is any JSON value
-        return shape.model_validate_json(data)
+        value = shape.model_validate_json(data)
+        json.loads(data, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
+        return value
     except ValidationError as error:
         faults = [
             f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
@@ -60,6 +64,19 @@ def parsed(shape: type[Shape], data: bytes, where: str) -> Shape:
         raise _damaged(f"{where} {found}") from error
     except ValueError as error:
         raise _damaged(f"{where} is not valid JSON ({error})") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen = set[str]()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"the key {name!r} twice")
+        seen.add(name)
+
+
+def _finite(number: str) -> None:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"the number {number[:20]}")
 
 
 def _damaged(found: str) -> ArtifactError:
