@@ -496,8 +496,17 @@ def write_facts(facts: Sequence[Fact], docs: Sequence[Doc]) -> str:
     return "\n".join(lines) or "(empty)"
 
 
+_NAMING = frozenset(("called", "known", "named", "nicknamed", "renamed", "titled"))
+
+
 def _is_writable(triple: Triple, doc: Doc) -> bool:
-    """Return whether a relation fits on a line and has its ends in its passage."""
+    """Return whether a relation fits on a line and has its ends in its passage.
+
+    Another name is not written: it may belong to the noun before it, "a town now called X", and a
+    graph would merge the two.
+    """
+    if not _NAMING.isdisjoint(triple.relation.split()):
+        return False
     content = f"{doc.title}\n{doc.text}"
     for part in triple[:3]:
         unsafe = any(mark in part for mark in _UNSAFE) or part.count("(") != part.count(")")
