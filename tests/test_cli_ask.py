@@ -103,7 +103,8 @@ def test_a_setting_that_there_is_not_is_named_with_those_that_there_are(
 def test_settings_of_the_lm_and_the_adapter_reach_the_endpoint(
     command: Command, index: Path, tmp_path: Path
 ) -> None:
-    endpoint = Endpoint(Behaviour())
+    reply = "<links>[1]</links><answer>Avon</answer><verdict>answered</verdict>"
+    endpoint = Endpoint(Behaviour(reply=reply))
     try:
         done = command("ask", QUESTION, "--index", index, "--lm", "openai/local", "--api-base",
                        endpoint.url, "--program", "vanilla-rag", "--adapter", "xml", "--lm-set",
