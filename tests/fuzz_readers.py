@@ -36,8 +36,9 @@ from ga_dspy.lm.replies import read_reply
 from ga_dspy.lm.store import CallStore, StoredCall
 from ga_dspy.optimize.recipes import recipe
 from ga_dspy.programs import GraphAnchor
-from ga_dspy.programs.calls import Meter, ask, drive
+from ga_dspy.programs.calls import ask, drive
 from ga_dspy.programs.loop import name_outage
+from ga_dspy.programs.meter import Meter
 from ga_dspy.retrieval import Index, read_passages, segments
 from ga_dspy.signatures import AnswerQuestion, GraphProposal, ReadAndJudge
 from ga_dspy.testing import asked_fields, scripted_lm

@@ -18,16 +18,8 @@ from ga_dspy.errors import InputError
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
 from ga_dspy.programs import StepFailed
-from ga_dspy.programs.calls import (
-    Ask,
-    Grounded,
-    Meter,
-    Search,
-    adrive,
-    ask,
-    ask_grounded,
-    drive,
-)
+from ga_dspy.programs.calls import Ask, Grounded, Search, adrive, ask, ask_grounded, drive
+from ga_dspy.programs.meter import Meter
 from ga_dspy.retrieval import Index, as_retriever
 from ga_dspy.signatures import GraphProposal, ReadAndJudge
 from ga_dspy.testing import CutOff, Reply, asked_fields, scripted_lm

@@ -22,7 +22,8 @@ from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.eval import Protocol, ProtocolMismatch, Report, RunProgress, load_report, run
 from ga_dspy.eval.result import Result, RunJournal
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import StepFailed, Usage
+from ga_dspy.programs.calls import StepFailed
+from ga_dspy.programs.meter import Usage
 
 TOO_LONG = dspy.ContextWindowExceededError(message="the prompt has 9000 tokens")
 

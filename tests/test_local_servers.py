@@ -18,7 +18,7 @@ from ga_dspy.cli.serve import choose_deadline
 from ga_dspy.lm import endpoints
 from ga_dspy.lm.connection import is_local
 from ga_dspy.lm.failures import is_timeout, is_transient, room_left, too_long
-from ga_dspy.programs import Usage, calls
+from ga_dspy.programs import Usage, meter
 
 REPLY = (
     "[[ ## verdict ## ]]\nanswered\n[[ ## cited ## ]]\n1\n[[ ## answer ## ]]\nMontana\n"
@@ -32,7 +32,7 @@ def served(**behaviour: Any) -> Iterator[Endpoint]:
     with Endpoint(Behaviour(reply=REPLY, **behaviour)) as endpoint:
         yield endpoint
     endpoints._THINKS.clear()
-    calls._CUT.clear()
+    meter._CUT.clear()
 
 
 def ask(lm: dspy.LM, text: str = LONG, question: str = "Where is it?", **settings: Any) -> Any:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from ga_dspy import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import prompt_tokens
+from ga_dspy.programs.meter import prompt_tokens
 from ga_dspy.signatures import GraphProposal, ReadAndJudge, UpdateGraph
 from ga_dspy.signatures.prompt import cited_labels, free_text, render_passages, short_text
 from ga_dspy.testing import scripted_lm

@@ -10,7 +10,8 @@ from ga_dspy.errors import RunAborted
 from ga_dspy.eval.result import Judged, Result
 from ga_dspy.lm.failures import causes
 from ga_dspy.programs import Usage
-from ga_dspy.programs.calls import Meter, ask, drive
+from ga_dspy.programs.calls import ask, drive
+from ga_dspy.programs.meter import Meter
 from ga_dspy.secrets import withheld
 
 

@@ -30,8 +30,9 @@ from ga_dspy.graphrag.extraction import (
     unusual,
 )
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, Meter, StepFailed, ask, drive
+from ga_dspy.programs.calls import Conversation, StepFailed, ask, drive
 from ga_dspy.programs.loop import name_outage
+from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.reading import fit_passages
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.signatures.graphrag import SummariseCommunity

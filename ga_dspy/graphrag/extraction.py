@@ -17,7 +17,8 @@ from ga_dspy.graph import GraphUpdate
 from ga_dspy.grounding import Dropped
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Ask, Meter, adrive, ask_grounded, drive
+from ga_dspy.programs.calls import Ask, adrive, ask_grounded, drive
+from ga_dspy.programs.meter import Meter
 from ga_dspy.signatures.graphrag import ExtractFacts
 from ga_dspy.signatures.prompt import render_passage
 from ga_dspy.storage import Journal

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import dspy
 
-from ga_dspy.programs.calls import Conversation, Meter, StepFailed, adrive, ask, drive
+from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, drive
+from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.signatures.prompt import short_text
 

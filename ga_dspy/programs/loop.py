@@ -20,17 +20,16 @@ from ga_dspy.lm.failures import is_transient
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import (
     Conversation,
-    Meter,
     Result,
     Search,
     StepFailed,
     ask,
     is_ours,
-    prompt_tokens,
     usual_adapter,
 )
 from ga_dspy.programs.events import tell, tell_passages, tell_search
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support, bears_on
+from ga_dspy.programs.meter import Meter, prompt_tokens
 from ga_dspy.programs.prediction import Prediction, Step, check_outputs, step_as_json
 from ga_dspy.programs.reading import Labelled, PromptPassages, Reading, fit_passages
 from ga_dspy.signatures import Style
@@ -77,6 +76,7 @@ class State:
         step: The round under way, or the last one.
         failures: What failed outside of the rounds.
         made_query: Whether the program made the next query, not the LM.
+        spent_before: The tokens that were spent before the round under way.
     """
 
     question: str
@@ -90,7 +90,7 @@ class State:
     step: Step = field(default_factory=lambda: Step(number=0, query=""))
     failures: list[str] = field(default_factory=list)
     made_query: bool = False
-    _spent: int = 0
+    spent_before: int = 0
 
     @property
     def budget(self) -> Budget:
@@ -122,7 +122,7 @@ class State:
         """Begin a round; a step that fails inside of it ends the round, not the question."""
         number, made = len(self.steps) + 1, self.made_query
         self.step = Step(number=number, query=query, made=made, rule=rule)
-        self.made_query, self._spent = False, self.meter.tokens
+        self.made_query, self.spent_before = False, self.meter.tokens
         try:
             yield
         except StepFailed as failure:
@@ -211,7 +211,7 @@ def end_round(state: State, extra: int = 0) -> Conversation[str]:
     too few tokens for the answer.
     """
     if not state.is_last and state.step.next_query:
-        cost = state.meter.tokens - state._spent + extra
+        cost = state.meter.tokens - state.spent_before + extra
         if not state.budget.allows(cost):
             rule = "the token budget allows no further round: the search ends"
             state.add_rule(rule, next_query="")

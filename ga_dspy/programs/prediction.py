@@ -14,8 +14,8 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.grounding import Dropped
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Usage
 from ga_dspy.programs.evidence import Citation, EvidenceLink, Support
+from ga_dspy.programs.meter import Usage
 
 
 class Step(BaseModel):

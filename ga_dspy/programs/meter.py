@@ -1,0 +1,316 @@
+"""What a question costs: LM calls, tokens, time and money, counted step by step."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dspy
+from dspy.utils import BaseCallback
+from pydantic import BaseModel, ConfigDict
+
+from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.dspy_private import GLOBAL_HISTORY
+from ga_dspy.lm.endpoints import endpoint_digest, lm_name, note_thoughts
+from ga_dspy.lm.failures import is_timeout, is_transient
+from ga_dspy.lm.patience import Patience, format_duration, now
+from ga_dspy.lm.store import reported_tokens
+from ga_dspy.lm.wrapper import wrap
+from ga_dspy.text import TokenCounter, estimate_tokens
+
+_log = logging.getLogger("ga_dspy")
+
+
+class Usage(BaseModel):
+    """The cost of some LM calls.
+
+    Attributes:
+        calls: LM calls with a usable reply, cached or not.
+        cached: How many of them came from DSPy's cache.
+        failed: Further attempts without a usable reply.
+        timeouts: How many of these timed out.
+        unreadable: How many of these had an unreadable reply.
+        cut_prompts: Calls whose prompt the server cut: it read fewer tokens than there are words.
+        prompt_tokens: As reported by the LM (for a cached call, when it was made), else estimated.
+        completion_tokens: The same for the replies.
+        cost: US dollars, a cached call at its original price; None if a price is unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    calls: int = 0
+    cached: int = 0
+    failed: int = 0
+    timeouts: int = 0
+    unreadable: int = 0
+    cut_prompts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def failures(self) -> str:
+        """The number of failed attempts by kind, in words.
+
+        >>> Usage(failed=17, timeouts=15, unreadable=1).failures
+        '17 failed attempts (15 timeouts, 1 unreadable reply, 1 error)'
+        >>> Usage().failures
+        '0 failed attempts'
+        """
+        kinds = (
+            (self.timeouts, "timeout", "timeouts"),
+            (self.unreadable, "unreadable reply", "unreadable replies"),
+            (self.failed - self.timeouts - self.unreadable, "error", "errors"),
+        )
+        told = ", ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in kinds if n)
+        attempts = f"{self.failed:,} failed attempt{'' if self.failed == 1 else 's'}"
+        return f"{attempts} ({told})" if told else attempts
+
+    @property
+    def cuts(self) -> str:
+        """The number of prompts cut by the server, in words; empty for none."""
+        prompts = "1 prompt" if self.cut_prompts == 1 else f"{self.cut_prompts:,} prompts"
+        return f"{prompts} cut by the server" if self.cut_prompts else ""
+
+    @classmethod
+    def total(cls, parts: Iterable[Usage]) -> Usage:
+        """Return the sum; its cost is unknown if that of a part is.
+
+        >>> total = Usage.total([Usage(calls=1, cost=0.5), Usage(calls=2, cost=None)])
+        >>> total.calls, total.cost
+        (3, None)
+        """
+        known = list(parts)
+        prices = [part.cost for part in known if part.cost is not None]
+        return cls(
+            calls=sum(part.calls for part in known),
+            cached=sum(part.cached for part in known),
+            failed=sum(part.failed for part in known),
+            timeouts=sum(part.timeouts for part in known),
+            unreadable=sum(part.unreadable for part in known),
+            cut_prompts=sum(part.cut_prompts for part in known),
+            prompt_tokens=sum(part.prompt_tokens for part in known),
+            completion_tokens=sum(part.completion_tokens for part in known),
+            cost=sum(prices, 0.0) if len(prices) == len(known) else None,
+        )
+
+
+_KEPT, _KEPT_BY_DSPY = 1_000, 10_000
+
+
+class Meter(BaseCallback):
+    """Counts LM calls, including an adapter's second attempts.
+
+    Attributes:
+        usage: What each step of the program cost so far, by the step's name.
+        seconds: Wall time inside LM calls so far, including cached ones.
+        waited: Seconds spent waiting for an endpoint that was down.
+        sent: The messages of the last call.
+        truncated: Whether the last call stopped at its token limit.
+        has_thoughts: Whether the last reply contained or came with reasoning.
+        reply: The last reply, as the LM wrote it.
+        cached: Whether it came from DSPy's cache.
+        answered: Whether any call was answered.
+        may_pass: Whether a failure was transient.
+        history: Receives DSPy's record of each call; stays empty.
+    """
+
+    def __init__(self) -> None:
+        self.usage: dict[str, Usage] = {}
+        self.seconds = 0.0
+        self.waited = 0.0
+        self.truncated = False
+        self.reply = ""
+        self.cached = self.answered = self.may_pass = self.has_thoughts = False
+        self.history = _History(self)
+        self._step = ""
+        self._outer: Any = None
+        self.sent: list[Any] = []
+        self._live = False
+        self._lm: Any = None
+        self._since, self._began = now(), 0.0
+        self._record: dict[str, Any] = {}
+
+    @property
+    def step(self) -> str:
+        """The step whose calls are counted."""
+        return self._step
+
+    @property
+    def sent_tokens(self) -> int:
+        """About how many tokens the last prompt had."""
+        return sum(estimate_tokens(str(message.get("content"))) for message in self.sent)
+
+    @property
+    def calls(self) -> int:
+        """LM calls so far."""
+        return Usage.total(self.usage.values()).calls
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens so far."""
+        return Usage.total(self.usage.values()).tokens
+
+    def overdue(self) -> TimeoutError | None:
+        """Return the error of a question that timed out, not counting waits for an endpoint."""
+        limit = Patience.current().question
+        if now() - self._since - self.waited <= limit:
+            return None
+        self.may_pass = True
+        return TimeoutError(f"the question timed out after {format_duration(limit)}")
+
+    def reject(self) -> None:
+        """Count the last reply as unreadable."""
+        last = Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1)
+        self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
+
+    def add_failed(self, attempts: int, waited: float) -> None:
+        """Add the failed attempts and the waiting time of a call made on another machine."""
+        self.waited += waited
+        total = [self.usage.get(self._step, Usage()), Usage(failed=attempts)]
+        self.usage[self._step] = Usage.total(total)
+
+    @contextmanager
+    def counting(
+        self, step: str, everywhere: bool = True, *, adapter: dspy.Adapter | None = None
+    ) -> Iterator[None]:
+        """Count the calls that the current thread or task makes inside this block.
+
+        DSPy's history and trace are limited to the last 1,000 calls, unless another number is set:
+        its default of 10,000 makes a process grow.
+
+        Args:
+            step: The name of the step: "read", "answer", …
+            everywhere: Whether LMs without our wrapper may be called, too.
+            adapter: The adapter if none is configured; `PlainAdapter` if left out.
+        """
+        settings = dspy.settings
+        heard = [*(settings.callbacks or []), self] if everywhere else settings.callbacks
+        self._outer, self._step = settings.usage_tracker, step
+        sizes = ("max_history_size", "max_trace_size")
+        with dspy.context(
+            **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
+            lm=wrap(settings.lm),
+            ga_dspy_meter=self,
+            adapter=settings.adapter or adapter or PlainAdapter(),
+            callbacks=heard,
+            usage_tracker=self,
+            caller_modules=[self, *(settings.caller_modules or [])],
+        ):
+            try:
+                yield
+            except Exception as error:
+                self.may_pass |= is_transient(error)
+                raise
+
+    def add_usage(self, model: str, usage: dict[str, Any]) -> None:
+        """Record that a call was not cached; pass it on to an outer tracker."""
+        self._live = True
+        if self._outer is not None:
+            self._outer.add_usage(model, usage)
+
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Keep DSPy's record of the current call."""
+        if dspy.settings.max_history_size == _KEPT:
+            del GLOBAL_HISTORY[:-_KEPT]
+        response = record.get("response")
+        parts = [response, *(getattr(response, "choices", None) or ())]
+        self.truncated = any(getattr(part, "finish_reason", "") == "length" for part in parts)
+        self._record = record
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Keep what is sent, to estimate its tokens if the LM reports none."""
+        self.truncated, self.reply, self._live, self._record = False, "", False, {}
+        self._lm, self.has_thoughts = instance, False
+        self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
+        self._began = time.perf_counter()
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Count the call and its time."""
+        self.seconds += time.perf_counter() - self._began
+        prompt, completion, is_cut = 0, 0, False
+        self.cached = exception is None and not self._live
+        if exception is None:
+            first = next(iter(outputs or ()), "")
+            apart = first.get("reasoning_content") if isinstance(first, dict) else ""
+            self.reply = str((first.get("text") or "") if isinstance(first, dict) else first)
+            self.answered = True
+            if apart or "<think" in self.reply:
+                self.has_thoughts = True
+                note_thoughts(self._lm)
+            is_cut = self._is_cut()
+            prompt, completion = reported_tokens(self._record) or (
+                self.sent_tokens,
+                estimate_tokens("".join(str(output) for output in outputs or ())),
+            )
+        call = Usage(
+            calls=int(exception is None),
+            cached=int(self.cached),
+            failed=int(exception is not None),
+            timeouts=int(is_timeout(exception)),
+            cut_prompts=int(is_cut),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cost=self._record.get("cost") if exception is None else 0.0,
+        )
+        self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
+
+    def _is_cut(self) -> bool:
+        """Whether the server cut the prompt: a whole prompt has at least a token per word.
+
+        Only local servers do that silently. Reports under 1,000 tokens come from servers that count
+        only what they had not cached. A cut in a text without spaces is not detected.
+        """
+        if self.cached or not endpoint_digest(self._lm):
+            return False
+        usage = self._record.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        read = (usage.get("prompt_tokens") or 0) + cached
+        words = sum(len(str(message.get("content")).split()) for message in self.sent)
+        if not _FEWEST_REPORTED <= read < words:
+            return False
+        if (name := lm_name(self._lm)) not in _CUT:
+            _CUT.add(name)
+            _log.warning(
+                "%s read %d tokens of a prompt of about %d: its server cut the rest; expected a "
+                "context window for whole prompts; raise it where the server is started (Ollama: "
+                "OLLAMA_CONTEXT_LENGTH=16384, or num_ctx in a Modelfile), or lower passage_tokens",
+                self._lm.model, read, self.sent_tokens,
+            )  # fmt: skip
+        return True
+
+
+_FEWEST_REPORTED = 1_000
+_CUT: set[tuple[str, str | None]] = set()
+"""The LMs whose cut prompts were reported."""
+
+
+class _History(list[Any]):
+    """A list that passes what DSPy appends to the meter, and stays empty."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def append(self, entry: Any) -> None:
+        self._meter.add_record(entry)
+
+
+def prompt_tokens(
+    signature: type[dspy.Signature],
+    adapter: dspy.Adapter,
+    count: TokenCounter,
+    demos: Sequence[Any] = (),
+) -> int:
+    """Return the tokens of a prompt with empty inputs: instruction, fields, demos."""
+    inputs = dict.fromkeys(signature.input_fields, "")
+    messages = adapter.format(signature, demos=list(demos), inputs=inputs)
+    return sum(count(str(message["content"])) for message in messages)
