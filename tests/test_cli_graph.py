@@ -167,6 +167,16 @@ def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_ma
     assert "SS Great Britain" in error_of("show", graph, ship, "--label", "yard", cwd=folder)
 
 
+def test_paths_are_the_shortest_with_the_passages_that_state_them(
+    graph: Path, folder: Path
+) -> None:
+    ends = ("Bristol", "Isambard Kingdom Brunel")
+    told = said("paths", graph, *ends, "--label", "yard", cwd=folder)
+    assert "SS Great Britain" in told and "cost" in told and PRIVATE in told
+    assert "SS Great Britain" not in said("paths", graph, *ends, cwd=folder)
+    assert "no path of at most" in said("paths", graph, "Bath", "Wernher von Braun", cwd=folder)
+
+
 def test_communities_are_listed_by_level_with_their_summaries(graph: Path, folder: Path) -> None:
     stored = open_graph(graph)
     first = stored.communities[0]
@@ -242,6 +252,7 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("build", "--index", "index", "--out", "x", "--labels", "{bad}"), "bad.json: minimum"),
         (("build", "--index", "index", "--out", "x", "--labels", "open.csv"), "Invalid JSON"),
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
+        (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
         (("export", "{graph}", "--out", "."), "is a folder"),
     ],
 )

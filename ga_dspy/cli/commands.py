@@ -98,7 +98,7 @@ _add_group(
 _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
     with_lm_options(graphs.build), with_lm_options(graphs.update), graphs.stats, graphs.show,
-    graphs.communities, graphs.merges, graphs.export,
+    graphs.paths, graphs.communities, graphs.merges, graphs.export,
 )  # fmt: skip
 for command in (
     with_lm_options(runs.evaluate),

@@ -33,6 +33,7 @@ from ga_dspy.cli.console import (
 )
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
+from ga_dspy.graph.paths import MAX_HOPS
 from ga_dspy.graphrag import (
     Access,
     CorpusGraph,
@@ -49,7 +50,7 @@ from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.store import SUMMARIES, GraphManifest, read_manifest
-from ga_dspy.graphrag.walk import find_named
+from ga_dspy.graphrag.walk import find_named, paths_between
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST, write_whole
@@ -387,6 +388,35 @@ def _relation(graph: CorpusGraph, edge: int, *, outgoing: bool) -> Text:
     for against in flags.contradicts:
         text.append(f"\n  contradicts: {fact_text(graph.edge(against))}", style="red")
     return text
+
+
+def paths(
+    graph: Folder,
+    one: Annotated[str, typer.Argument(metavar="A", help="Name or alias of an entity.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Name or alias of another.")],
+    k: Annotated[int, typer.Option("--k", min=1, help="Maximum number of paths.")] = 3,
+    label: Labels = None,
+) -> None:
+    """Show the shortest paths between two entities.
+
+    Examples:
+        ga-dspy graph paths my-graph "Isambard Brunel" "River Avon"
+    """
+    _, visible = _open(graph, label)
+    if set(find_named(visible, one)) & set(find_named(visible, other)):
+        raise InputError(
+            f"{one!r} and {other!r} are the same entity",
+            expected="two entities",
+            remedy="name another",
+        )
+    console, found = plain(), paths_between(visible, one, other, k)
+    if not found:
+        console.print(f"no path of at most {MAX_HOPS} relations connects them")
+        return
+    for path in found:
+        stated = dict.fromkeys(p for edge in path.edges for p in visible.passages_of_edge(edge))
+        console.print(Text(path.text))
+        console.print(Text(f"  cost {path.cost:.1f}; passages {', '.join(stated)}", "dim"))
 
 
 def communities(
