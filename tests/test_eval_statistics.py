@@ -86,6 +86,11 @@ def test_the_interval_of_many_scores_is_that_of_the_normal_distribution() -> Non
     assert high == pytest.approx(0.5 + half, abs=0.004)
 
 
+def test_one_question_among_many_shows_no_difference() -> None:
+    first = [0.1 * (n % 11) for n in range(171)]
+    assert paired_permutation(first, [*first[:-1], first[-1] + 0.37]).p_value > 0.9
+
+
 def test_a_significant_loss_is_not_better() -> None:
     assert Paired(50, 3.0, 0.01).better
     assert not Paired(50, -3.0, 0.01).better
