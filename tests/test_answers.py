@@ -123,6 +123,23 @@ def test_a_candidate_that_is_stated_and_connected_needs_no_answer_call() -> None
     assert found.cited == ("lodge", "carbon")
 
 
+@pytest.mark.parametrize(
+    ("question", "candidate"),
+    [
+        ("When was the county of Red Lodge formed?", "Carbon County"),
+        ("Is Red Lodge the seat of Carbon County?", "Carbon County"),
+        ("Which is a state, Red Lodge or Montana?", "Carbon County"),
+    ],
+)
+def test_a_candidate_of_another_kind_than_the_question_asks_for_needs_one(
+    question: str, candidate: str
+) -> None:
+    lm = scripted_lm([{**SURE, "candidate": candidate}, ANSWER])
+    with dspy.context(lm=lm):
+        found = GraphAnchor(search)(question=question)
+    assert (found.answer, found.calls) == ("Montana", 2)
+
+
 EMPTY = {**ANSWER, "verdict": "not in passages", "links": "", "answer": ""}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ga_dspy.graph.checks import fits_question as fits_question
 from ga_dspy.graph.checks import sound_chain as sound_chain
 from ga_dspy.graph.identity import split_qualifier as split_qualifier
 from ga_dspy.graph.knowledge_graph import Gain as Gain

@@ -172,16 +172,40 @@ def fault_of(
     passages: Mapping[str, Passage],
 ) -> str:
     """Return the first fault of a chain whose links are all stated; empty if there is none."""
+    case = _case(graph, question, answer, chain, stated, passages)
+    checks = (_joint, _polarity, _other_form, _missing, _other_kin, _other_time)
+    last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
+    return next(filter(None, (check(case) for check in (*checks, *last))), "")
+
+
+def fits_question(
+    graph: KnowledgeGraph, question: str, answer: str, chain: Sequence[Relation]
+) -> bool:
+    """Return whether an answer has the form and the kind that its question asks for.
+
+    A date for "when", yes or no for "is", one of the options for "A or B". It says nothing about
+    whether the answer is right.
+    """
+    case = _case(graph, question, answer, chain, {}, {})
+    return not (_other_form(case) or (not case.is_comparison and _other_kind(case)))
+
+
+def _case(
+    graph: KnowledgeGraph,
+    question: str,
+    answer: str,
+    chain: Sequence[Relation],
+    stated: Mapping[Relation, tuple[Statement, ...]],
+    passages: Mapping[str, Passage],
+) -> Case:
+    """A chain with everything that the checks need."""
     sources = named_in(graph, question)
     parts = [answer, *LIST.split(answer)]
     ends = dict.fromkeys(end for each in chain for end in (each.head, each.tail))
     goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
     goal_of = _goals(chain, goals.difference(sources))
-    links = tuple(Link(each, goal_of[each], stated[each]) for each in chain)
-    case = Case(graph, read_question(graph, question), sources, answer, links, passages)
-    checks = (_joint, _polarity, _other_form, _missing, _other_kin, _other_time)
-    last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
-    return next(filter(None, (check(case) for check in (*checks, *last))), "")
+    links = tuple(Link(each, goal_of[each], stated.get(each, ())) for each in chain)
+    return Case(graph, read_question(graph, question), sources, answer, links, passages)
 
 
 def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:

@@ -9,7 +9,15 @@ from typing import Any, Literal, NamedTuple, Self
 import dspy
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import Relation, distances, evidence_chain, named_in, prune, sound_chain
+from ga_dspy.graph import (
+    Relation,
+    distances,
+    evidence_chain,
+    fits_question,
+    named_in,
+    prune,
+    sound_chain,
+)
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, ask_grounded, model_of
 from ga_dspy.programs.evidence import (
@@ -58,10 +66,10 @@ class GraphAnchor(IterativeProgram):
     Retrieval).
 
     The graph saves calls and tokens when the judge finds the evidence sufficient. If a chain of
-    the graph leads from the question to the judge's candidate, and a passage states it, the
-    candidate is the answer, unless the answer step has another model; otherwise the answer step
-    reads the passages that the graph cites, and the titles of the others. `as_published=True`
-    turns both off.
+    the graph leads from the question to the judge's candidate, a passage states it, and it is of
+    the kind that the question asks for, the candidate is the answer, unless the answer step has
+    another model; otherwise the answer step reads the passages that the graph cites, and the titles
+    of the others. `as_published=True` turns both off.
 
     Rules for gaps that the judge leaves:
 
@@ -280,26 +288,30 @@ class GraphAnchor(IterativeProgram):
         If the judge was content, these are the passages of the chain to its candidate, or else all
         that the graph cites, if one of them states the candidate.
         """
-        passages = state.reading.passages
-        cited = set[int]()
-        if not self.as_published and state.step.judgement == "sufficient":
-            cited.update(_labels(state, self._chain_to_candidate(state)))
-            if not cited:
-                candidate, by_graph = state.step.candidate, _labels(state, state.graph.relations)
-                if is_judgement(candidate) or holders(candidate, _only(passages, by_graph)):
-                    cited.update(by_graph)
+        passages, candidate = state.reading.passages, state.step.candidate
+        if self.as_published or state.step.judgement != "sufficient":
+            return passages, {}
+        cited = _labels(state, evidence_chain(state.graph, state.question, candidate))
+        by_graph = _labels(state, state.graph.relations)
+        if not cited and (is_judgement(candidate) or holders(candidate, _only(passages, by_graph))):
+            cited = by_graph
         if not cited:
             return passages, {}
-        return _only(passages, cited), _only(passages, passages.keys() - cited)
+        return _only(passages, cited), _only(passages, passages.keys() - set(cited))
 
     def _certain_candidate(self, state: State) -> Conclusion | None:
-        """The judge's candidate, if a passage states it and a chain of the graph leads to it."""
+        """The judge's candidate, if the graph leads to it, a passage states it, and it fits."""
         if self.as_published or not self._spares_answer or not self._judge_may_answer():
             return None
-        chain = self._chain_to_candidate(state)
+        if state.step.judgement != "sufficient":
+            return None
+        graph, question, candidate = state.graph, state.question, state.candidate
+        chain = evidence_chain(graph, question, candidate)
         cited = _labels(state, chain)
-        holding = holders(state.candidate, _only(state.reading.passages, cited))
-        if not chain or not (holding or is_judgement(state.candidate)):
+        holding = holders(candidate, _only(state.reading.passages, cited))
+        if not chain or not (holding or is_judgement(candidate)):
+            return None
+        if not fits_question(graph, question, candidate, chain):
             return None
         return Conclusion(state.candidate, "answered", cited, bool(holding))
 
@@ -314,12 +326,6 @@ class GraphAnchor(IterativeProgram):
             and self.answer.signature.output_fields.keys() == asked["answer"].output_fields.keys()
             and model_of("answer", self.answer) == model_of(judge, getattr(self, judge))
         )
-
-    def _chain_to_candidate(self, state: State) -> tuple[Relation, ...]:
-        """The chain to a candidate that the latest judge called sufficient."""
-        if state.step.judgement != "sufficient":
-            return ()
-        return evidence_chain(state.graph, state.question, state.step.candidate)
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
         """The links that lead from what the question names to the answer."""
