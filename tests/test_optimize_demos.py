@@ -9,7 +9,7 @@ import dspy
 import pytest
 
 from ga_dspy import GraphAnchor, Passage
-from ga_dspy.optimize.demos import labelled, prompts, sanitise
+from ga_dspy.optimize.demos import labelled, prompts, sanitise, shortened
 from ga_dspy.programs import DeepNote, IRCoT, MultiHopProgram, SearchR1
 from ga_dspy.signatures import GraphProposal
 from ga_dspy.testing import scripted_lm
@@ -104,6 +104,18 @@ def test_a_demo_keeps_fields_of_its_predictor_alone() -> None:
         program_with("answer", ANSWER | {"gold_titles": ("X",), "id": "1"}), [ROW], 0.8
     )
     assert set(clean.program.answer.demos[0].keys()) == set(ANSWER)
+
+
+def test_a_shortened_demo_shows_the_new_passages_that_it_cites() -> None:
+    other = "[2] Butte\nButte is a town.\n\n[3] Helena\n  Parts:\n  [1] East"
+    demo = dspy.Example(**{**READ, "passages": f"{PASSAGES}\n\n{other}", "reasoning": "Not [3]."})
+    assert shortened(demo).passages == f"{PASSAGES}\n\n[3] Helena\n  Parts:\n  [1] East"
+    assert shortened(demo).tried == READ["tried"]
+
+
+def test_a_demo_that_cites_no_passage_keeps_all_when_shortened() -> None:
+    demo = dspy.Example(**{**ANSWER, "links": ""})
+    assert shortened(demo) == demo
 
 
 def test_rows_become_demos_of_the_answer_step_alone_and_show_only_what_they_say() -> None:

@@ -165,6 +165,19 @@ def _searches(demo: Mapping[str, Any]) -> bool:
     return "transcript" in demo and bool(demo.get("query")) and not demo.get("answer")
 
 
+def shortened(demo: dspy.Example) -> dspy.Example:
+    """Return a demo with only those of its new passages that it cites, in outputs or the graph.
+
+    A passage costs a hundred tokens in every prompt, and one that does not bear on the question
+    teaches nothing. A demo that cites none keeps all.
+    """
+    blocks = str(demo.get("passages") or "").split("\n\n")
+    own = (str(v) for k, v in demo.items() if k not in ("passages", "tried"))
+    cited = {label for text in own for label in cited_in(text)}
+    kept = [b for b in blocks if (found := _LABEL.match(b)) and int(found[1]) in cited]
+    return demo.copy(passages="\n\n".join(kept)) if kept else demo
+
+
 def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHopProgram:
     """Return a copy of a program with train rows as demos of the predictor that answers.
 

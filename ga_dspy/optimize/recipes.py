@@ -20,7 +20,7 @@ from dspy.utils import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
 from ga_dspy.errors import InputError, need_package
-from ga_dspy.optimize.demos import labelled
+from ga_dspy.optimize.demos import labelled, shortened
 from ga_dspy.optimize.metric import DEMO_THRESHOLD, AnswerMetric
 from ga_dspy.optimize.trials import Trials
 from ga_dspy.programs import MultiHopProgram
@@ -67,12 +67,15 @@ class Context:
     def compiled(self, optimizer: Any, program: MultiHopProgram, **given: Any) -> MultiHopProgram:
         """Compile a program with one of DSPy's optimizers.
 
-        A predictor for which it finds no demo keeps those that it had.
+        Demos show only the passages that they cite. A predictor for which it finds no demo keeps
+        those that it had.
         """
-        made: MultiHopProgram = optimizer.compile(program, trainset=list(self.train), **given)
+        made: MultiHopProgram = optimizer.compile(
+            program, **{"trainset": list(self.train), **given}
+        )
         had = dict(program.named_predictors())
         for name, predictor in made.named_predictors():
-            predictor.demos = predictor.demos or had[name].demos
+            predictor.demos = [*map(shortened, predictor.demos)] or had[name].demos
         return made
 
     def score(self, program: MultiHopProgram) -> None:
@@ -202,21 +205,16 @@ class BootstrapRandomSearch(Recipe):
 
     def fit(self, program: MultiHopProgram, context: Context) -> MultiHopProgram:
         """Bootstrap and score, set by set."""
-        search = dspy.BootstrapFewShotWithRandomSearch(
-            **_demos(context, self.demos),
-            max_rounds=self.rounds,
-            num_candidate_programs=self.candidates,
-            num_threads=context.threads,
-        )
-        # Not the sets without demos (-3) and with bare rows (-2): the former is scored anyway.
-        tried = range(-1, self.candidates)
-        return context.compiled(
-            search,
-            program,
-            teacher=program.as_teacher(),
-            valset=list(context.validation),
-            restrict=tried,
-        )
+        for number in range(self.candidates + 1):
+            rows, most, draw = list(context.train), self.demos, random.Random(context.seed + number)
+            if number:
+                draw.shuffle(rows)
+                most = draw.randint(1, self.demos)
+            found = dspy.BootstrapFewShot(**_demos(context, most), max_rounds=self.rounds)
+            teacher = program.as_teacher()
+            context.score(context.compiled(found, program, teacher=teacher, trainset=rows))
+        best = context.trials.best()
+        return best.program if best else program
 
 
 def _demos(context: Context, maximum: int) -> dict[str, Any]:
