@@ -17,7 +17,7 @@ import pytest
 
 from ga_dspy.cli import main
 from ga_dspy.graphrag import Summaries, open_graph
-from ga_dspy.graphrag.store import SUMMARIES
+from ga_dspy.graphrag.build import SUMMARIES
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
 

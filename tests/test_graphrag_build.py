@@ -34,11 +34,11 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
+from ga_dspy.graphrag.build import GraphManifest, GraphOutdated, store
 from ga_dspy.graphrag.communities import Summariser, find_communities
 from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.graphrag.resolution import Flags, Resolved
-from ga_dspy.graphrag.store import GraphManifest, GraphOutdated, store
 from ga_dspy.lm.failures import EndpointDown
 from ga_dspy.testing import scripted_lm
 
@@ -106,7 +106,7 @@ def test_records_that_this_version_does_not_know_are_refused_by_name(
     assert stored.graph.sources.batches
     of_another = json.dumps({"passage": "", "update": {}, "brought": True})
     table = {"json": pyarrow.array([of_another])}
-    monkeypatch.setattr("ga_dspy.graphrag.store.read_table", lambda *_: pyarrow.table(table))
+    monkeypatch.setattr("ga_dspy.graphrag.build.read_table", lambda *_: pyarrow.table(table))
     with pytest.raises(UnknownFormat, match="build the graph again"):
         _ = open_graph(tmp_path / "graph").graph.sources
 

@@ -45,11 +45,10 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.build import Estimate
+from ga_dspy.graphrag.build import SUMMARIES, Estimate, GraphManifest, read_manifest
 from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
-from ga_dspy.graphrag.store import SUMMARIES, GraphManifest, read_manifest
 from ga_dspy.graphrag.walk import find_named, paths_between
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ga_dspy.graphrag.build import StoredGraph as StoredGraph
 from ga_dspy.graphrag.build import build_graph as build_graph
 from ga_dspy.graphrag.build import estimate_build as estimate_build
+from ga_dspy.graphrag.build import open_graph as open_graph
 from ga_dspy.graphrag.build import update_graph as update_graph
 from ga_dspy.graphrag.communities import Summaries as Summaries
 from ga_dspy.graphrag.corpus_graph import CorpusGraph as CorpusGraph
@@ -16,5 +18,3 @@ from ga_dspy.graphrag.records import Pair as Pair
 from ga_dspy.graphrag.records import Rules as Rules
 from ga_dspy.graphrag.records import Spelling as Spelling
 from ga_dspy.graphrag.search import GraphIndex as GraphIndex
-from ga_dspy.graphrag.store import StoredGraph as StoredGraph
-from ga_dspy.graphrag.store import open_graph as open_graph

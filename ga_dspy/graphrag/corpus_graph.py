@@ -21,14 +21,7 @@ import numpy as np
 from ga_dspy.errors import DamagedFile, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
-from ga_dspy.graphrag.records import (
-    NO_LABELS,
-    Access,
-    Batch,
-    Labels,
-    Rules,
-    Sources,
-)
+from ga_dspy.graphrag.records import NO_LABELS, Access, Batch, Labels, Rules, Sources
 from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
 
 if TYPE_CHECKING:
@@ -209,11 +202,12 @@ class CorpusGraph:
 
         Each caller's graph has its own cache, so nothing leaks between callers.
         """
-        with self._lock:
-            if make not in self._derived:
-                self._derived[make] = make(self)
-            made: Made = self._derived[make]
-            return made
+        if make not in self._derived:
+            with self._lock:
+                if make not in self._derived:
+                    self._derived[make] = make(self)
+        made: Made = self._derived[make]
+        return made
 
     def subgraph(self, nodes: Iterable[int], edges: Iterable[int] = ()) -> KnowledgeGraph:
         """Return a part of the graph as a `KnowledgeGraph`, for prompts, chains and exports.

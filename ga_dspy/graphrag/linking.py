@@ -331,16 +331,18 @@ class Profiles:
 
     Args:
         graph: The caller's graph.
-        encoder: The encoder of the index.
+        encoder: The encoder of the index; None for no vectors.
         folder: The folder of the cache; file names contain a hash of the inputs.
     """
 
-    def __init__(self, graph: CorpusGraph, encoder: Encoder, folder: Path | None = None) -> None:
+    def __init__(
+        self, graph: CorpusGraph, encoder: Encoder | None, folder: Path | None = None
+    ) -> None:
         self._lexicon, self._encoder = graph.derive(Lexicon), encoder
         self._nodes = np.flatnonzero(~graph.plain_values)
         self._vectors: NDArray[np.float32] | None = None
-        texts = [profile(int(node), graph) for node in self._nodes]
-        if texts:
+        if encoder is not None and len(self._nodes):
+            texts = [profile(int(node), graph) for node in self._nodes]
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             blocks = encode_texts(texts, len(texts), encoder, work=folder)
@@ -348,7 +350,7 @@ class Profiles:
 
     def links(self, text: str, count: int, least: float) -> list[Link]:
         """Return links to the entities whose profiles are nearest to a text."""
-        if self._vectors is None:
+        if self._encoder is None or self._vectors is None:
             return []
         every = self._vectors @ self._encoder.encode_query(text)
         links = []

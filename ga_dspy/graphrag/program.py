@@ -9,19 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 
 import dspy
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
-from ga_dspy.graphrag.communities import (
-    Topic,
-    rank_topics,
-    summaries_text,
-    topics_at,
-    topics_with,
-)
+from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex
 from ga_dspy.passage import Passage
@@ -78,12 +72,6 @@ class Inquiry(State):
     topics: tuple[Topic, ...] = ()
     links: tuple[EvidenceLink, ...] = ()
     quoted: tuple[Passage, ...] = ()
-
-
-def _inquiry(state: State) -> Inquiry:
-    if not isinstance(state, Inquiry):
-        raise TypeError(f"GraphRAG works on an Inquiry, not on {type(state).__name__}")
-    return state
 
 
 # --- The program.
@@ -149,7 +137,7 @@ class GraphRAG(MultiHopProgram):
     )
 
     def signatures(self) -> Signatures:
-        """What the LM is asked under these settings."""
+        """Return the signatures of the LM's steps under these settings."""
         if self.mode == "global":
             return {"collect": CollectPoints, "answer": AnswerFromPoints}
         steps: Signatures = {}
@@ -163,7 +151,7 @@ class GraphRAG(MultiHopProgram):
 
     @property
     def graph_index(self) -> GraphIndex:
-        """Passages and graph.
+        """Return the passages and their graph.
 
         Raises:
             InputError: The program was made with passages alone.
@@ -179,22 +167,22 @@ class GraphRAG(MultiHopProgram):
         return source
 
     def for_caller(self, access: Access) -> Self:
-        """Return this program for a caller with these rights; the predictors are shared."""
+        """Return this program for a caller with this access; the predictors are shared."""
         return self._with_retrievers(
             lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
         )
 
     def _access_scope(self) -> AbstractContextManager[Any]:
-        """Keep what only some may see out of the trace that demonstrations are made of."""
+        """Keep restricted text out of the trace that few-shot demos are made of."""
         return dspy.context(trace=None) if self.scope else nullcontext()
 
     def start(self, question: str) -> Inquiry:
-        """What is known of a question before anything was read: who asks."""
+        """Return the state of a question before anything was read, with the caller's access."""
         question = super().start(question).question
         return Inquiry(question, self, access=self.graph_index.access)
 
     def check_ready(self) -> None:
-        """Also that there is a graph, with summaries where the mode needs some."""
+        """Also check that there is a graph, and summaries if the mode needs them."""
         super().check_ready()
         _ = self.graph_index
         if self.mode == "global":
@@ -203,8 +191,8 @@ class GraphRAG(MultiHopProgram):
             self._topics(f"summaries={self.summaries}")
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
-        """The algorithm."""
-        inquiry, question = _inquiry(state), state.question
+        """Search the graph and answer from what it finds, or from summaries of the corpus."""
+        inquiry, question = cast("Inquiry", state), state.question
         if self.mode == "global":
             return (yield from self._overview(inquiry, "answer"))
         index = self.graph_index
@@ -234,20 +222,19 @@ class GraphRAG(MultiHopProgram):
         return self._predict(inquiry, end, self._chain(inquiry, end))
 
     def _used(self, found: Found) -> KnowledgeGraph:
-        """The facts and paths that are shown, as a graph; relations of a subject stand together."""
+        """Return the shown facts and paths as a graph; relations of a subject stand together."""
         facts = [fact.edge for fact in found.facts] if self.facts else []
         walked = [edge for path in found.paths for edge in path.edges]
         linked = [link.node for link in found.linked if link.how != "vector"] if self.facts else []
-        heads, by_subject = found.view.graph.heads, dict[int, list[int]]()
-        for edge in dict.fromkeys([*facts, *walked]):
-            by_subject.setdefault(int(heads[edge]), []).append(edge)
-        ordered = (edge for edges in by_subject.values() for edge in edges)
+        heads, edges = found.view.graph.heads, list(dict.fromkeys([*facts, *walked]))
+        subjects = [heads[edge] for edge in edges]
+        ordered = sorted(edges, key=lambda edge: subjects.index(heads[edge]))
         return found.view.graph.subgraph(linked, ordered)
 
     def _step(
         self, inquiry: Inquiry, rule: str, failures: Iterable[str] = (), **stated: str
     ) -> Step:
-        """The one round of a question: what was read, what of the graph was used."""
+        """Return the only step of a question: what was read, what of the graph was used."""
         read = tuple(passage.id for passage in inquiry.reading.passages.values())
         return Step(
             number=1,
@@ -274,8 +261,8 @@ class GraphRAG(MultiHopProgram):
         return self.graph_index.topics
 
     def answer_inputs(self, state: State) -> dict[str, str]:
-        """The facts and paths that were found, and the summaries around them."""
-        inquiry, inputs = _inquiry(state), dict[str, str]()
+        """Return the facts and paths that were found, and the summaries around them."""
+        inquiry, inputs = cast("Inquiry", state), dict[str, str]()
         if inquiry.found is not None and (self.facts or self.paths):
             inputs["graph"] = self._graph_text(inquiry, inquiry.found)
         if "summaries" in self.answer.signature.input_fields:
@@ -283,9 +270,9 @@ class GraphRAG(MultiHopProgram):
         return inputs
 
     def _graph_text(self, inquiry: Inquiry, found: Found) -> str:
-        """The graph in the compact form, pruned to what its budget leaves beside the paths."""
+        """Return the graph in the compact form, pruned to the budget that the paths leave."""
         labels = inquiry.reading.labels
-        # A path of one relation stands among the facts already.
+        # A path of one relation is among the facts already.
         chains = chains_text(found, labels, least=2 if self.facts else 1)
         left = max(self.graph_tokens - self.count(chains), 0) if chains else self.graph_tokens
         listed = inquiry.graph if self.facts else KnowledgeGraph()
@@ -293,17 +280,16 @@ class GraphRAG(MultiHopProgram):
         return "\n".join(part for part in (pruned.text, chains) if part and part != EMPTY) or EMPTY
 
     def _chain(self, inquiry: Inquiry, end: Conclusion) -> tuple[EvidenceLink, ...]:
-        """The links that lead from what the question names to the answer."""
+        """Return the links that lead from what the question names to the answer."""
         if inquiry.found is None or not end.is_answer:
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
-        stated = [each.evidence for each in inquiry.graph.entities]
-        stated += [each.evidence for each in inquiry.graph.relations]
-        for id in (e.passage for evidence in stated for e in evidence):
+        stated = (*inquiry.graph.entities, *inquiry.graph.relations)
+        for id in {evidence.passage for each in stated for evidence in each.evidence}:
             if id not in known and (passage := self.graph_index.passage(id, inquiry.access)):
                 known[id] = passage
-        # What was linked by another spelling, or by meaning, is not named in the question.
+        # Entities that were linked by another spelling or by meaning are not in the question.
         linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
         tries = (inquiry.question, linked)
         chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in tries)
@@ -331,7 +317,7 @@ class GraphRAG(MultiHopProgram):
         answered = (reply.answer or "").strip()
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
-        # The answer cites summaries; what it is credited to are the passages behind them.
+        # The answer cites summaries; its evidence is the passages behind them.
         index, access = self.graph_index, inquiry.access
         passages = passages_behind(answered, inquiry.topics, index, access, self.k)
         inquiry.reading.add(inquiry.question, passages)
@@ -351,11 +337,10 @@ class GraphRAG(MultiHopProgram):
     ) -> Conversation[tuple[list[Point], int, list[str]]]:
         """Collect points from topics, numbered from 1, as many at a time as a prompt holds.
 
-        Ends where the number of calls or the token budget allows no more.
+        It ends where the number of calls or the token budget allows no more.
 
         Returns:
-            What was collected, how many of the topics were read, from the first, and why some of
-            those gave nothing.
+            The points, how many of the topics were read, from the first, and the failures.
         """
         points: list[Point] = []
         failures: list[str] = []
@@ -378,7 +363,7 @@ class GraphRAG(MultiHopProgram):
     def _predict(
         self, inquiry: Inquiry, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()
     ) -> dspy.Prediction:
-        """The prediction, with what only this program states."""
+        """Return the prediction with the fields that only this program has."""
         prediction = predict(inquiry, end, chain)
         if inquiry.links and prediction.evidence:
             prediction.evidence = inquiry.links

@@ -234,14 +234,10 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
     def is_open(text: str) -> bool:
         return not any(stands_in(secret, normalise(text)) for secret in secrets)
 
-    return entity.model_copy(
-        update={
-            "attributes": tuple(filter(is_open, entity.attributes)),
-            "aliases": tuple(filter(is_open, entity.aliases)),
-            "about": tuple(filter(is_open, entity.about)),
-            "type": entity.type if is_open(entity.type) else "",
-        }
-    )
+    lists = ("attributes", "aliases", "about")
+    shown = {name: tuple(filter(is_open, getattr(entity, name))) for name in lists}
+    type_ = entity.type if is_open(entity.type) else ""
+    return entity.model_copy(update={**shown, "type": type_})
 
 
 # --- Access: the labels under which a program sees a corpus graph.

@@ -88,15 +88,13 @@ def resolve(sources: Sources) -> Resolved:
     )  # fmt: skip
     shown = view(GraphUpdate(entities=records.entities, relations=between), parts)
 
-    critical_keys = set(map(relation_key, rules.critical))
-    relations, critical = [], []
-    for relation in shown.relations:
-        is_critical = relation_key(relation.relation) in critical_keys
-        if is_critical and len(passages_of(relation)) < 2:
-            left_out.append("too little evidence")
-        else:
-            relations.append(relation)
-            critical.append(is_critical)
+    critical = set(map(relation_key, rules.critical))
+
+    def is_critical(relation: Relation) -> bool:
+        return relation_key(relation.relation) in critical
+
+    relations = [r for r in shown.relations if not is_critical(r) or len(passages_of(r)) > 1]
+    left_out += ["too little evidence"] * (len(shown.relations) - len(relations))
     row = {entity.name: i for i, entity in enumerate(shown.entities)}
     ends = tuple((row[r.head], row[r.tail]) for r in relations)
     firsts = (merged[0] for merged in shown.entity_records)
@@ -106,7 +104,7 @@ def resolve(sources: Sources) -> Resolved:
         entities=shown.entities,
         relations=tuple(relations),
         ends=ends,
-        flags=tuple(map(Flags, critical, against)),
+        flags=tuple(map(Flags, map(is_critical, relations), against)),
         merges=tuple(_merges(shown.entities, clusters, found, rules.overrides)),
         left_out=tuple(left_out),
         unused=unused,
@@ -218,7 +216,9 @@ def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster]
 
 
 def _side(pair: Pair, one: Reference) -> str:
-    return next((side for side in ("one", "other") if _is_spelled(one, getattr(pair, side))), "")
+    if _is_spelled(one, pair.one):
+        return "one"
+    return "other" if _is_spelled(one, pair.other) else ""
 
 
 def _is_spelled(one: Reference, spelling: Spelling) -> bool:

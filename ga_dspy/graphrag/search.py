@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, islice, pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
 from ga_dspy.errors import InputError
+from ga_dspy.graphrag.build import SUMMARIES, VECTORS, open_graph
 from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.linking import (
@@ -28,15 +28,7 @@ from ga_dspy.graphrag.linking import (
     surest,
 )
 from ga_dspy.graphrag.records import Access
-from ga_dspy.graphrag.store import SUMMARIES, VECTORS, open_graph
-from ga_dspy.graphrag.walk import (
-    GRAPH_SHARE,
-    GraphPath,
-    PassageWalk,
-    expand,
-    fuse,
-    shortest_paths,
-)
+from ga_dspy.graphrag.walk import GRAPH_SHARE, GraphPath, PassageWalk, expand, fuse, shortest_paths
 from ga_dspy.passage import Passage
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Encoder, Where
@@ -124,9 +116,8 @@ class GraphIndex(PassageRetriever):
             )
         self.index, self.graph, self.access = index, graph, Access()
         self.topics = tuple(topics)
-        self._folder = folder
-        self._profiles: dict[CorpusGraph, Profiles] = {}
-        self._lock = threading.Lock()
+        # The key under which each caller's graph caches its vectors.
+        self._profiles = partial(Profiles, encoder=index.encoder, folder=folder)
 
     @classmethod
     def open(
@@ -246,8 +237,7 @@ class GraphIndex(PassageRetriever):
         graph = self.graph.visible(access).graph
         graph.derive(Lexicon)
         graph.derive(PassageWalk)
-        if self.index.encoder is not None:
-            self._profiles_of(graph, self.index.encoder)
+        graph.derive(self._profiles)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -270,17 +260,10 @@ class GraphIndex(PassageRetriever):
     def _linked(self, question: str, graph: CorpusGraph) -> tuple[Link, ...]:
         """Link a question by name, or by meaning if it has no known name."""
         links = Linker(graph).link(question)
-        if links or self.index.encoder is None:
-            return links
-        profiles = self._profiles_of(graph, self.index.encoder)
-        return surest(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
-
-    def _profiles_of(self, graph: CorpusGraph, encoder: Encoder) -> Profiles:
-        """Return the cached vectors of a graph's entities; encoding them is slow."""
-        with self._lock:
-            if graph not in self._profiles:
-                self._profiles[graph] = Profiles(graph, encoder, self._folder)
-            return self._profiles[graph]
+        if not links:
+            profiles = graph.derive(self._profiles)
+            links = surest(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
+        return links
 
     def _passages(self, question: str, links: Sequence[Link], view: View, k: int) -> list[Passage]:
         """Return at most `k` passages that the caller may read.

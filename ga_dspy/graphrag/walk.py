@@ -178,10 +178,7 @@ class PassageWalk:
         self._network = require("igraph", "graph").Graph(n=vertices, edges=edges)
 
     def rank(
-        self,
-        nodes: Mapping[int, float],
-        passages: Mapping[str, float],
-        count: int,
+        self, nodes: Mapping[int, float], passages: Mapping[str, float], count: int
     ) -> dict[str, float]:
         """Rank passages by PageRank from some nodes and passages.
 
