@@ -96,7 +96,7 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
     listed = {(e.name, each.passage) for e in entities for each in e.evidence}
     labels = {passage.id: label for label, passage in passages.items()}
     for relation in relations:
-        for name in dict.fromkeys((relation.head, relation.tail)):
+        for name in dict.fromkeys(relation.ends):
             stating = dict.fromkeys(evidence.passage for evidence in relation.evidence)
             missing = [labels[id] for id in stating if (name, id) not in listed]
             if missing:

@@ -270,13 +270,16 @@ class _Text:
         return self.text != self.text.upper() and self.text != self.text.lower()
 
     @cached_property
-    def vocabulary(self) -> dict[str, list[str]]:
-        """Return the words by their first three letters."""
+    def _vocabulary(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = defaultdict(list)
         for key in self.where:
             if isinstance(key, str):
                 found[key[:3]].append(key)
         return found
+
+    def _similar(self, word: str) -> Sequence[str]:
+        """Return the words of the text with the same first three letters."""
+        return self._vocabulary.get(word[:3], ())
 
     @cached_property
     def sentence(self) -> list[int]:
@@ -309,11 +312,9 @@ class _Text:
         if one.is_word and other.is_word:
             glued = many or (one.text[0].islower() and len(one.text) > 1)
             return not self._is_camel(i) or (glued and len(other.text) > 2)
-        if isinstance(one.keys[0], tuple) and isinstance(other.keys[0], tuple):
-            return True
         if other.is_word:
             return other.text[0].isupper() and other.text[1:2].islower() and len(other.text) > 2
-        return len(one.text) > 2 and len(other.text) > 2
+        return not one.is_word or (len(one.text) > 2 and len(other.text) > 2)
 
     # --- One wording, everywhere
 
@@ -505,11 +506,7 @@ class _Text:
         word = fold(each.text)
         if len(word) < SLIP_LENGTH - 1 or not word.isalpha():
             return []
-        return [
-            other
-            for other in self.vocabulary.get(word[:3], ())
-            if max(len(word), len(other)) >= SLIP_LENGTH and is_slip(word, other)
-        ]
+        return [other for other in self._similar(word) if is_slip(word, other)]
 
     def _inflected(self, each: _Sought) -> list[str]:
         """Return words of the text with the stem of a word, in an inflected language."""
@@ -519,11 +516,8 @@ class _Text:
             return []
         stem = word[: max(3, len(word) - (1 if len(word) < 6 else 2))]
         longest = len(word) + (2 if script else 4)
-        return [
-            other
-            for other in self.vocabulary.get(word[:3], ())
-            if other.startswith(stem) and len(other) <= longest
-        ]
+        similar = self._similar(word)
+        return [o for o in similar if o.startswith(stem) and len(o) <= longest]
 
     def _spaced(self, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
         for k, each in enumerate(sought):
@@ -605,7 +599,7 @@ class _Text:
                 len(window) == len(content)
                 and i - first < reach
                 and self.sentence[first] == self.sentence[i]
-                and not any(j not in at and self._is_number(j) for j in range(first, i))
+                and all(j in at or self.terms[j].is_word for j in range(first, i))
                 and (not is_compound or self._is_possessive(first, i))
             ):
                 return [(first, i + 1)]
@@ -615,9 +609,6 @@ class _Text:
         """Return whether two terms are joined only by "of" or a possessive."""
         between = {fold(term.text) for term in self.terms[first + 1 : last]}
         return not between.isdisjoint(("of", "s")) and between <= {"of", "s", *ARTICLES}
-
-    def _is_number(self, i: int) -> bool:
-        return isinstance(self.terms[i].keys[0], tuple)
 
     def _content(self, phrase: _Phrase) -> list[_Sought]:
         """Return the content words; of a person named in full elsewhere, the last word."""
@@ -686,14 +677,9 @@ class _Text:
 
     def akin(self, each: _Sought) -> set[Key]:
         """Return the keys of a term, and all forms of them in the text."""
-        near = {
-            o
-            for key in each.keys
-            if isinstance(key, str)
-            for o in self.vocabulary.get(key[:3], ())
-            if _same_word(o, key)
-        }
-        return {*each.keys, *near}
+        words = [key for key in each.keys if isinstance(key, str)]
+        forms = (o for word in words for o in self._similar(word) if _same_word(o, word))
+        return {*each.keys, *forms}
 
 
 SLIP_LENGTH: Final = 8
@@ -701,7 +687,7 @@ SLIP_SIMILARITY: Final = 0.87
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Return whether two long words differ by a typo inside them.
+    """Return whether two long words, one of `SLIP_LENGTH` letters, differ by a typo inside them.
 
     Endings distinguish words and names ("Princes", "Princess"), and so do beginnings ("Bangalore",
     "Mangalore"). A wrong letter needs a longer word than an extra or a missing one.
@@ -709,7 +695,9 @@ def is_slip(one: str, other: str) -> bool:
     >>> is_slip("ouagadougou", "ouagadugou"), is_slip("bangalore", "mangalore")
     (True, False)
     """
-    if one[0] != other[0] or one[-1] != other[-1] or one.startswith(other) or other.startswith(one):
+    if max(len(one), len(other)) < SLIP_LENGTH or one[0] != other[0] or one[-1] != other[-1]:
+        return False
+    if one.startswith(other) or other.startswith(one):
         return False
     if len(one) == len(other) and len(one) <= SLIP_LENGTH and sorted(one) != sorted(other):
         return False

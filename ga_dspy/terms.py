@@ -119,11 +119,8 @@ def _plurals(word: str) -> Iterator[str]:
 
 # --- Normal forms
 
-_LETTERS: Final = str.maketrans(
-    dict(
-        zip("øłđæœþðıħŧŋ", ("o", "l", "d", "ae", "oe", "th", "d", "i", "h", "t", "n"), strict=True)
-    )
-)
+_LETTERS: Final = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th",
+                                 "ð": "d", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})  # fmt: skip
 
 
 def fold(text: str) -> str:

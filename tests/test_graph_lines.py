@@ -493,7 +493,7 @@ def test_an_end_may_state_its_type_and_attributes(
     described = (name, kind, attributes)
     for text in (f"1. {end} -> born in -> Oslo [2]", f"- Oslo -> home of -> {end} [2]"):
         draft = parse(text)
-        assert described in [(e.name, e.type, e.attributes) for e in draft.relations[0].ends]
+        assert described in [(e.name, e.type, e.attributes) for e in draft.relations[0].entities]
         assert {node.name for node in draft.nodes} == {name, "Oslo"}
 
 

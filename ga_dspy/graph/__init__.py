@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from ga_dspy.graph.checks import fits_question as fits_question
 from ga_dspy.graph.checks import sound_chain as sound_chain
+from ga_dspy.graph.identity import is_hedged as is_hedged
+from ga_dspy.graph.identity import is_placeholder as is_placeholder
+from ga_dspy.graph.identity import is_unstated as is_unstated
+from ga_dspy.graph.identity import says_nothing as says_nothing
 from ga_dspy.graph.identity import split_qualifier as split_qualifier
+from ga_dspy.graph.identity import stated_aliases as stated_aliases
 from ga_dspy.graph.knowledge_graph import Gain as Gain
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.knowledge_graph import from_json as from_json
@@ -27,9 +32,4 @@ from ga_dspy.graph.records import Entity as Entity
 from ga_dspy.graph.records import Evidence as Evidence
 from ga_dspy.graph.records import GraphUpdate as GraphUpdate
 from ga_dspy.graph.records import Relation as Relation
-from ga_dspy.graph.wording import is_hedged as is_hedged
-from ga_dspy.graph.wording import is_placeholder as is_placeholder
-from ga_dspy.graph.wording import is_unstated as is_unstated
-from ga_dspy.graph.wording import says_nothing as says_nothing
-from ga_dspy.graph.wording import stated_aliases as stated_aliases
 from ga_dspy.text import normalise as normalise

@@ -67,14 +67,9 @@ class Link(NamedTuple):
     statements: tuple[Statement, ...]
 
     @property
-    def ends(self) -> tuple[str, str]:
-        """Its head and tail."""
-        return self.relation.head, self.relation.tail
-
-    @property
     def things(self) -> frozenset[str]:
         """Return its ends that are neither a value nor a class."""
-        ends = self.ends[:1] if names_class(self.relation) else self.ends
+        ends = self.relation.ends[: 1 if names_class(self.relation) else 2]
         return frozenset(end for end in ends if not kind_of_value(end))
 
     @property
@@ -92,15 +87,8 @@ class Link(NamedTuple):
     @property
     def wording(self) -> str:
         """Return its own words and the parts of sentences that state it."""
-        one = self.relation
-        parts = (
-            one.head,
-            one.relation,
-            one.tail,
-            one.time,
-            *(each.part for each in self.statements),
-        )
-        return " ".join(filter(None, parts))
+        one, parts = self.relation, (each.part for each in self.statements)
+        return " ".join(filter(None, (one.head, one.relation, one.tail, one.time, *parts)))
 
 
 class Case(NamedTuple):
@@ -129,7 +117,7 @@ class Case(NamedTuple):
     @property
     def described(self) -> str:
         """Return the types and attributes of the nodes on the chain."""
-        nodes = dict.fromkeys(end for link in self.links for end in link.ends)
+        nodes = dict.fromkeys(end for link in self.links for end in link.relation.ends)
         known = filter(None, map(self.graph.find, nodes))
         return " ".join(text for each in known for text in (each.type, *each.attributes))
 
@@ -201,7 +189,7 @@ def _case(
     """A chain with everything that the checks need."""
     sources = named_in(graph, question)
     parts = [answer, *LIST.split(answer)]
-    ends = dict.fromkeys(end for each in chain for end in (each.head, each.tail))
+    ends = dict.fromkeys(end for each in chain for end in each.ends)
     goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
     goal_of = _goals(chain, goals.difference(sources))
     links = tuple(Link(each, goal_of[each], stated.get(each, ())) for each in chain)
@@ -210,7 +198,7 @@ def _case(
 
 def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:
     """Return a graph that does not show these relations, types and attributes."""
-    texts = {(each.head, each.tail) for each in gone if each.relation == "described as"}
+    texts = {each.ends for each in gone if each.relation == "described as"}
     entities = []
     for each in graph.entities:
         attributes = tuple(a for a in each.attributes if (each.name, a) not in texts)
@@ -224,12 +212,12 @@ def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, st
     far = dict.fromkeys(goals, 0)
     for _ in chain:
         for each in chain:
-            for one, other in ((each.head, each.tail), (each.tail, each.head)):
+            for one, other in (each.ends, each.ends[::-1]):
                 if one in far:
                     far[other] = min(far.get(other, len(chain) + 1), far[one] + 1)
     found = {}
     for each in chain:
-        head, tail = (far.get(end, len(chain) + 1) for end in (each.head, each.tail))
+        head, tail = (far.get(end, len(chain) + 1) for end in each.ends)
         found[each] = "" if head == tail else each.head if head < tail else each.tail
     return found
 
@@ -261,9 +249,8 @@ def _polarity(case: Case) -> str:
     ours = (denials(link.relation.relation) for link in case.links)
     theirs = (each.denials for link in case.links for each in link.statements)
     missing = case.question.denials.difference(*ours, *theirs)
-    return (
-        f"the question denies ({', '.join(sorted(missing))}), the chain does not" if missing else ""
-    )
+    listed = ", ".join(sorted(missing))
+    return f"the question denies ({listed}), the chain does not" if missing else ""
 
 
 _SPAN: Final = re.compile(
@@ -295,7 +282,7 @@ def _other_time(case: Case) -> str:
     """Reject a chain about another year, or about the past if the question asks for the present."""
     stated = [(link, each) for link in case.links for each in link.statements]
     own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
-    own += [case.described, *(end for link in case.links for end in link.ends)]
+    own += [case.described, *(end for link in case.links for end in link.relation.ends)]
     for year in case.question.years:
         if any(_has_year(text, year) for text in own):
             continue
@@ -439,7 +426,7 @@ def _other_form(case: Case) -> str:
     if offered and not case.judgement and not mentions(case.answer, offered[1]):
         return "none of the options"
     if "both" in tokens and case.judgement != "no":
-        ends = {end for link in case.links for end in link.ends}
+        ends = {end for link in case.links for end in link.relation.ends}
         for name in _joined(case.question):
             if named_by(case.graph, name).isdisjoint(ends):
                 return f"nothing about {name!r}"
@@ -516,11 +503,11 @@ def _from(case: Case, source: str) -> Iterator[Reached]:
     """Yield the links that lead from a source, not beyond another source."""
     front, seen, rest = {source}, {source, *case.sources}, list(case.links)
     far = 0
-    while found := [link for link in rest if not front.isdisjoint(link.ends)]:
+    while found := [link for link in rest if not front.isdisjoint(link.relation.ends)]:
         far += 1
         yield from (Reached(link, far) for link in found)
         rest = [link for link in rest if link not in found]
-        front = {end for link in found for end in link.ends} - seen
+        front = {end for link in found for end in link.relation.ends} - seen
         seen |= front
 
 
@@ -565,11 +552,8 @@ def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
     if not _is_decided(values[first], values[second], is_life):
         return "the values do not decide"
     if case.judgement:
-        return (
-            ""
-            if (first == next(iter(reached))) == (case.judgement == "yes")
-            else "the values say otherwise"
-        )
+        is_first = first == next(iter(reached))
+        return "" if is_first == (case.judgement == "yes") else "the values say otherwise"
     return "" if first in named_by(case.graph, case.answer) else "the values are for another"
 
 

@@ -42,7 +42,6 @@ from ga_dspy.graph.traits import (
     shared,
     telling,
     traits,
-    with_facts,
 )
 from ga_dspy.mentions import BEFORE_OR_BEHIND
 from ga_dspy.text import normalise
@@ -108,12 +107,9 @@ def passages_of(record: Entity | Relation) -> frozenset[str]:
 
 def references(records: GraphUpdate) -> list[Reference]:
     """Return a reference for each record and for each relation end."""
-    ends = {
-        (end, passages_of(relation)): None
-        for relation in records.relations
-        for end in (relation.head, relation.tail)
-    }
-    facts = _facts_of_relations(records.relations)
+    related = records.relations
+    ends = dict.fromkeys((end, passages_of(each)) for each in related for end in each.ends)
+    facts = _facts_of_relations(related)
     split = {name: _split_name(name) for name, _ in ends}
     for entity in records.entities:
         if not split.get(entity.name, _NO_TITLE).qualifier:
@@ -130,8 +126,8 @@ def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[st
     facts: dict[End, set[tuple[str, str]]] = defaultdict(set)
     for relation in relations:
         passages = passages_of(relation)
-        ends = facts_of_ends(relation.head, relation.relation, relation.tail)
-        for name, stated in zip((relation.head, relation.tail), ends, strict=True):
+        both = facts_of_ends(relation.head, relation.relation, relation.tail)
+        for name, stated in zip(relation.ends, both, strict=True):
             facts[name, passages] |= stated
     return facts
 
@@ -144,12 +140,11 @@ def _in_passages(
     References of one name in one passage are one thing, unless they contradict each other: then
     the model distinguished two things there.
     """
-    ours = [
-        one
-        if one.entity
-        else one._replace(traits=with_facts(one.traits, facts[one.name, one.passages]))
-        for one in found
-    ]
+    ours = list(found)
+    for i, one in enumerate(found):
+        if one.entity is None:
+            stated = Traits("", frozenset(facts[one.name, one.passages]))
+            ours[i] = one._replace(traits=pooled((one.traits, stated)))
     by_name = _pooled_by(lambda one, passage: (one.name, passage), ours)
     return _pooled_by(lambda one, passage: (one.key, passage), by_name)
 
@@ -242,7 +237,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         for alias in one.aliases:
             yield alias_of(one.name, alias, "stated alias", one.passages)
     for relation in relations:
-        head, tail, where = relation.head, relation.tail, passages_of(relation)
+        (head, tail), where = relation.ends, passages_of(relation)
         if says_same(relation.relation):
             yield Match(known[head], known[tail], "same as", where)
         elif found_alias := _ALIAS_RELATION.fullmatch(normalise(relation.relation)):
@@ -383,11 +378,8 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
     """
     bearers = {alias: _bearers(stated) for alias, stated in aliases.items()}
     titles = {alias for alias, every in aliases.items() if any(m.rule == "nickname" for m in every)}
-    local = {
-        alias: names
-        for alias, names in bearers.items()
-        if alias in titles or not _is_one(alias, names)
-    }
+    unclear = {alias for alias, names in bearers.items() if not _is_one(alias, names)}
+    local = {alias: bearers[alias] for alias in bearers if alias in titles | unclear}
     apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
     for alias, names in bearers.items():
         for name in names:
@@ -459,12 +451,10 @@ def _divide(block: Cluster) -> list[Cluster]:
         for each in shared:
             sharing[each][place] = None
     place_of = {one: i for i, group in enumerate(groups) for one in group}
-    parts: list[Cluster] = [[] for _ in groups]
-    rest = [one for one in block if one.traits not in place_of]
+    parts: list[Cluster] = [[] for _ in (*groups, "the rest")]
     for reference in block:
-        if reference.traits in place_of:
-            parts[place_of[reference.traits]].append(reference)
-    return attach(rest, parts)
+        parts[place_of.get(reference.traits, -1)].append(reference)
+    return attach(parts.pop(), parts)
 
 
 def _overlap(one: Traits, group: Sequence[Traits]) -> int:

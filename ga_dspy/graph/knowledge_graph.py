@@ -21,13 +21,7 @@ from ga_dspy.graph.clusters import (
     passages_of,
     references,
 )
-from ga_dspy.graph.identity import (
-    identity,
-    plain_relation,
-    says_same,
-    split_qualifier,
-    split_title,
-)
+from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier, split_title
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
 from ga_dspy.graph.traits import contradict, kind_of, traits, wordings_of
 from ga_dspy.text import ARTICLES, MONTHS, cached_short, normalise, visible
@@ -130,30 +124,23 @@ class KnowledgeGraph(Value):
         if not set(one).isdisjoint(other):
             return False
         if name not in self._groups:
-            cluster = self._view.clusters.get(name, [])
-            keys = {each.key for each in cluster}
-            rivals = {n for key in keys for n in self._nodes_of_key[key]} - {name}
-            self._groups[name] = groups_of_passages(cluster, bool(rivals))
+            clusters = self._view.clusters
+            keys = {node: {each.key for each in clusters[node]} for node in clusters}
+            ours = keys.pop(name, set())
+            has_rival = not all(map(ours.isdisjoint, keys.values()))
+            self._groups[name] = groups_of_passages(clusters.get(name, []), has_rival)
         groups = self._groups[name]
-        ours, theirs = ({groups.get(id, id) for id in ids} for ids in (one, other))
-        return ours.isdisjoint(theirs)
+        these, those = ({groups.get(id, id) for id in ids} for ids in (one, other))
+        return these.isdisjoint(those)
 
     @cached_property
     def _groups(self) -> dict[str, dict[str, str]]:
         return {}
 
     @cached_property
-    def _nodes_of_key(self) -> dict[str, set[str]]:
-        nodes: dict[str, set[str]] = defaultdict(set)
-        for name, cluster in self._view.clusters.items():
-            for each in cluster:
-                nodes[each.key].add(name)
-        return nodes
-
-    @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
         """Return each node, an entity or a plain value, with its names."""
-        ends = (end for relation in self.relations for end in (relation.head, relation.tail))
+        ends = (end for relation in self.relations for end in relation.ends)
         entities = {entity.name: (entity.name, *entity.aliases) for entity in self.entities}
         return {end: (end,) for end in ends} | entities
 
@@ -362,7 +349,7 @@ def _by_triple(
     """Yield the records of each triple and time; relations of an entity with itself are dropped."""
     same: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
     for relation in update.relations:
-        head, tail = (node[end, passages_of(relation)] for end in (relation.head, relation.tail))
+        head, tail = (node[end, passages_of(relation)] for end in relation.ends)
         if head == tail:
             tail = head if says_same(relation.relation) else relation.tail
         if normalise(head) != normalise(tail):
@@ -451,11 +438,11 @@ def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
         details = {"type": entity.type, "attributes": entity.attributes, "aliases": entity.aliases}
         network.add_node(entity.name, entity=True, **details)
     for relation in graph.relations:
-        ends = relation.head, relation.tail
-        network.add_nodes_from((end for end in ends if end not in network), entity=False)
+        others = (end for end in relation.ends if end not in network)
+        network.add_nodes_from(others, entity=False)
         stated = {"time": relation.time, "confidence": relation.confidence}
         network.add_edge(
-            *ends,
+            *relation.ends,
             relation=relation.relation,
             passages=tuple(dict.fromkeys(evidence.passage for evidence in relation.evidence)),
             **{key: value for key, value in stated.items() if value is not None},
@@ -504,7 +491,7 @@ def from_json(text: str) -> KnowledgeGraph:
 def to_mermaid(graph: KnowledgeGraph) -> str:
     """Return a Mermaid flowchart: entities as boxes, plain values rounded, relations as arrows."""
     entities = dict.fromkeys(entity.name for entity in graph.entities)
-    ends = (end for relation in graph.relations for end in (relation.head, relation.tail))
+    ends = (end for relation in graph.relations for end in relation.ends)
     ids = {name: f"n{i}" for i, name in enumerate(dict.fromkeys((*entities, *ends)))}
     lines = ["flowchart LR"]
     for i, (name, id) in enumerate(ids.items()):

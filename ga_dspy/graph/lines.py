@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from ga_dspy.graph.identity import says_nothing
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.records import (
     TYPES,
@@ -31,7 +32,6 @@ from ga_dspy.graph.records import (
     Relation,
     single_line,
 )
-from ga_dspy.graph.wording import says_nothing
 from ga_dspy.text import CONNECTORS, cached_short, normalise, stands_in
 
 # --- Writing
@@ -75,7 +75,7 @@ def linearise(
     listed = [_entity_text(e, form, numbers) for e in entities if e.name not in types]
     triples = list[str]()
     for relation in relations:
-        head, tail = (types.pop(end, "") for end in (relation.head, relation.tail))
+        head, tail = (types.pop(end, "") for end in relation.ends)
         triples.append(_relation_text(relation, form, numbers, head, tail))
     if form == "compact" and not listed:
         return "\n".join(f"- {triple}" for triple in triples) or EMPTY
@@ -94,7 +94,7 @@ def linearise(
 
 def _types_of_ends(entities: Sequence[Entity], relations: Sequence[Relation]) -> dict[str, str]:
     """Return the types of the entities that need no line of their own, by name."""
-    ends = {end for relation in relations for end in (relation.head, relation.tail)}
+    ends = {end for relation in relations for end in relation.ends}
     times = Counter(entity.name for entity in entities)
     return {
         entity.name: entity.type
@@ -120,21 +120,16 @@ def _in_words_of(
             name = entity.name
         renamed[entity.name] = name
         words = set(normalise(name).split())
-        for other in names:
-            if words.isdisjoint(normalise(other).split()):
-                others.append(
-                    Relation(head=name, relation="same as", tail=other, evidence=entity.evidence)
-                )
+        others += [
+            Relation(head=name, relation="same as", tail=other, evidence=entity.evidence)
+            for other in names
+            if words.isdisjoint(normalise(other).split())
+        ]
     shown = [entity.model_copy(update={"name": renamed[entity.name]}) for entity in entities]
-    relabelled = [
-        relation.model_copy(
-            update={
-                "head": renamed.get(relation.head, relation.head),
-                "tail": renamed.get(relation.tail, relation.tail),
-            }
-        )
-        for relation in relations
-    ]
+    relabelled = list[Relation]()
+    for relation in relations:
+        head, tail = (renamed.get(end, end) for end in relation.ends)
+        relabelled.append(relation.model_copy(update={"head": head, "tail": tail}))
     return shown, relabelled + others
 
 
@@ -568,8 +563,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _numbers(value: Any) -> tuple[int, ...]:
     """Return passage labels from 3, "3", "[2, 6]" or a list of those."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    numbers = (number for part in parts for number in numbers_in(_text(part)))
+    numbers = (number for part in _listed(value) for number in numbers_in(_text(part)))
     return tuple(dict.fromkeys(numbers))
 
 

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -93,7 +93,7 @@ def _stem(word: str) -> str:
     return _DOUBLED.sub(r"\1", short)[:5] if len(short) > 2 else word
 
 
-@lru_cache(maxsize=2)
+@cache
 def word_table(name: str) -> Mapping[str, frozenset[str]]:
     """Return a table of `paths.json`: each word with the entries that contain it.
 
@@ -498,7 +498,7 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
     """
     import networkx as nx
 
-    network: nx.Graph[str] = nx.Graph((each.head, each.tail) for each in graph.relations)
+    network: nx.Graph[str] = nx.Graph(each.ends for each in graph.relations)
     network.add_nodes_from(entity.name for entity in graph.entities)
     return _hops(network, sources)
 
@@ -582,13 +582,13 @@ def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[
     for known in (_ways(edges, source) for source in named if to_keep):
         for way in (min(known[node], key=_cost) for node in to_keep if node in known):
             last.update(way.nodes, way.relations)
-    degree = Counter(end for r in graph.relations for end in (r.head, r.tail))
+    degree = Counter(end for relation in graph.relations for end in relation.ends)
 
     def rank(item: Entity | Relation) -> tuple[bool, int, int]:
         if isinstance(item, Entity):
             return item.name in last, -hops.get(item.name, _UNREACHED), degree[item.name]
-        ends = (hops.get(item.head, _UNREACHED), hops.get(item.tail, _UNREACHED))
-        return item in last, -max(ends) - (ends[0] == ends[1]), len(degree)
+        head, tail = (hops.get(end, _UNREACHED) for end in item.ends)
+        return item in last, -max(head, tail) - (head == tail), len(degree)
 
     entities = (entity for entity in reversed(graph.entities) if entity.name not in named)
     return sorted((*entities, *reversed(graph.relations)), key=rank)

@@ -8,14 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 EntityType = Literal[
     "person", "place", "organisation", "work", "event", "date", "quantity", "role", "other"
@@ -118,6 +111,11 @@ class Relation(_Triple):
 
     evidence: tuple[Evidence, ...] = ()
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Return the head and the tail."""
+        return self.head, self.tail
+
 
 class GraphUpdate(Value):
     """What one step adds to a graph: grounded records."""
@@ -145,7 +143,7 @@ class DraftRelation(_Triple):
     passages: tuple[int, ...] = ()
 
     @property
-    def ends(self) -> tuple[DraftEntity, DraftEntity]:
+    def entities(self) -> tuple[DraftEntity, DraftEntity]:
         """Return the head and the tail as entities, as the relation describes them."""
         head = {"name": self.head, "type": self.head_type, "attributes": self.head_attributes}
         tail = {"name": self.tail, "type": self.tail_type, "attributes": self.tail_attributes}
@@ -174,7 +172,7 @@ class Draft(Value):
         [('Ann', 'person'), ('Oslo', '')]
         """
         ends: dict[str, list[DraftEntity]] = defaultdict(list)
-        for end in chain.from_iterable(relation.ends for relation in self.relations):
+        for end in chain.from_iterable(relation.entities for relation in self.relations):
             ends[end.name].append(end)
         listed = list[DraftEntity]()
         for entity in self.entities:

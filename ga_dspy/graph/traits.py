@@ -90,7 +90,7 @@ def _finest(kinds: Iterable[str]) -> str:
 
 # --- Facts in a wording
 
-_EVENTS: Final = {verb: event for event, verbs in TABLES["events"].items() for verb in verbs}
+_EVENTS: Final = group_of("events")
 _EVENT: Final = "|".join(sorted(_EVENTS, key=len, reverse=True))
 _WHEN: Final = re.compile(
     rf"\b({_EVENT})\b(?:(?!\b(?:{_EVENT})\b)[^;]){{0,40}}?\b(\d{{3,4}})\b", re.IGNORECASE
@@ -222,14 +222,8 @@ def _is_sort(text: str, kind: str) -> bool:
 
 # --- Facts in a relation
 
-_ONE_OF: Final = {
-    wording: key for key, wordings in TABLES["single_valued"].items() for wording in wordings
-}
-_INVERSE: Final = {
-    wording: key
-    for key, wordings in TABLES["single_valued_inverse"].items()
-    for wording in wordings
-}
+_ONE_OF: Final = group_of("single_valued")
+_INVERSE: Final = group_of("single_valued_inverse")
 _SAID_OF: Final = re.compile(
     rf"(?:.* )?(?P<key>{'|'.join(sorted(_ONE_OF, key=len, reverse=True))})(?:: | )(?P<name>[A-Z].*)"
 )
@@ -471,11 +465,6 @@ def _tells(key: str, kind: str) -> bool:
     if key == "released":
         return kind in WORKS or not kind
     return key not in ("dated", "year")
-
-
-def with_facts(one: Traits, facts: Iterable[tuple[str, str]]) -> Traits:
-    """Return traits with more facts."""
-    return pooled((one, Traits("", frozenset(facts))))
 
 
 def pooled(several: Iterable[Traits]) -> Traits:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -71,10 +72,7 @@ class Postings:
             for word in dict.fromkeys(keys(text)):
                 found[word].append(row)
         self._rows = {word: np.asarray(rows, dtype=np.int32) for word, rows in found.items()}
-        self._count = len(texts)
-
-    def __len__(self) -> int:
-        return self._count
+        self.size = len(texts)
 
     def rows(self, word: str) -> NDArray[np.int32]:
         """Return the rows with a word, ascending."""
@@ -82,7 +80,7 @@ class Postings:
 
     def weigh(self, words: Mapping[str, float]) -> NDArray[np.float32]:
         """Return the summed weights of the words in each row, shape (rows,)."""
-        total = np.zeros(len(self), dtype=np.float32)
+        total = np.zeros(self.size, dtype=np.float32)
         for word, weight in words.items():
             total[self.rows(word)] += weight
         return total
@@ -121,7 +119,7 @@ class Lexicon:
     def rarity(self, word: str) -> float:
         """Return the inverse document frequency of a word."""
         parts = (self.names, self.described, self.relations)
-        return math.log1p(sum(map(len, parts)) / (1 + sum(len(p.rows(word)) for p in parts)))
+        return math.log1p(sum(p.size for p in parts) / (1 + sum(len(p.rows(word)) for p in parts)))
 
 
 def _joined(first: str, rest: Sequence[str]) -> str:
@@ -437,19 +435,16 @@ class Query:
             mark = _YEAR if self.wants == "date" else _NUMBER
             return bool(mark.search(self.lexicon.shown[node]))
         kind = kind_of(self.lexicon.types[node])
-        return (
-            is_placed_kind(kind)
-            if self.wants == "place"
-            else bool(self.wants) and kind == self.wants
-        )
+        if self.wants == "place":
+            return is_placed_kind(kind)
+        return bool(self.wants) and kind == self.wants
 
 
 def _noun(text: str) -> str:
     """Return up to four words behind "which" or "what", up to the first stopword."""
     match = _NOUN.search(text)
     words = fold_words(match[1]).split()[:4] if match else []
-    stop = next((i for i, word in enumerate(words) if word in STOPWORDS), len(words))
-    return " ".join(words[:stop])
+    return " ".join(takewhile(lambda word: word not in STOPWORDS, words))
 
 
 # --- Ranking the facts of a neighbourhood, by words and then by meaning.

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
@@ -60,14 +60,12 @@ class Inquiry(State):
     """The state of one question.
 
     Attributes:
-        access: The caller's access scope.
         found: The search result.
         topics: The topics shown, or the topics cited by an answer about the whole corpus.
         links: The evidence of an answer about the whole corpus.
         quoted: Passages that the chain quotes but that were not read.
     """
 
-    access: Access = field(default_factory=Access)
     found: Found | None = None
     topics: tuple[Topic, ...] = ()
     links: tuple[EvidenceLink, ...] = ()
@@ -177,9 +175,8 @@ class GraphRAG(MultiHopProgram):
         return dspy.context(trace=None) if self.scope else nullcontext()
 
     def start(self, question: str) -> Inquiry:
-        """Return the state of a question before anything was read, with the caller's access."""
-        question = super().start(question).question
-        return Inquiry(question, self, access=self.graph_index.access)
+        """Return the state of a question before anything was read."""
+        return Inquiry(super().start(question).question, self)
 
     def check_ready(self) -> None:
         """Also check that there is a graph, and summaries if the mode needs them."""
@@ -195,14 +192,8 @@ class GraphRAG(MultiHopProgram):
         inquiry, question = cast("Inquiry", state), state.question
         if self.mode == "global":
             return (yield from self._overview(inquiry, "answer"))
-        index = self.graph_index
-        find: Any = partial(
-            index.find,
-            access=inquiry.access,
-            hops=self.hops,
-            paths=self.paths,
-            keep=self.facts or _LEADING,
-        )
+        index, keep = self.graph_index, self.facts or _LEADING
+        find: Any = partial(index.find, hops=self.hops, paths=self.paths, keep=keep)
         yield from tell_search(1, question)
         found: Found = yield Search(find, question, self.k)
         inquiry.found = found
@@ -286,8 +277,9 @@ class GraphRAG(MultiHopProgram):
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
         stated = (*inquiry.graph.entities, *inquiry.graph.relations)
+        index = self.graph_index
         for id in {evidence.passage for each in stated for evidence in each.evidence}:
-            if id not in known and (passage := self.graph_index.passage(id, inquiry.access)):
+            if id not in known and (passage := index.passage(id, index.access)):
                 known[id] = passage
         # Entities that were linked by another spelling or by meaning are not in the question.
         linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
@@ -318,10 +310,9 @@ class GraphRAG(MultiHopProgram):
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
         # The answer cites summaries; its evidence is the passages behind them.
-        index, access = self.graph_index, inquiry.access
-        passages = passages_behind(answered, inquiry.topics, index, access, self.k)
+        passages = passages_behind(answered, inquiry.topics, self.graph_index, self.k)
         inquiry.reading.add(inquiry.question, passages)
-        inquiry.graph = stated_in(passages, inquiry.topics, index, access)
+        inquiry.graph = stated_in(passages, inquiry.topics, self.graph_index)
         inquiry.links = tuple(EvidenceLink.to(p, nearest_sentence(answered, p)) for p in passages)
         cited = inquiry.reading.tried[-1].labels
         quoted = bool(answered and cited) and not is_judgement(answered)
@@ -506,7 +497,7 @@ _CONSIDERED: Final = 20
 
 
 def passages_behind(
-    answer: str, topics: Iterable[Topic], index: GraphIndex, access: Access, most: int
+    answer: str, topics: Iterable[Topic], index: GraphIndex, most: int
 ) -> tuple[Passage, ...]:
     """Return the readable passages behind some topics that are nearest to an answer.
 
@@ -516,7 +507,7 @@ def passages_behind(
     for topic in topics:
         edges = topic.community.edges
         stated = Counter(id for edge in edges for id in public.passages_of_edge(edge))
-        known = (index.passage(id, access) for id, _ in stated.most_common())
+        known = (index.passage(id, index.access) for id, _ in stated.most_common())
         read = list(islice(filter(None, known), _CONSIDERED))
         ranked.append(sorted(read, key=lambda p: -_shared(answer, p.content)))
     turns = (passage for turn in zip_longest(*ranked) for passage in turn if passage)
@@ -524,13 +515,13 @@ def passages_behind(
 
 
 def stated_in(
-    passages: Iterable[Passage], topics: Iterable[Topic], index: GraphIndex, access: Access
+    passages: Iterable[Passage], topics: Iterable[Topic], index: GraphIndex
 ) -> KnowledgeGraph:
     """Return what passages state about the entities of some topics, in the caller's graph."""
-    public, view = index.graph.public, index.graph.visible(access)
+    public, graph = index.graph.public, index.graph.visible(index.access).graph
     names = {public.name(node) for topic in topics for node in topic.community.nodes}
-    members = {node for name in names for node in view.graph.find(name)}
-    read, graph = {passage.id for passage in passages}, view.graph
+    members = {node for name in names for node in graph.find(name)}
+    read = {passage.id for passage in passages}
     inside = graph.network.es.select(_within=members).indices
     edges = (edge for edge in inside if not read.isdisjoint(graph.passages_of_edge(edge)))
     return graph.subgraph((), edges)

@@ -146,7 +146,7 @@ class Batch(Value):
         names = {entity.name for entity in update.entities}
         ends: dict[str, dict[Evidence, None]] = {}
         for relation in update.relations:
-            for end in (relation.head, relation.tail):
+            for end in relation.ends:
                 if end not in names:
                     ends.setdefault(end, {}).update(dict.fromkeys(relation.evidence))
         more = tuple(Entity(name=name, evidence=tuple(spans)) for name, spans in ends.items())
@@ -224,7 +224,7 @@ class Sources:
 
 
 def _ends(relations: Iterable[Relation]) -> set[str]:
-    return {end for relation in relations for end in (relation.head, relation.tail)}
+    return {end for relation in relations for end in relation.ends}
 
 
 def _redact(entity: Entity, hidden: set[str]) -> Entity:

@@ -117,14 +117,12 @@ def resolve(sources: Sources) -> Resolved:
 def _admit(sources: Sources) -> tuple[GraphUpdate, list[str]]:
     """Return the records that the rules admit, each once, and why the others were dropped."""
     rules = sources.rules
-    entities = dict.fromkeys(
-        _without_parted_aliases(entity, rules.overrides)
-        for batch in sources.batches
-        for entity in batch.update.entities
-    )
+    updates = [batch.update for batch in sources.batches]
+    whole = (_without_parted_aliases(e, rules.overrides) for u in updates for e in u.entities)
+    entities = dict.fromkeys(whole)
     allowed = None if rules.relations is None else set(map(relation_key, rules.relations))
     relations, left_out = [], []
-    for relation in dict.fromkeys(r for batch in sources.batches for r in batch.update.relations):
+    for relation in dict.fromkeys(r for update in updates for r in update.relations):
         stated = relation.confidence
         if stated is not None and stated < rules.min_confidence:
             left_out.append("low confidence")
@@ -238,7 +236,7 @@ def _with_unclear_ends(records: GraphUpdate, parts: list[Cluster]) -> GraphUpdat
     evidence = {
         (end, passages_of(relation)): relation.evidence
         for relation in reversed(records.relations)
-        for end in (relation.head, relation.tail)
+        for end in relation.ends
     }
     bare = []
     for i, part in enumerate(parts):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import combinations, islice, pairwise, product
+from itertools import chain, combinations, islice, pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -294,11 +294,8 @@ def _between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[Grap
     """Return the cheapest paths between entities of different mentions."""
     mentions = [each[:_CANDIDATES] for each in _by_mention(links).values()]
     pairs = [pair for one, other in combinations(mentions, 2) for pair in product(one, other)]
-    found = {
-        path.edges: path
-        for one, other in pairs[:_PAIRS]
-        for path in shortest_paths(graph, one.node, other.node, most)
-    }
+    paths = (shortest_paths(graph, a.node, b.node, most) for a, b in pairs[:_PAIRS])
+    found = {path.edges: path for path in chain.from_iterable(paths)}
     return tuple(sorted(found.values(), key=lambda path: (path.cost, path.edges)))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -302,12 +303,9 @@ def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple
     Raises:
         InputError: The caller sees no entity of one of the names.
     """
-    found = [
-        path
-        for source in find_named(graph, one)
-        for target in find_named(graph, other)
-        for path in shortest_paths(graph, source, target, k)
-    ]
+    found = list[GraphPath]()
+    for source, target in product(find_named(graph, one), find_named(graph, other)):
+        found += shortest_paths(graph, source, target, k)
     return tuple(sorted(found, key=lambda path: (path.cost, path.edges))[:k])
 
 
