@@ -20,8 +20,10 @@ from ga_dspy.graph.paths import (
     EVENTS,
     JUDGEMENT,
     LIST,
+    entries_in,
     evidence_chain,
     holds_date,
+    hops_from,
     kind_of_value,
     meanings_in,
     meanings_of,
@@ -209,12 +211,9 @@ def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGrap
 
 def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, str]:
     """Return for each relation the end that is nearer to the answer."""
-    far = dict.fromkeys(goals, 0)
-    for _ in chain:
-        for each in chain:
-            for one, other in (each.ends, each.ends[::-1]):
-                if one in far:
-                    far[other] = min(far.get(other, len(chain) + 1), far[one] + 1)
+    import networkx as nx
+
+    far = hops_from(nx.Graph(each.ends for each in chain), goals)
     found = {}
     for each in chain:
         head, tail = (far.get(end, len(chain) + 1) for end in each.ends)
@@ -312,7 +311,9 @@ def _missing(case: Case) -> str:
     A word that asks for a property must be in a relation; a word that narrows down may be in a
     sentence; a name may be anywhere in them.
     """
-    related = _NO_MEANINGS.union(*(link.meanings | _inverse(link) for link in case.links))
+    # "son of" is about a father or a mother too.
+    inverse = (entries_in("inverse", link.relation.relation) for link in case.links)
+    related = _NO_MEANINGS.union(*inverse, *(link.meanings for link in case.links))
     kinds = meanings_in(case.described)
     wording = " ".join(link.wording for link in case.links)
     texts = (each.text for link in case.links for each in link.statements)
@@ -335,20 +336,13 @@ _KINDS: Final = frozenset(("date", "number", "place", "country"))
 _AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
-def _inverse(link: Link) -> frozenset[str]:
-    """Return the meanings of the inverse relation: "son of" is about a father or a mother."""
-    table = word_table("inverse")
-    own = fold_words(link.relation.relation).split()
-    return _NO_MEANINGS.union(*(table.get(word, _NO_MEANINGS) for word in own))
-
-
 def _other_kin(case: Case) -> str:
     """Reject a chain through a relative that the question does not ask for."""
-    wanted = _kin(" ".join(case.question.words))
+    wanted = entries_in("kin", " ".join(case.question.words))
     allowed = wanted.union(*(_MAY_BE[each] for each in wanted))
     hops = 0
     for link in case.links:
-        here = _kin(link.relation.relation)
+        here = entries_in("kin", link.relation.relation)
         hops += not here.isdisjoint(("parent", "child"))
         if not here <= allowed:
             return f"the question does not ask for {link.relation.relation!r}"
@@ -361,11 +355,6 @@ _MAY_BE: Final = {
     "parent": ("child",), "child": ("parent",), "grand": ("parent", "child", "kin"),
     "kin": ("kin", "grand"), "sibling": (), "marriage": (),
 }  # fmt: skip
-
-
-def _kin(text: str) -> frozenset[str]:
-    table = word_table("kin")
-    return _NO_MEANINGS.union(*(table.get(w, _NO_MEANINGS) for w in fold_words(text).split()))
 
 
 # --- Direction, and the kind of the answer

@@ -378,20 +378,14 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
     """
     bearers = {alias: _bearers(stated) for alias, stated in aliases.items()}
     titles = {alias for alias, every in aliases.items() if any(m.rule == "nickname" for m in every)}
-    unclear = {alias for alias, names in bearers.items() if not _is_one(alias, names)}
-    local = {alias: bearers[alias] for alias in bearers if alias in titles | unclear}
+    unclear = titles | {alias for alias, names in bearers.items() if not _is_one(alias, names)}
+    local = {alias: names for alias, names in bearers.items() if alias in unclear}
     apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
     for alias, names in bearers.items():
-        for name in names:
-            if frozenset((name, alias)) not in apart:
-                joined.union(name, alias)
+        joined.union(alias, *(name for name in names if frozenset((name, alias)) not in apart))
     was_joined = True
     while was_joined:  # Joining one alias may show that the names of another are one.
-        known = [
-            alias
-            for alias, names in local.items()
-            if alias not in titles and len({joined[name] for name in names}) == 1
-        ]
+        known = [a for a in local if a not in titles and len({joined[n] for n in local[a]}) == 1]
         for alias in known:
             joined.union(*local.pop(alias), alias)
         was_joined = bool(known)

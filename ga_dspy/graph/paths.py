@@ -23,6 +23,7 @@ from ga_dspy.text import (
     FUNCTION_WORDS,
     STOPWORDS,
     cached_short,
+    fold_words,
     mentions,
     normalise,
     places,
@@ -104,6 +105,12 @@ def word_table(name: str) -> Mapping[str, frozenset[str]]:
     entries = {entry: words.split() for entry, words in table.items()}
     every = {word for words in entries.values() for word in words}
     return {w: frozenset(entry for entry in entries if w in entries[entry]) for w in every}
+
+
+def entries_in(table: str, text: str) -> frozenset[str]:
+    """Return the entries of a table of `paths.json` that contain a word of a text."""
+    known = word_table(table)
+    return frozenset[str]().union(*(known.get(word, ()) for word in fold_words(text).split()))
 
 
 def meanings_of(words: Iterable[str]) -> _Asked:
@@ -500,10 +507,10 @@ def distances(graph: KnowledgeGraph, sources: Iterable[str]) -> dict[str, int]:
 
     network: nx.Graph[str] = nx.Graph(each.ends for each in graph.relations)
     network.add_nodes_from(entity.name for entity in graph.entities)
-    return _hops(network, sources)
+    return hops_from(network, sources)
 
 
-def _hops(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
+def hops_from(network: nx.Graph[str], sources: Iterable[str]) -> dict[str, int]:
     """Return distances as `distances` does; an edge with `hops` is that long, else 1."""
     import networkx as nx
 
@@ -601,4 +608,4 @@ def _weighted_distances(edges: _Edges, sources: Iterable[str]) -> dict[str, int]
     walked = [(node, edge) for node in edges for edge in edges[node]]
     for node, edge in sorted(walked, key=lambda pair: bool(pair[1].asked)):
         network.add_edge(node, edge.end, hops=1 if edge.asked else MAX_HOPS + 1)
-    return _hops(network, sources)
+    return hops_from(network, sources)

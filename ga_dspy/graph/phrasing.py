@@ -12,7 +12,14 @@ from typing import Final, Literal, NamedTuple
 from ga_dspy import lexicon
 from ga_dspy.graph.identity import says_same, split_qualifier
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
-from ga_dspy.graph.paths import meanings_in, meanings_of, named_in, names_class, word_table
+from ga_dspy.graph.paths import (
+    entries_in,
+    meanings_in,
+    meanings_of,
+    named_in,
+    names_class,
+    word_table,
+)
 from ga_dspy.graph.records import Relation
 from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
@@ -176,11 +183,9 @@ def _is_joined(relation: str, before: str) -> bool:
 
 def _makes(relation: str) -> frozenset[str]:
     """Return the role of a maker if a relation names a work and "by": "is a song by"."""
-    found = fold_words(relation).split()
-    if {"by", "from", "of"}.isdisjoint(found):
+    if {"by", "from", "of"}.isdisjoint(fold_words(relation).split()):
         return frozenset()
-    table = word_table("makers")
-    return frozenset[str]().union(*(table.get(word, frozenset()) for word in found))
+    return entries_in("makers", relation)
 
 
 _BEFORE, _BEHIND = 5, 6

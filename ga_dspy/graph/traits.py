@@ -137,11 +137,8 @@ def is_known_place(name: str) -> bool:
 def is_place(name: str) -> bool:
     """Return whether a normalised name is a known country, state or county."""
     words = name.split()
-    return (
-        name in _PART_OF
-        or name in _WHOLES
-        or (len(words) > 1 and "county" in (words[0], words[-1]))
-    )
+    is_county = len(words) > 1 and "county" in (words[0], words[-1])
+    return is_county or name in _PART_OF or name in _WHOLES
 
 
 def _levels(place: str) -> Iterator[tuple[str, str]]:

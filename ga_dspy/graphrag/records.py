@@ -6,6 +6,7 @@ from them, so an update or a new rule gives the same graph as a build from scrat
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -144,12 +145,12 @@ class Batch(Value):
     def of(cls, passage: str, update: GraphUpdate) -> Batch:
         """Make a batch, with an entity for every end of a relation."""
         names = {entity.name for entity in update.entities}
-        ends: dict[str, dict[Evidence, None]] = {}
+        ends: dict[str, dict[Evidence, None]] = defaultdict(dict)
         for relation in update.relations:
             for end in relation.ends:
-                if end not in names:
-                    ends.setdefault(end, {}).update(dict.fromkeys(relation.evidence))
-        more = tuple(Entity(name=name, evidence=tuple(spans)) for name, spans in ends.items())
+                ends[end] |= dict.fromkeys(relation.evidence)
+        spans = ((name, tuple(ends[name])) for name in ends if name not in names)
+        more = tuple(Entity(name=name, evidence=evidence) for name, evidence in spans)
         whole = update.model_copy(update={"entities": (*update.entities, *more)})
         return cls(passage=passage, update=whole)
 
@@ -180,22 +181,17 @@ class Sources:
     @cached_property
     def labels_in_use(self) -> Labels:
         """Return every label that hides something."""
-        return NO_LABELS.union(*self.labels.values(), *map(self._stated_labels, self.batches))
+        return NO_LABELS.union(*self.withheld.values())
 
     @cached_property
     def withheld(self) -> dict[str, Labels]:
         """Return the labels required to read each restricted passage, with its relations'."""
-        needed = dict(self.labels)
+        needed = defaultdict[str, Labels](frozenset, self.labels)
         for batch in self.batches:
-            labels = self._stated_labels(batch)
-            if labels:
-                needed[batch.passage] = needed.get(batch.passage, NO_LABELS) | labels
-        return needed
-
-    def _stated_labels(self, batch: Batch) -> Labels:
-        """Return the labels of a batch's relations, without those of its passage."""
-        wordings = (relation.relation for relation in batch.update.relations)
-        return NO_LABELS.union(*map(self.rules.labels_of, wordings))
+            for relation in batch.update.relations:
+                if labels := self.rules.labels_of(relation.relation):
+                    needed[batch.passage] |= labels
+        return dict(needed)
 
     def seen_with(self, labels: Labels) -> Sources:
         """Return the sources that a caller with these labels may see.
