@@ -159,7 +159,7 @@ def test_namesakes_are_all_shown(graph: Path, folder: Path) -> None:
 def test_a_name_that_nothing_goes_by_is_told_with_the_nearest_that_the_caller_may_see(
     graph: Path, folder: Path
 ) -> None:
-    assert "spelled alike: River Avon (Bristol), River Avon (Warwickshire)" in error_of(
+    assert "similar names: River Avon (Bristol), River Avon (Warwickshire)" in error_of(
         "show", graph, "Rivver Avon", cwd=folder
     )
     ship = "SS Grate Britain"

@@ -161,7 +161,7 @@ def test_a_question_that_the_graph_knows_nothing_of_still_finds_passages() -> No
     prediction, prompts = ask(UNKNOWN, [GILAO | {"verdict": "not in passages"}])
     assert prediction.gap and len(prediction.passages) == 5
     assert prediction.steps[0].rule == (
-        "the graph knows nothing of what is named: what is like it was read"
+        "the graph has no name of the question: entities were linked by meaning"
     )
     assert len(shown(prompts[0], "passages")) > 100
 

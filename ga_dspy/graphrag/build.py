@@ -189,8 +189,8 @@ def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
         manifest = read_manifest(folder)
         if index is not None and index.fingerprint != manifest.index:
             raise GraphOutdated(
-                f"the graph in {folder} was built from other passages than the index holds",
-                expected="the same",
+                f"the graph in {folder} was built from other passages than the index has",
+                expected="a graph of the same passages",
                 remedy="run `ga-dspy graph update`, which reads only what is new",
             )
         return manifest

@@ -26,8 +26,8 @@ from ga_dspy.graphrag.extraction import (
     chosen_lm,
     digest_of,
     no_lm,
+    nondefault_settings,
     outcome_of,
-    unusual,
 )
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, StepFailed, ask, drive
@@ -210,14 +210,14 @@ class Summariser(dspy.Module):
         """Return a hash of the prompt and the LM."""
         lm = chosen_lm(lm, self.summarise)
         state = {k: v for k, v in self.summarise.dump_state().items() if k != "lm"}
-        more = unusual(self, Summariser, self.summarise, lm)
+        more = nondefault_settings(self, Summariser, self.summarise, lm)
         return digest_of([state, getattr(lm, "model", ""), *([more] if more else [])])
 
     def _write(self, graph: str) -> Conversation[dspy.Prediction]:
         meter = Meter()
         inputs = {"graph": graph, "feedback": ""}
         reply = yield from ask("summarise", self.summarise, inputs, meter)
-        if wrong := strangers(f"{reply.title}\n{reply.summary}", graph):
+        if wrong := ungrounded_names(f"{reply.title}\n{reply.summary}", graph):
             inputs["feedback"] = f"not in the graph: {', '.join(wrong)}"
             # If that fails, the grounded sentences of the first attempt are kept.
             with suppress(StepFailed):
@@ -226,12 +226,12 @@ class Summariser(dspy.Module):
         return dspy.Prediction(summary=_ground_summary(reply, graph))
 
 
-def strangers(text: str, graph: str) -> tuple[str, ...]:
+def ungrounded_names(text: str, graph: str) -> tuple[str, ...]:
     """Return the names and numbers in a text that are not in the lines of a community.
 
     A capitalised word that does not open a sentence is a name.
 
-    >>> strangers("The river Elbe meets the Vltava at Mělník.", "1. Vltava -> flows into -> Elbe")
+    >>> ungrounded_names("The Elbe meets the Vltava at Mělník.", "1. Vltava -> flows into -> Elbe")
     ('Mělník',)
     """
     known = {word.folded for word in words(graph)}
@@ -247,11 +247,11 @@ def strangers(text: str, graph: str) -> tuple[str, ...]:
 def _ground_summary(reply: dspy.Prediction, graph: str) -> Summary:
     text = free_text(reply.summary)
     parts = [text[start:end] for start, end in sentences(text)]
-    grounded = [part for part in parts if not strangers(part, graph)]
+    grounded = [part for part in parts if not ungrounded_names(part, graph)]
     if not grounded:
-        raise StepFailed("summarise", "no sentence of it rests on the graph", text)
+        raise StepFailed("summarise", "no sentence of it is grounded in the graph", text)
     title = free_text(reply.title).split()
-    if not 0 < len(title) <= _MAX_TITLE_WORDS or strangers(f"x {' '.join(title)}", graph):
+    if not 0 < len(title) <= _MAX_TITLE_WORDS or ungrounded_names(f"x {' '.join(title)}", graph):
         title = grounded[0].split()[:_MAX_TITLE_WORDS]
     left_out = tuple(part for part in parts if part not in grounded)
     return Summary(title=" ".join(title), text=" ".join(grounded), left_out=left_out)

@@ -79,7 +79,7 @@ class Extractor(dspy.Module):
                 "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
                 "lm": getattr(lm, "model", ""),
                 "sampling": sampling,
-                **unusual(self, Extractor, self.extract, lm),
+                **nondefault_settings(self, Extractor, self.extract, lm),
             }
         )
 
@@ -107,7 +107,9 @@ def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
     return lm or predictor.lm or dspy.settings.lm
 
 
-def unusual(module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any) -> dict[str, Any]:
+def nondefault_settings(
+    module: dspy.Module, usual: type, predictor: dspy.Predict, lm: Any
+) -> dict[str, Any]:
     """Return the non-default settings that belong in a fingerprint.
 
     Raises:

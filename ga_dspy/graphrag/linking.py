@@ -198,7 +198,7 @@ class Linker:
             links += self._by_name(text, question, 1.0 if sure else _LOWER_CASE)
         for span in _capitalised_runs(tokens, covered):
             links += self._by_spelling(_text(question, tokens, span), question)
-        return surest(links)
+        return best_links(links)
 
     def _spans(self, question: str, tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
         """Yield the longest names in a question as token ranges, left to right."""
@@ -277,7 +277,7 @@ class Linker:
         return sum(map(lexicon.rarity, found))
 
 
-def surest(links: Iterable[Link]) -> tuple[Link, ...]:
+def best_links(links: Iterable[Link]) -> tuple[Link, ...]:
     """Return the best link of each entity, best first; ties keep their order."""
     best: dict[int, Link] = {}
     for link in links:

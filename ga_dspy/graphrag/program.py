@@ -102,7 +102,7 @@ class GraphRAG(MultiHopProgram):
 
     mode: Mode = setting('"local", "global" or "hybrid".', default="local")
     hops: int = setting(
-        "How far from the linked entities the graph is searched.", default=2, minimum=1
+        "How many hops from the linked entities the graph is searched.", default=2, minimum=1
     )
     paths: int = setting(
         "How many paths between linked entities are shown; 0 for none.", default=3, minimum=0
@@ -117,12 +117,12 @@ class GraphRAG(MultiHopProgram):
         "How many summaries the hybrid mode shows beside the facts.", default=3, minimum=0
     )
     level: int = setting(
-        "Which division of the graph is read for an answer about everything, 0 for the coarsest.",
+        "Level of the communities that an answer about the whole corpus reads; 0 is the coarsest.",
         default=0,
         minimum=0,
     )
     batches: int = setting(
-        "The most LM calls that read summaries for one question; the topics that share words "
+        "Maximum LM calls that read summaries for one question; the topics that share words "
         "with the question come first.",
         default=4,
         minimum=1,
@@ -202,7 +202,7 @@ class GraphRAG(MultiHopProgram):
         fresh = inquiry.reading.add(question, found.passages)
         yield from tell_passages(1, fresh, [passage.id for passage in found.passages])
         inquiry.graph = self._used(found)
-        unknown = "the graph knows nothing of what is named: what is like it was read"
+        unknown = "the graph has no name of the question: entities were linked by meaning"
         inquiry.step = self._step(inquiry, unknown if found.gap else "")
         yield from end_round(inquiry)
         if self.mode == "hybrid" and self.summaries:

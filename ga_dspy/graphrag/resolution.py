@@ -195,7 +195,7 @@ def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster]
     for pair in overrides.apart:
         sides = {_side(pair, one) for part in parts for one in part}
         if not {"one", "other"} <= sides:
-            unused.append(f"apart: {_in_words(pair)}: a name stands in no record")
+            unused.append(f"apart: {_in_words(pair)}: a name is in no record")
         parts = [p for part in parts for p in _split(part, pair)]
     for pair in overrides.same:
         at = [
@@ -203,8 +203,8 @@ def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster]
             for end in (pair.one, pair.other)
         ]
         if any(len(places) != 1 for places in at):
-            several = "stands for several entities: give its passage"
-            why = several if all(at) else "stands in no record"
+            several = "means several entities: give its passage"
+            why = several if all(at) else "is in no record"
             unused.append(f"same: {_in_words(pair)}: a name {why}")
         elif at[0] != at[1]:
             (keep,), (lose,) = at

@@ -24,8 +24,8 @@ from ga_dspy.graphrag.linking import (
     Profiles,
     Query,
     RankedFact,
+    best_links,
     rank_facts,
-    surest,
 )
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.walk import GRAPH_SHARE, GraphPath, PassageWalk, expand, fuse, shortest_paths
@@ -262,7 +262,7 @@ class GraphIndex(PassageRetriever):
         links = Linker(graph).link(question)
         if not links:
             profiles = graph.derive(self._profiles)
-            links = surest(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
+            links = best_links(profiles.links(question, _QUESTION_NEAREST, _QUESTION_LEAST))
         return links
 
     def _passages(self, question: str, links: Sequence[Link], view: View, k: int) -> list[Passage]:

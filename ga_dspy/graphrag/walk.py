@@ -323,11 +323,11 @@ def find_named(graph: CorpusGraph, name: str) -> tuple[int, ...]:
     if not found:
         near = process.extract(normalise(name), [*graph.names], limit=3, score_cutoff=80)
         alike = dict.fromkeys(graph.name(n) for key, _, _ in near for n in graph.names[key])
-        meant = f"; names spelled alike: {', '.join(alike)}" if alike else ""
+        meant = f"; similar names: {', '.join(alike)}" if alike else ""
         raise InputError(
-            f"nothing in the graph goes by {name!r}",
+            f"no entity of the graph is named {name!r}",
             expected="a name or an alias of an entity in the graph",
-            remedy=f"look at its spelling, or at the labels of the caller{meant}",
+            remedy=f"check its spelling, or the labels of the caller{meant}",
         )
     return found
 
