@@ -135,11 +135,11 @@ class _Phrase:
         for each in found:
             wordings += self._with_other_names(each)
         if self.is_personal:
-            given, middle, surname = self.terms[:-1], self.terms[1:-1], self.terms[-1]
-            wordings.append(_Wording(_seek([_initials(given), surname], exact=True), skips=0))
+            first, *middle, surname = self.terms
+            short = [[_initials([first, *middle]), surname]]
             if middle:
-                short = [self.terms[0], _initials(middle), surname]
-                wordings.append(_Wording(_seek(short, exact=True), skips=0))
+                short.append([first, _initials(middle), surname])
+            wordings += [_Wording(_seek(each, exact=True), skips=0) for each in short]
         return wordings
 
     def _shorter(self) -> Iterator[list[Term]]:

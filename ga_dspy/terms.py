@@ -394,9 +394,8 @@ def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
         written = piece[0]
         word = fold(written) if written != "&" else "and"
         if piece.lastgroup == "initials":
-            written = written.rstrip()
             letters = "".join(c for c in word if c.isalnum())
-            yield start, start + len(written), (letters, f"{letters}.")
+            yield start, place, (letters, f"{letters}.")
         elif piece.lastgroup == "number" or word in NUMBER_WORDS:
             date = _DATE.match(text, start)
             number = None if date else _NUMBER.match(text, start)
