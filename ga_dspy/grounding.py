@@ -143,14 +143,13 @@ class _Check:
             self.found[key] = found
         return self.found[key]
 
-    def is_no_knowledge(self, kind: ItemKind, item: str, part: str) -> bool:
-        """Return whether a part of an item is a placeholder or a guess, and drop the item if so."""
-        reason, cause = self.no_knowledge(kind, part) or ("", "")
-        if cause:
-            self.drop(kind, item, reason, cause)
-        return bool(cause)
+    def drop_if_unknown(self, kind: ItemKind, item: str, part: str) -> bool:
+        """Drop an item if a part of it is a placeholder or a guess; return whether it is."""
+        if fault := self.why_unknown(kind, part):
+            self.drop(kind, item, *fault)
+        return fault is not None
 
-    def no_knowledge(self, kind: ItemKind, part: str) -> tuple[str, Cause] | None:
+    def why_unknown(self, kind: ItemKind, part: str) -> tuple[str, Cause] | None:
         """Return why a part of an item is a placeholder or a guess; None if it is neither."""
         names_nothing = is_unstated if kind == "attribute" else is_placeholder
         titles = (split_title(passage.title).base for passage in self.passages.values())
@@ -163,13 +162,13 @@ class _Check:
     def described_end(self, draft: DraftEntity) -> list[Entity]:
         """Return the records of a described end; its faults are reported with the relation."""
         name = self.plain_name(draft.name)
-        if not (draft.type or draft.attributes) or self.no_knowledge("entity", name):
+        if not (draft.type or draft.attributes) or self.why_unknown("entity", name):
             return []
         return self.records(draft.model_copy(update={"name": name}), draft.passages)
 
     def entity(self, draft: DraftEntity) -> list[Entity]:
         name = self.plain_name(draft.name)
-        if self.is_no_knowledge("entity", name, name):
+        if self.drop_if_unknown("entity", name, name):
             return []
         records = self.records(draft.model_copy(update={"name": name}), draft.passages)
         if not records:
@@ -194,9 +193,8 @@ class _Check:
     def record(self, draft: DraftEntity, evidence: Sequence[Evidence], is_one_of: bool) -> Entity:
         support = "\n".join(self.contents[each.passage] for each in evidence)
         stated = [a for a in draft.attributes if self.is_supported(draft.name, a, support)]
-        is_untyped = is_hedged(draft.type) or is_unstated(draft.type)
-        if is_one_of and not supports_phrase(draft.type, support):
-            is_untyped = True
+        is_foreign = is_one_of and not supports_phrase(draft.type, support)
+        is_untyped = is_foreign or is_hedged(draft.type) or is_unstated(draft.type)
         return Entity(
             name=draft.name,
             type="" if is_untyped else draft.type,
@@ -223,7 +221,7 @@ class _Check:
 
     def is_supported(self, name: str, attribute: str, support: str) -> bool:
         item = f"{name}: {attribute}"
-        if self.is_no_knowledge("attribute", item, attribute):
+        if self.drop_if_unknown("attribute", item, attribute):
             return False
         supported = supports_phrase(attribute.partition(": ")[2] or attribute, support, name)
         if not supported:
@@ -246,7 +244,7 @@ class _Check:
     def relation(self, draft: DraftRelation) -> Relation | None:
         head, tail = self.plain_name(draft.head), self.plain_name(draft.tail)
         item = f"{head} -> {draft.relation} -> {tail}"
-        if any(self.is_no_knowledge("relation", item, end) for end in (head, tail)):
+        if any(self.drop_if_unknown("relation", item, end) for end in (head, tail)):
             return None
         if is_hedged(draft.relation):
             self.drop("relation", item, "a guess", "hedged")

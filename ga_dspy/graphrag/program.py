@@ -276,9 +276,10 @@ class GraphRAG(MultiHopProgram):
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
-        stated = (*inquiry.graph.entities, *inquiry.graph.relations)
-        index = self.graph_index
-        for id in {evidence.passage for each in stated for evidence in each.evidence}:
+        index, graph = self.graph_index, inquiry.graph
+        stated = [each.evidence for each in graph.entities]
+        stated += [each.evidence for each in graph.relations]
+        for id in {each.passage for evidence in stated for each in evidence}:
             if id not in known and (passage := index.passage(id, index.access)):
                 known[id] = passage
         # Entities that were linked by another spelling or by meaning are not in the question.
