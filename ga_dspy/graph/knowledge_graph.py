@@ -91,14 +91,6 @@ class KnowledgeGraph(Value):
         """Return the relations; their ends are entity names or plain values such as a date."""
         return (self.visible or self._view).relations
 
-    @cached_property
-    def _by_name(self) -> dict[str, dict[str, Entity]]:
-        found: dict[str, dict[str, Entity]] = defaultdict(dict)
-        for entity in self.entities:
-            for name in (entity.name, *entity.aliases):
-                found[identity(name)][entity.name] = entity
-        return dict(found)
-
     def is_joint(self, name: str, one: Collection[str], other: Collection[str]) -> bool:
         """Return whether only the name connects two statements about a node.
 
@@ -165,8 +157,9 @@ class KnowledgeGraph(Value):
 
     def find_all(self, name: str) -> tuple[Entity, ...]:
         """Return every entity of a name or alias, in any spelling; namesakes are several."""
-        shown = tuple(e for e in self.entities if normalise(e.name) == normalise(name))
-        return shown or tuple(self._by_name.get(identity(name), {}).values())
+        shown = [e for e in self.entities if normalise(e.name) == normalise(name)]
+        same = (e for e in self.entities if identity(name) in map(identity, self.names[e.name]))
+        return tuple(shown or same)
 
     def find(self, name: str) -> Entity | None:
         """Return the entity of a name; None if there is none, or several.
