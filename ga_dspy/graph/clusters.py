@@ -327,7 +327,7 @@ def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _pairs_in_batch(batch: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the names of a batch, given with the word in which they differ, if those are alike."""
+    """Yield pairs of names of a batch, given as (word that differs, name), with similar words."""
     words = [word for word, _ in batch]
     for start in range(0, len(words), _ROWS):
         rows = words[start : start + _ROWS]
@@ -360,8 +360,8 @@ def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster
     local = _join_aliases(aliases, joined)
     blocks: dict[str, Cluster] = defaultdict(list)
     for one in found:
-        borne = local.get(one.key, {}).items()
-        bearers = {joined[name] for name, passages in borne if passages & one.passages}
+        names = local.get(one.key, {}).items()
+        bearers = {joined[name] for name, passages in names if passages & one.passages}
         blocks[bearers.pop() if len(bearers) == 1 else joined[one.key]].append(one)
     return _join_surnames([part for block in blocks.values() for part in _divide(block)])
 

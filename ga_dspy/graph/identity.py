@@ -1,4 +1,4 @@
-"""Identity: what a wording alone tells: whether a name means anything, and which entity it means.
+"""Identity: whether a name means anything, and which entity, judged by its wording alone.
 
 Placeholders ("unknown"), guesses ("possibly a singer") and reports of nothing ("none found") mean
 no entity. Two names may mean the same one, and a text may state that they do.

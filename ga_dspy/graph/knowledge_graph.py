@@ -327,7 +327,7 @@ def _entity(title: str, records: Sequence[Entity], part: Cluster) -> Entity:
 
 
 def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
-    """Return one wording of each text in first-seen order, whichever wording came first."""
+    """Return one wording of each text in first-seen order; which one, depends on no order."""
     wordings: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         wordings[normalise(text)].append(text)

@@ -166,7 +166,7 @@ def _labels_text(evidence: Iterable[Evidence], labels: Mapping[str, int]) -> str
     return f" [{','.join(map(str, numbers))}]" if numbers else ""
 
 
-# --- Notation: a backslash stands before whatever would be read as a separator. Parentheses that
+# --- Notation: a backslash escapes whatever would be read as a separator. Parentheses that
 # balance stay as they are, so "Prism (album)" is written "Prism (album)".
 
 _ARROW: Final = re.compile(r"(?<![-–—=~])[-–—=~]{1,40}>|[→⟶⇒]")

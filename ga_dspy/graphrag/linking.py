@@ -185,8 +185,8 @@ class Linker:
         """Find the entities that a question names, surest first.
 
         Of overlapping names the longest counts. A name of one word counts where the question
-        writes it with a capital or a digit, or has no capitals at all; dates and numbers count
-        where they stand in the question. A surname alone names a person where just one has it.
+        writes it with a capital or a digit, or has no capitals at all; so do dates and numbers. A
+        surname alone means a person if only one has it.
         """
         tokens = _tokens(question)
         spans = list(self._spans(question, tokens))
@@ -406,7 +406,8 @@ class Query:
     Attributes:
         question: As given.
         lexicon: As given.
-        wants: "person", "place", "date", "number", a kind of `ga_dspy.graph.identity`, or "".
+        answer_kind: "person", "place", "date", "number", a kind of `ga_dspy.graph.traits`,
+            or "".
         relations: By edge: the weight of the question's words in its wording. All weights sum
             to 1.
         names: By node: the weight of the question's words in its names.
@@ -421,7 +422,7 @@ class Query:
         total, text = sum(rarity.values()) or 1.0, fold(question)
         weights = {word: value / total for word, value in rarity.items()}
         kinds = (kind for kind, mark in _KINDS if mark.search(text))
-        self.wants = next(kinds, "") or kind_of(_noun(text))
+        self.answer_kind = next(kinds, "") or kind_of(_noun(text))
         wiring = lexicon.wiring
         self.relations = lexicon.relations.weigh(weights)[wiring.wording_of]
         self.names = lexicon.names.weigh(weights)
@@ -431,13 +432,13 @@ class Query:
 
     def could_be(self, node: int) -> bool:
         """Return whether an entity could be an answer of the kind that is asked for."""
-        if self.wants in ("date", "number"):
-            mark = _YEAR if self.wants == "date" else _NUMBER
+        if self.answer_kind in ("date", "number"):
+            mark = _YEAR if self.answer_kind == "date" else _NUMBER
             return bool(mark.search(self.lexicon.shown[node]))
         kind = kind_of(self.lexicon.types[node])
-        if self.wants == "place":
+        if self.answer_kind == "place":
             return is_placed_kind(kind)
-        return bool(self.wants) and kind == self.wants
+        return bool(self.answer_kind) and kind == self.answer_kind
 
 
 def _noun(text: str) -> str:
