@@ -555,7 +555,7 @@ class _Text:
         for start in range(self.size):
             if not self.terms[start].text[0].isupper():
                 continue
-            at, k = start, 0
+            k = 0
             for at in range(start, self.size):
                 term = self.terms[at]
                 initial = term.text[0]
@@ -811,7 +811,7 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
             by_name = each.is_name and not places and bool(mentions(each.text, text))
             is_there = by_name or there.gives_role(word, about)
         opens = k == 0 and each.text[0].isupper() and word not in lexicon.ADJECTIVES
-        must = each.is_name or not isinstance(next(iter(each.keys)), str) or word in _NEGATION
+        must = each.is_name or each.is_value or word in _NEGATION
         if must and not is_there and not opens and word != "one":
             return False
         supported += is_there

@@ -353,11 +353,7 @@ def terms(text: str) -> list[Term]:
     for start, stop, keys in _pieces(text):
         between = text[end:start]
         joint = not between and end > 0
-        gap = (
-            NEAR
-            if joint or between == " "
-            else _gap(between, text[max(end - 3, 0) : end], text[start])
-        )
+        gap = NEAR if joint or between == " " else _gap(text, end, start)
         while borders[border] <= start:
             border, gap = border + 1, WALL
         if between in ("-", "–", "/") and gap < BORDER and found:
@@ -374,11 +370,13 @@ def _century(year: str, short: str) -> tuple[Key, ...]:
     return ()
 
 
-def _gap(between: str, before: str, after: str) -> int:
-    if between in (" ", "", "-"):
+def _gap(text: str, end: int, start: int) -> int:
+    """Return the separation of two terms, of which one ends and the next starts here."""
+    between, before = text[end:start], text[max(end - 3, 0) : end]
+    if between in ("", "-"):
         return NEAR
     if _BREAKS.search(between) or (
-        between == "." and len(before) == 3 and before.islower() and after.isupper()
+        between == "." and len(before) == 3 and before.islower() and text[start].isupper()
     ):
         return WALL if between == "." or "\n" in between else BORDER
     return APART if _DIVIDES.search(between) else NEAR
@@ -418,8 +416,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
 
 def _camel_parts(written: str, word: str, start: int) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
     """Split a word where a capital follows a small letter: "DeToth"."""
-    rest = written[1:]
-    if rest.islower() or written.isupper() or not rest:
+    if written.isupper() or len(written) == 1:
         is_short = len(word) < 4 and written.isupper() and written not in ("A", "I")
         initials = (f"{word}.",) if is_short else ()
         yield start, start + len(written), (word, *initials)
@@ -436,10 +433,9 @@ def roman_value(numeral: str) -> int:
 
 
 def _in_figures(date: re.Match[str]) -> tuple[Key, ...]:
-    if date["year"]:
-        return _date_keys(int(date["year"]), int(date["month"]), int(date["day"]))
-    if date["y"]:
-        return _date_keys(*(int(date[part] or 0) for part in ("y", "m", "d")))
+    for parts in (("year", "month", "day"), ("y", "m", "d")):
+        if date[parts[0]]:
+            return _date_keys(*(int(date[part] or 0) for part in parts))
     one, other, year = int(date["one"]), int(date["other"]), int(date["of"])
     ways = [(day, month) for day, month in ((one, other), (other, one)) if month <= 12]
     return tuple(dict.fromkeys(k for day, month in ways for k in _date_keys(year, month, day)))
