@@ -276,9 +276,9 @@ _REGION: Final = re.compile(r", [A-Z]\w+(?: [A-Z]\w+)*")
 
 def _is_date(term: Term) -> bool:
     """Return whether a term is a date: a year at least, or a day of a month."""
-    key = term.keys[0]
-    is_number = key[0] in ("n", "o")
-    return not term.is_word and not (is_number and re.fullmatch(r"\d{4}", term.text) is None)
+    if term.is_word:
+        return False
+    return term.keys[0][0] not in ("n", "o") or re.fullmatch(r"\d{4}", term.text) is not None
 
 
 @cached_short(maxsize=4096, max_length=200)
