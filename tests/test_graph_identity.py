@@ -347,7 +347,7 @@ def test_thousands_of_names_of_one_word_are_compared_in_seconds() -> None:
         "K" + "".join(letters[i // 20**place % 20] for place in range(4)) + "osterton"
         for i in range(4_000)
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     pairs = sum(1 for _ in near_pairs({normalise(name) for name in names}))
     assert pairs < 400_000
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20

@@ -385,17 +385,17 @@ def test_an_answer_is_not_nothing(text: str) -> None:
     ids=lambda text: text[:12],
 )
 def test_a_text_of_a_million_characters_is_read_in_seconds(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     draft_from(text)
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
 
 
 def test_a_hundred_thousand_lines_take_ten_times_as_long_as_ten_thousand() -> None:
     def seconds(lines: int) -> float:
         text = "\n".join(f"{i}. Neil Peart {i} -> member of -> Rush [1]" for i in range(lines))
-        start = time.perf_counter()
+        start = time.process_time()
         assert len(parse(text).relations) == lines
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert seconds(100_000) < 40 * max(seconds(10_000), 0.1)
 

@@ -466,10 +466,10 @@ def test_two_thousand_records_merge_within_seconds(shared: str) -> None:
         relation(*pair, at="p1") for pair in zip(own, ["same as"] * 1999, own[1:], strict=False)
     ]
     records += links if shared == "a chain of relations" else []
-    start = time.perf_counter()
+    start = time.process_time()
     graph = KnowledgeGraph().merge(update_of(*records))
     assert len(graph.entities) == (1 if shared == "a chain of relations" else 2000)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_four_steps_of_fifteen_entities_and_relations_merge_quickly() -> None:
@@ -484,11 +484,11 @@ def test_four_steps_of_fifteen_entities_and_relations_merge_quickly() -> None:
     updates = [step(n) for n in range(4)]
     took = []
     for _ in range(5):
-        graph, start = KnowledgeGraph(), time.perf_counter()
+        graph, start = KnowledgeGraph(), time.process_time()
         for update in updates:
             graph = graph.merge(update)
             assert graph.entities
-        took.append(time.perf_counter() - start)
+        took.append(time.process_time() - start)
     assert len(graph.entities) == 60
     assert min(took) < 0.1
 
