@@ -179,7 +179,7 @@ def test_a_summary_that_rests_on_nothing_is_an_error_in_words_and_not_kept() -> 
     wrong = {"title": "War", "summary": "It is about Napoleon."}
     kept = Summaries()
     (failed,) = summaries({"p": SMALL["p"]}, scripted_lm([wrong] * 2), kept).values()
-    assert failed.startswith("StepFailed") and "no sentence of it rests" in failed
+    assert failed.startswith("StepFailed") and "no sentence of it is grounded" in failed
     assert "Napoleon" in failed
     (mended,) = summaries({"p": SMALL["p"]}, scripted_lm(telling), kept).values()
     assert isinstance(mended, Summary)
