@@ -53,7 +53,7 @@ def verify(path: ArtifactDir) -> None:
     """
     problems, console = problems_of(path), Console()
     for problem in problems:
-        console.print(problem, style="red", markup=False)
+        console.print(problem, style="red")
     if problems:
         raise typer.Exit(1)
-    console.print(f"{path} is intact", markup=False)
+    console.print(f"{path} is intact")

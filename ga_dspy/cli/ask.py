@@ -78,7 +78,7 @@ def demo(
     console.print(Rule("1. Index the included corpus", align="left"))
     with build_progress(console) as progress:
         index = Index.build(corpus(), keep / "index", progress=progress)
-    console.print(f"{keep / 'index'}: {index.description}\n", markup=False)
+    console.print(f"{keep / 'index'}: {index.description}\n")
 
     console.print(Rule("2. Ask a question that needs several documents", align="left"))
     lm = choose_lm(None, None, 0)
@@ -93,7 +93,7 @@ def demo(
         paths = f"--dataset hotpotqa --data {data} --index {keep / 'index'} --out {live}"
         console.print("Ask the LM itself, with the program of the last row:")
         line = f"  {_own_command()} eval {paths} {options} --api-base http://localhost:8080/v1"
-        console.print(line, style="bold", markup=False, soft_wrap=True)
+        console.print(line, style="bold", soft_wrap=True)
     console.print()
     console.print(Rule("4. Smoke test: compile on the train questions", align="left"))
     console.print(_SMOKE, style="dim")
@@ -104,7 +104,7 @@ def demo(
     )  # fmt: skip
     console.print(f"\nDone in {time.perf_counter() - begun:.0f} s. Ask your own question:")
     own = f'  {_own_command()} ask "…" --index {keep / "index"} --lm openai/gpt-4.1-mini'
-    console.print(own, style="bold", markup=False)
+    console.print(own, style="bold")
 
 
 def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> str:
@@ -316,7 +316,7 @@ def chat(asking: Asking) -> None:
             warn(console, f"asked as it is: {rewritten.failure}")
         if rewritten.question != question:
             cost = f"({number(rewritten.calls, 'call')}, {rewritten.tokens:,} tokens)"
-            console.print(f"asked as: {rewritten.question} {cost}", style="dim", markup=False)
+            console.print(f"asked as: {rewritten.question} {cost}", style="dim")
         found = _answer(console, asking, rewritten.question, "")
         turns.append(Turn(rewritten.question, found.answer or "(no answer)"))
 

@@ -154,7 +154,7 @@ def compile_program(
         )
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
-        console.print(f"MLflow: {tracker.place}; {how}", markup=False, soft_wrap=True)
+        console.print(f"MLflow: {tracker.place}; {how}", soft_wrap=True)
     note_embedded_lm(console, *models.all)
     if tracker is not None and tracker.run_id:
         with dspy.context(lm=lms["task"]):
@@ -228,7 +228,7 @@ class Lines:
             InputError: There is no terminal, and neither a cap nor `--yes` was given.
         """
         self.expected = cost.calls
-        self.console.print(f"estimate: {cost}", markup=False)
+        self.console.print(f"estimate: {cost}")
         for name, cap in self.caps._asdict().items():
             if cap is not None:
                 reserved = getattr(cost.measuring, name)
@@ -253,7 +253,6 @@ class Lines:
             f"{c.number:>3}  {c.score:5.1f}  best {c.best:5.1f}  {c.calls:>7,} calls  "
             f"{c.tokens:>11,} tokens  {_clock(c.seconds)}  left ≤ {_clock(max(0.0, left))}  "
             f"{c.description}",
-            markup=False,
             highlight=False,
             soft_wrap=True,
         )
@@ -264,7 +263,7 @@ def _tracker(
 ) -> MLflowTracker | None:
     if find_spec("mlflow") is None and uri is None:
         how = f"not tracked: mlflow is not installed; run: {install('optimize')}"
-        console.print(how, markup=False)
+        console.print(how)
         return None
     from ga_dspy.optimize.tracking import MLflowTracker
 
@@ -281,7 +280,7 @@ def _summarise(console: Console, outcome: Outcome) -> None:
     if outcome.stopped:
         warn(console, f"stopped early: {outcome.stopped}")
     for dropped in outcome.dropped_demos:
-        console.print(f"demo removed: {dropped}", style="dim", markup=False)
+        console.print(f"demo removed: {dropped}", style="dim")
     if (lost := outcome.rejected) is not None:
         before = outcome.before.summary()
         warn(
@@ -296,9 +295,8 @@ def _summarise(console: Console, outcome: Outcome) -> None:
         f"{outcome.calls:,} LM calls ({outcome.replayed:,} of them from an earlier run), "
         f"{outcome.tokens:,} tokens, {_clock(outcome.seconds)}",
         style="bold",
-        markup=False,
     )
-    console.print(f"artifact: {outcome.artifact}", markup=False)
+    console.print(f"artifact: {outcome.artifact}")
 
 
 def _clock(seconds: float) -> str:

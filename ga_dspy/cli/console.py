@@ -158,7 +158,7 @@ def show_usage(console: Console, step: str, lm: str, usage: Usage) -> None:
     """Print the cost of a step and the LM that it called."""
     price = f", ${usage.cost:,.4f}" if usage.cost else ""
     line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
-    console.print(line, style="dim", markup=False, soft_wrap=True)
+    console.print(line, style="dim", soft_wrap=True)
 
 
 def note_embedded_lm(console: Console, *lms: dspy.BaseLM) -> None:
@@ -169,7 +169,7 @@ def note_embedded_lm(console: Console, *lms: dspy.BaseLM) -> None:
 
 def warn(console: Console, message: str) -> None:
     """Print a warning in yellow."""
-    console.print(message, style="yellow", markup=False, soft_wrap=True)
+    console.print(message, style="yellow", soft_wrap=True)
 
 
 # --- Progress
@@ -201,7 +201,7 @@ def log_progress(console: Console, state: Callable[[], str], every: float = 60.0
     def log() -> None:
         while not is_over.wait(every):
             if line := state():
-                console.print(line, markup=False, soft_wrap=True)
+                console.print(line, soft_wrap=True)
 
     logger = threading.Thread(target=log, name="ga-dspy-progress", daemon=True)
     logger.start()
@@ -282,7 +282,7 @@ def number(count: int, what: str) -> str:
 def show_first(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
     """Print the first few items, one per line, and how many more there are."""
     for item in items[:_FIRST]:
-        console.print(f"{what}: {item}", style=style, markup=False, soft_wrap=True)
+        console.print(f"{what}: {item}", style=style, soft_wrap=True)
     if len(items) > _FIRST:
         console.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
 

@@ -216,7 +216,7 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, 
         known = f"; {cost.finished:,} were read before" if cost.finished else ""
         calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
         tokens = f"{cost.tokens:,} tokens ({cost.completion_tokens:,} of them completion)"
-        console.print(f"to read: {calls} and {tokens}{known}", markup=False)
+        console.print(f"to read: {calls} and {tokens}{known}")
     else:
         console.print(f"to read: nothing, all {cost.finished:,} passages were read before")
     if summaries:
@@ -297,7 +297,7 @@ def _open(folder: Path, labels: Iterable[str] | None) -> tuple[StoredGraph, Corp
     unknown = sorted(held - stored.graph.labels_in_use)
     if unknown:
         note = f"nothing in {folder} needs the label {', '.join(unknown)}"
-        Console(stderr=True).print(note, style="yellow", markup=False, soft_wrap=True)
+        Console(stderr=True).print(note, style="yellow", soft_wrap=True)
     return stored, stored.graph.visible(Access(labels=held)).graph
 
 
@@ -497,5 +497,5 @@ def export(
     _, visible = _open(graph, label)
     nodes, edges = range(len(visible)), range(len(visible.heads))
     write_whole(out, to_graphml(visible.subgraph(nodes, edges)))
-    plain().print(f"wrote {out}", markup=False, soft_wrap=True)
+    plain().print(f"wrote {out}", soft_wrap=True)
     plain().print(f"{len(nodes):,} entities, {len(edges):,} relations")

@@ -86,7 +86,7 @@ def build(
             require=require or (), milvus=uri,
         )  # fmt: skip
     sources.save(out, found.files)
-    console.print(f"{out}: {index.description}", markup=False)
+    console.print(f"{out}: {index.description}")
 
 
 def sync(
@@ -211,7 +211,7 @@ def verify(index: IndexDir) -> None:
         ga-dspy index verify --index my-index
     """
     Index.open(index).verify()
-    Console().print(f"{index} is intact", markup=False)
+    Console().print(f"{index} is intact")
 
 
 def show_files(console: Console, files: Sequence[FileRead]) -> None:
@@ -235,7 +235,7 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
     if len(lines) > _MOST_LINES:  # files with problems first
         lines.sort(key=lambda line: ": read (" in line)
     for line in lines[:_MOST_LINES]:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
     if len(lines) > _MOST_LINES:
         console.print(f"  … and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)")
 
@@ -263,4 +263,4 @@ def _change(
     for what, ids in changes._asdict().items():
         table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
     console.print(table)
-    console.print(f"{index}: {opened.description}", markup=False)
+    console.print(f"{index}: {opened.description}")

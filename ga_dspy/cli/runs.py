@@ -123,7 +123,7 @@ def evaluate(
     if track:
         asked = load(dataset, data, limit=limit)
         _show_tracked(console, [_track(console, report, chosen, asked, models.lm, track, out)])
-    console.print(f"\nwrote {out}/summary.json and predictions.jsonl", markup=False)
+    console.print(f"\nwrote {out}/summary.json and predictions.jsonl")
     _finish(console, [report])
 
 
@@ -239,7 +239,7 @@ def _show_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
         known = f", {len(logged) - new} already there" if new < len(logged) else ""
         place = without_password(logged[-1].uri)
         runs = f"MLflow: {number(new, 'new run')}{known} in {place}"
-        console.print(runs, markup=False, soft_wrap=True)
+        console.print(runs, soft_wrap=True)
 
 
 def trace(
@@ -349,7 +349,7 @@ def arena(
         models.check(*(one.make(nothing) for one in contestants))
     planned = plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
     own = "".join(f", {step}: {one.model}" for step, one in models.steps.items())
-    console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}", markup=False)
+    console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}")
     reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
     latest: tuple[PlannedRun, RunProgress] | None = None
@@ -370,7 +370,7 @@ def arena(
             progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
             judge=choose_judge(judge, models.address, timeout),
         ):  # fmt: skip
-            console.print(_result_line(one, report), markup=False, style="dim")
+            console.print(_result_line(one, report), style="dim")
             reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
             if track:
                 asked = load(one.benchmark.dataset, one.benchmark.data, limit=limit)
@@ -383,7 +383,7 @@ def arena(
     note_embedded_lm(console, *models.all)
     _show_tracked(console, tracked)
     console.print("\nTables and figures:")
-    console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold", markup=False)
+    console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold")
     _finish(console, [report for by_name in reports.values() for report in by_name.values()])
 
 
@@ -443,9 +443,9 @@ def report(
     figures = draw_figures(runs, out)
     path = write_report(runs, out, families, figures)
     for family in families:
-        console.print(family[0].verdict.replace("*", ""), markup=False, soft_wrap=True)
+        console.print(family[0].verdict.replace("*", ""), soft_wrap=True)
     counts = f"{number(len(runs.runs), 'run')}, {number(len(figures), 'figure')}"
-    console.print(f"{counts}: {path}", markup=False)
+    console.print(f"{counts}: {path}")
 
 
 def view(
@@ -476,7 +476,7 @@ def view(
         record = _prediction(path)
         page = viewer.page(record.pop("question"), record)
     write_whole(out, page)
-    Console().print(f"wrote {out}: open it in a browser", markup=False)
+    Console().print(f"wrote {out}: open it in a browser")
 
 
 def _prediction(path: Path) -> dict[str, Any]:
