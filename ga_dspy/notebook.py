@@ -1,4 +1,4 @@
-"""How values show themselves in notebooks: short tables of escaped text, without scripts.
+"""Rich display in notebooks: short tables of escaped text, without scripts.
 
 >>> table(("name", "of"), [("<b>", "x" * 500)], most=0)
 '<p>… and 1 more</p>'
@@ -15,13 +15,13 @@ _LONGEST, _MOST = 300, 20
 
 
 def line(text: object, *, bold: bool = False) -> str:
-    """A line of text as HTML; what is long is cut."""
+    """Return a line of text as HTML; a long text is cut."""
     tag = "b" if bold else "span"
     return f"<div><{tag}>{_cut(text)}</{tag}></div>"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], most: int = _MOST) -> str:
-    """The first rows of a table as HTML, and how many more there are; "" without any."""
+    """Return the first rows of a table as HTML, and how many more there are; "" without rows."""
     every = list(rows)
     shown = [_row("td", row) for row in every[:most]]
     more = f"<p>… and {len(every) - most:,} more</p>" if len(every) > most else ""

@@ -1,4 +1,4 @@
-"""An LM that replies by a script: for tests of programs, and of yours built on them.
+"""LMs for tests of programs: one replies by a script, one replays recorded calls.
 
 The replies pass through DSPy's real adapters, cache keys and parsing, so a test with a scripted
 LM shows what a program does with an LM's words, not what an LM would say.
@@ -115,7 +115,7 @@ class _AsyncEngine:
 
 
 def scripted_lm(script: Script) -> dspy.LM:
-    """An LM over a script; its `engine.prompts` holds what it was asked.
+    """Return an LM that replies by a script; `lm.engine.prompts` holds the prompts it received.
 
     >>> lm = scripted_lm([{"answer": "Montana"}])
     >>> with dspy.context(lm=lm):
@@ -133,22 +133,23 @@ def scripted_lm(script: Script) -> dspy.LM:
 
 
 def recorded_lm(path: Path | str) -> dspy.LM:
-    """An LM that repeats what another one replied to the same question about the same passages.
+    """Return an LM that replays recorded calls: same question, same passages, same reply.
 
-    As the teacher of a compilation it turns runs that were paid once into demos. A record may name
-    its passages by number and title alone. Of several on the same passages the one counts whose
-    other inputs are most alike. Where none is, passages may have other numbers than they had:
-    those in the reply are changed. A question that is not on record, or a reply that cites a
-    passage which is not shown, gives "(not recorded)", of which a program makes nothing.
+    As the teacher of a compilation it turns runs that were paid for once into demos. A record may
+    name its passages by number and title only. If several records have the same passages, the one
+    with the most equal other inputs counts. If none has, a record whose passages are shown under
+    other numbers counts, and the numbers in its reply are changed. A question that was not
+    recorded, or a reply that cites a passage that is not shown, gives "(not recorded)", which a
+    program cannot parse.
 
-    `lm.engine.script.unused` holds the records that were not repeated yet, `…unmatched` the prompts
-    with other passages than are on record.
+    `lm.engine.script.unused` holds the records that were not replayed yet, `…unmatched` the prompts
+    whose passages were not recorded.
 
     Args:
         path: JSON lines with `inputs` and `outputs`, each a mapping of field names to texts.
 
     Raises:
-        InputError: A line is no such record.
+        InputError: A line is not such a record.
     """
     text = Path(path).read_text("utf-8")
     lm = scripted_lm(_Recording(_records(text, path)))
@@ -168,15 +169,15 @@ def _records(text: str, path: Path | str) -> Iterator[Record]:
             row = None
         if not isinstance(row, dict) or not {"inputs", "outputs"} <= row.keys():
             raise InputError(
-                f"line {number} of {path} is no record",
+                f"line {number} of {path} is not a record",
                 expected="an object with the inputs and the outputs of a call",
-                remedy="write one call a line",
+                remedy="write one call per line",
             )
         yield row
 
 
 class _Recording:
-    """A script of replies on record, by the question and whether an answer is asked for."""
+    """A script of recorded replies, by question and whether an answer is requested."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records: dict[tuple[str, bool], list[Record]] = {}
@@ -208,7 +209,7 @@ _CITED = re.compile(r"\d+(?=[\d, ]*\])")
 
 
 def _shows(record: Record, passages: str) -> bool:
-    """Whether passages are those of a record, under the same numbers."""
+    """Return whether the passages are those of a record, under the same numbers."""
     then = dict(_BLOCK.findall(record["inputs"].get("passages", "")))
     now = dict(_BLOCK.findall(passages))
     return then.keys() == now.keys() and all(
@@ -217,12 +218,12 @@ def _shows(record: Record, passages: str) -> bool:
 
 
 def _alike(then: Mapping[str, str], now: Mapping[str, str]) -> int:
-    """How many inputs are the same."""
+    """Return the number of equal inputs."""
     return sum(now.get(name) == text for name, text in then.items())
 
 
 def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
-    """The outputs of a record with the numbers that its passages have now; None without them."""
+    """Return the outputs of a record with the present passage numbers; None if one is missing."""
     then = dict(_BLOCK.findall(row["inputs"].get("passages", "")))
     now = {text: label for label, text in _BLOCK.findall(passages)}
     new = {label: now[text] for label, text in then.items() if text in now}
@@ -233,13 +234,13 @@ def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
 
 
 def given_fields(prompt: str) -> dict[str, str]:
-    """The input fields of the last question in a prompt of one of our adapters, or of DSPy's."""
+    """Return the input fields of the last question in a prompt of our adapters or DSPy's."""
     marker = "[[ ## question ## ]]"
     return dict(_SHOWN.findall(f"{marker}{prompt.rpartition(marker)[2]}\n\n"))
 
 
 def asked_fields(prompt: str) -> list[str]:
-    """The output fields that a prompt of one of our adapters, or of DSPy's, asks for."""
+    """Return the names of the output fields that a prompt of our adapters or DSPy's asks for."""
     _, plain, form = prompt.partition(ASKED_IN_JSON if ASKED_IN_JSON in prompt else ASKED)
     if plain:
         return re.findall(r"^- (\w+)", form.partition("\n\n")[0], re.MULTILINE)

@@ -62,7 +62,7 @@ def test_what_is_not_on_record_gives_no_answer(question: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"inputs": {}}'])
 def test_a_line_that_is_no_record_is_named(line: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 2 of .* is no record; expected an object"):
+    with pytest.raises(InputError, match=r"line 2 of .* is not a record; expected an object"):
         recorded_lm(written(tmp_path, RECORD, line))
 
 
