@@ -2,7 +2,7 @@
 
 The files, each of which builds on those before: `datasets` (questions), `scores` (of an answer, and
 statistics), `protocol` (what determines a run's numbers), `identity` (its digests), `result` (of a
-question, and the journal), `judge` (an LM that judges answers), `report` (of a run), `run`.
+question, and the journal), `report` (of a run), `run` (and an LM that judges answers).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ga_dspy.eval.datasets import DatasetName as DatasetName
 from ga_dspy.eval.datasets import detect as detect
 from ga_dspy.eval.datasets import load as load
 from ga_dspy.eval.datasets import load_hub as load_hub
-from ga_dspy.eval.judge import Judge as Judge
 from ga_dspy.eval.protocol import Protocol as Protocol
 from ga_dspy.eval.protocol import ProtocolMismatch as ProtocolMismatch
 from ga_dspy.eval.protocol import ScoreVariant as ScoreVariant
@@ -21,6 +20,7 @@ from ga_dspy.eval.report import Report as Report
 from ga_dspy.eval.report import load_report as load_report
 from ga_dspy.eval.report import paired_test as paired_test
 from ga_dspy.eval.result import Result as Result
+from ga_dspy.eval.run import Judge as Judge
 from ga_dspy.eval.run import RunProgress as RunProgress
 from ga_dspy.eval.run import protocol_of as protocol_of
 from ga_dspy.eval.run import run as run

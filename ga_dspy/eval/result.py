@@ -15,7 +15,7 @@ from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import scores
 from ga_dspy.eval.datasets import Fact
 from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
-from ga_dspy.eval.scores import SupportScore, Triple, TripleScore
+from ga_dspy.eval.scores import Overlap, SupportScore, Triple
 from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped
 from ga_dspy.lm.failures import is_transient
@@ -255,12 +255,12 @@ class Result(BaseModel):
         return scores.support_score(self.facts, self.gold_facts)
 
     @property
-    def coverage(self) -> TripleScore | None:
+    def coverage(self) -> Overlap | None:
         """The graph scored against the gold triples by their ends; None without gold triples."""
         return scores.triple_score(self.triples, self.gold_triples)
 
     @property
-    def reasoning(self) -> TripleScore | None:
+    def reasoning(self) -> Overlap | None:
         """The evidence chain scored likewise; None without gold triples."""
         return scores.triple_score(self.chain, self.gold_triples)
 

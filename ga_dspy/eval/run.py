@@ -1,4 +1,4 @@
-"""Run a program on a set of questions under a protocol."""
+"""Run a program on a set of questions under a protocol, and have an LM judge the answers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import dspy
 
 from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval.identity import digests_of
-from ga_dspy.eval.judge import Judge, judge_result
 from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
-from ga_dspy.eval.result import Result, RunJournal, accepted_answers
+from ga_dspy.eval.result import Judged, Result, RunJournal, accepted_answers
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import causes
 from ga_dspy.lm.store import CallStore
 from ga_dspy.lm.wrapper import StepLMs, wrap, wrap_for_work
-from ga_dspy.programs import MultiHopProgram
+from ga_dspy.programs import MultiHopProgram, Usage
+from ga_dspy.programs.calls import ask, drive
+from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.program import split_lms
 from ga_dspy.retrieval import Index
-from ga_dspy.secrets import check_addresses
+from ga_dspy.secrets import check_addresses, withheld
 
 # --- The protocol of a run, from the program, its retriever and its LM.
 
@@ -181,8 +182,8 @@ def run(
         retry_failures: Also retry permanent failures of an earlier start, such as a prompt that is
             too long.
         abort_after: Stop after so many consecutive endpoint failures; None never stops.
-        judge: The LM that judges the answers at the end (`ga_dspy.eval.judge`). What it failed at
-            is retried when the run is resumed.
+        judge: The LM that judges the answers at the end (`Judge`). What it failed at is
+            retried when the run is resumed.
 
     Raises:
         ProtocolMismatch: `out` holds a run under another protocol.
@@ -196,7 +197,7 @@ def run(
     own = dict[str, dspy.BaseLM]()
     if on_cluster() and isinstance(program, MultiHopProgram):
         program, own = split_lms(program)  # LMs stay here, with their keys
-    total, ask = len(examples), partial(_ask, program)
+    total, asking = len(examples), partial(_ask, program)
     with (
         RunJournal(out / JOURNAL, protocol) as journal,
         CallStore(out / CALLS, "run", is_temporary=True) as calls,
@@ -215,7 +216,7 @@ def run(
             failures, asked = 0, [(position, examples[position]) for position in positions]
             # Closed at once if anything below raises, so that the threads stop asking.
             with closing(
-                map_parallel(ask, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
+                map_parallel(asking, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
             ) as answers:
                 for position, result, seconds in answers:
                     # A retry that fails does not replace an answer.
@@ -245,25 +246,6 @@ def run(
     return report
 
 
-def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, threads: int) -> None:
-    """Have the judge decide on every answer that has no verdict yet."""
-    entries, asked = journal.entries(), []
-    for position, entry in entries.items():
-        is_judged = entry.result.judged is not None and entry.result.judged.right is not None
-        if entry.result.error is None and not is_judged:
-            asked.append((position, entry.result))
-    with closing(
-        map_parallel(
-            partial(judge_result, Judge()), asked, threads,
-            lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
-            name="ga-dspy-judge",
-        )
-    ) as judged:  # fmt: skip
-        for position, result in judged:
-            journal.record(position, result, entries[position].seconds)
-            calls.forget(f"judge {position}")
-
-
 def _ask(
     program: Callable[..., object], asked: tuple[int, dspy.Example]
 ) -> tuple[int, Result, float]:
@@ -272,11 +254,16 @@ def _ask(
     try:
         result = Result.from_prediction(example, program(question=example.question))
     except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
-        for cause in causes(error):
-            if isinstance(cause, RunAborted):
-                raise cause from cause.__cause__
+        _raise_aborted(error)
         result = Result.from_failure(example, error)
     return position, result, time.perf_counter() - begun
+
+
+def _raise_aborted(error: Exception) -> None:
+    """If an error was caused by a `RunAborted`, raise that."""
+    for cause in causes(error):
+        if isinstance(cause, RunAborted):
+            raise cause from cause.__cause__
 
 
 def _check(examples: Sequence[dspy.Example], protocol: Protocol, threads: int) -> None:
@@ -305,3 +292,82 @@ def _check(examples: Sequence[dspy.Example], protocol: Protocol, threads: int) -
             expected="the questions the protocol was made of, in its order, and at least one",
             remedy="make it with Protocol.of(examples, ...)",
         )
+
+
+# --- An LM that judges answers whose wording no script can compare; its cost is separate.
+
+
+class JudgeAnswer(dspy.Signature):
+    """Decide whether an answer to a question is right, by the accepted answers alone.
+
+    Right is an answer that means the same as one of them, in whatever words, spelling, unit or
+    detail. Wrong is one that leaves out what was asked, names several candidates, does not commit
+    itself, or adds a claim that an accepted answer rules out. What you know yourself does not
+    count.
+    """
+
+    question: str = dspy.InputField()
+    accepted: str = dspy.InputField(desc="the accepted answers, one a line")
+    answer: str = dspy.InputField(desc="the answer to be judged")
+    verdict: Literal["right", "wrong"] = dspy.OutputField()
+
+
+class Judge(dspy.Module):
+    """Judges an answer: `judge(question=…, accepted=(…,), answer=…).verdict` is right or wrong."""
+
+    def __init__(self) -> None:
+        """Create a judge with the predictor `judge`."""
+        super().__init__()
+        self.judge = dspy.Predict(JudgeAnswer)
+
+    def forward(
+        self, question: str, accepted: tuple[str, ...], answer: str, meter: Meter | None = None
+    ) -> dspy.Prediction:
+        """Judge an answer; an empty one is wrong without a call.
+
+        Args:
+            question: The question.
+            accepted: The accepted answers.
+            answer: The answer to judge.
+            meter: Counts the calls.
+
+        Raises:
+            StepFailed: The LM gave no verdict.
+        """
+        if not answer.strip():
+            return dspy.Prediction(verdict="wrong")
+        inputs = {"question": question, "accepted": "\n".join(accepted), "answer": answer}
+        return drive(ask("judge", self.judge, inputs, meter or Meter()))
+
+
+def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, threads: int) -> None:
+    """Have the judge decide on every answer that has no verdict yet."""
+    entries, asked = journal.entries(), []
+    for position, (result, _) in entries.items():
+        is_judged = result.judged is not None and result.judged.right is not None
+        if result.error is None and not is_judged:
+            asked.append((position, result))
+    with closing(
+        map_parallel(
+            partial(_judge, Judge()), asked, threads,
+            lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
+            name="ga-dspy-judge",
+        )
+    ) as judged:  # fmt: skip
+        for position, result in judged:
+            journal.record(position, result, entries[position].seconds)
+            calls.forget(f"judge {position}")
+
+
+def _judge(judge: Judge, asked: tuple[int, Result]) -> tuple[int, Result]:
+    """Return a question's position, and its result with the verdict or the judge's error."""
+    position, result = asked
+    meter, right, error = Meter(), None, None
+    try:
+        given = {"question": result.question, "accepted": result.gold, "answer": result.answer}
+        right = judge(**given, meter=meter).verdict == "right"
+    except Exception as failure:  # noqa: BLE001 - any failure of a judge is counted and named
+        _raise_aborted(failure)
+        error = withheld(f"{type(failure).__name__}: {failure}")
+    judged = Judged(right=right, usage=Usage.total(meter.usage.values()), error=error)
+    return position, result.model_copy(update={"judged": judged})

@@ -6,7 +6,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import harmonic_mean
 from typing import NamedTuple
@@ -28,7 +28,7 @@ _CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 class Overlap(NamedTuple):
-    """The overlap of the tokens of an answer with those of an accepted one."""
+    """What was found compared with what was wanted, such as tokens: fractions from 0 to 1."""
 
     f1: float
     precision: float
@@ -227,10 +227,12 @@ def support_score(predicted: Iterable[Fact], gold: Iterable[Fact]) -> SupportSco
     ours, wanted = set(predicted), set(gold)
     if not wanted:
         return None
-    right = len(ours & wanted)
-    precision, recall = right / max(1, len(ours)), right / len(wanted)
-    f1 = float(harmonic_mean((precision, recall)))
-    return SupportScore(float(ours == wanted), f1, precision, recall)
+    return SupportScore(float(ours == wanted), *_shares(len(ours & wanted), ours, wanted))
+
+
+def _shares(right: int, predicted: Collection[object], gold: Collection[object]) -> Overlap:
+    precision, recall = right / max(1, len(predicted)), right / len(gold)
+    return Overlap(float(harmonic_mean((precision, recall))), precision, recall)
 
 
 def joint_score(answer: Overlap, answer_em: float, support: SupportScore) -> SupportScore:
@@ -319,15 +321,7 @@ def _folded_words(text: str) -> list[str]:
 Triple = tuple[str, str, str]
 
 
-class TripleScore(NamedTuple):
-    """Shares from 0 to 1: of the predicted triples that are gold, and of the gold ones found."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
-def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> TripleScore | None:
+def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> Overlap | None:
     """Score predicted triples against gold ones, each of which can be found only once.
 
     Two triples match if they have the same two ends by `same_name`, in either direction ("father
@@ -342,7 +336,7 @@ def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> TripleS
         Zeros if nothing was predicted; None without gold triples.
 
     >>> triple_score([("Ann Lee", "daughter of", "Bo Lee")], [("Bo Lee", "child", "Ann Lee")])
-    TripleScore(precision=1.0, recall=1.0, f1=1.0)
+    Overlap(f1=1.0, precision=1.0, recall=1.0)
     """
     import networkx
 
@@ -361,9 +355,7 @@ def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> TripleS
     matching = networkx.bipartite.hopcroft_karp_matching(
         networkx.Graph(pairs), {one for one, _ in pairs}
     )
-    found = len(matching) // 2
-    precision, recall = found / max(1, len(ours)), found / len(wanted)
-    return TripleScore(precision, recall, float(harmonic_mean((precision, recall))))
+    return _shares(len(matching) // 2, ours, wanted)
 
 
 def same_name(one: str, other: str) -> bool:
