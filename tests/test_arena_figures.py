@@ -12,7 +12,7 @@ import pytest
 
 from extractive_lm.engine import MODEL
 from ga_dspy.arena import Run, Runs
-from ga_dspy.arena.figures import draw_figures, plot_costs
+from ga_dspy.arena.report import draw_figures, plot_costs
 from ga_dspy.errors import MissingExtra
 from ga_dspy.eval import Protocol, Report, Result
 from ga_dspy.eval.result import StepTrace
@@ -141,7 +141,7 @@ def test_without_matplotlib_the_extra_is_named(
 
 def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:
     code = (
-        "import sys, ga_dspy.arena.report, ga_dspy.arena.figures;"
+        "import sys, ga_dspy.arena.report;"
         "sys.exit(bool({'matplotlib', 'pandas'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The report of an arena: which method is best, one table per dataset and LM, and CSV files.
+"""The report of an arena: which method is best, a table and figures per dataset and LM, CSV files.
 
 `run_table` makes a data frame with a row per run and every number unrounded. The tables in
 report.md are parts of it, and tables/runs.csv is all of it.
@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ga_dspy.arena import paper
 from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.arena.runs import DATASETS, Run, Runs
 from ga_dspy.errors import require
@@ -26,6 +25,7 @@ from ga_dspy.storage import write_whole
 from ga_dspy.text import csv_cell, inert, visible
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 BASELINE = "vanilla-rag"
@@ -216,6 +216,43 @@ def failure_table(runs: Runs) -> DataFrame:
     return _frame(rows)
 
 
+# --- The paper's own scores, to show beside measured ones.
+
+
+class PaperRow(NamedTuple):
+    """A row of Table 1 (methods), 2 (ablations) or 4 (vanilla RAG by depth), as printed.
+
+    500 questions per dataset (125 of Bamboogle), bge-large-en-v1.5, five passages per query, at
+    most four steps. `f1` and `em` have a value in percent per dataset, then the average.
+    """
+
+    table: str
+    lm: str
+    method: str
+    f1: dict[str, float]
+    em: dict[str, float]
+
+
+_PRINTED = json.loads(Path(__file__).with_name("paper.json").read_text("utf-8"))
+_PRINTED_COLUMNS = (*DATASETS, "average")
+
+PAPER_ROWS = tuple(
+    PaperRow(
+        table,
+        lm,
+        method,
+        dict(zip(_PRINTED_COLUMNS, values[::2], strict=True)),
+        dict(zip(_PRINTED_COLUMNS, values[1::2], strict=True)),
+    )
+    for table, by_lm in _PRINTED["scores"].items()
+    for lm, by_method in by_lm.items()
+    for method, values in by_method.items()
+)
+
+CONTRADICTIONS: tuple[str, ...] = tuple(_PRINTED["contradictions"])
+"""Cells that two tables print differently, and averages further from the columns' than rounding."""
+
+
 def paper_table(runs: Runs) -> DataFrame:
     """Return the paper's rows for the methods and datasets of the runs.
 
@@ -224,7 +261,7 @@ def paper_table(runs: Runs) -> DataFrame:
     """
     measured = {run.method for run in runs}
     rows = []
-    for printed in paper.ROWS if runs.paper_datasets else ():
+    for printed in PAPER_ROWS if runs.paper_datasets else ():
         if printed.method in measured:
             row: dict[str, Any] = {
                 "Table": printed.table,
@@ -238,6 +275,110 @@ def paper_table(runs: Runs) -> DataFrame:
     frame = _frame(rows)
     # Tables 2 and 4 repeat rows of Table 1.
     return frame.drop_duplicates([name for name in frame if name != "Table"])
+
+
+# --- Figures: F1 against the tokens of a question, per dataset and LM.
+
+_LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-global")
+"""GraphRAG's ablations, and its mode that reads every summary at a cost beyond the axis."""
+
+_FIGURES = (
+    ("F1 against tokens per question", "f1-by-tokens", False),
+    ("F1 at equal tokens per question", "f1-at-equal-tokens", True),
+)
+_FIGURE_STYLE = {
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.color": "#e3e7eb", "axes.axisbelow": True,
+}  # fmt: skip
+_MARKERS = "osD^v<>P"
+
+
+def draw_figures(runs: Runs, out: Path) -> dict[str, Path]:
+    """Draw the runs of each dataset and LM, at equal k and at equal tokens.
+
+    Args:
+        runs: The runs; the same runs give the same bytes.
+        out: The folder of the report; the images are in figures/.
+
+    Returns:
+        The images by caption.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    images: dict[str, Path] = {}
+    drawn = [
+        run
+        for run in runs
+        if run.method not in _LEFT_OUT and any(r.tokens is not None for r in run.report.results)
+    ]
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for group in dict.fromkeys(run.group_label for run in runs):
+        for title, stem, is_budgeted in _FIGURES:
+            name = re.sub(r"[^a-z0-9.]+", "-", f"{stem} {group}".lower()).strip("-")
+            path = out / "figures" / f"{name}.png"
+            shown = [
+                run
+                for run in drawn
+                if run.group_label == group and (run.budget is not None) == is_budgeted
+            ]
+            if shown:
+                # Without the version of matplotlib, which would change the bytes.
+                plot_costs(runs, shown, title).savefig(path, metadata={"Software": None})
+                images[f"{title}: {group}"] = path
+            else:
+                path.unlink(missing_ok=True)  # of an earlier report
+    return images
+
+
+def plot_costs(runs: Runs, shown: Sequence[Run], title: str = "") -> Figure:
+    """Plot F1 with its interval against mean tokens per question.
+
+    GraphAnchor stands out; ablations and depths are hollow. The runs of a method under several
+    budgets are connected.
+
+    Args:
+        runs: All runs, for their marks.
+        shown: The runs to plot, on one dataset with one LM.
+        title: In bold.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    matplotlib = require("matplotlib", "report")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_FIGURE_STYLE):
+        # Without pyplot: no window system, and safe in any thread.
+        figure = Figure(figsize=(8.6, 4.8), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+        n = len(shown[0].report.results)
+        axes.set_title(f"{shown[0].group_label}, {n:,} questions", loc="left", fontsize=9)
+        axes.set(xlabel="tokens per question, prompt and completion", ylabel="F1, 95 % interval")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        for place, method in enumerate(dict.fromkeys(run.method for run in shown)):
+            line = sorted((run for run in shown if run.method == method), key=mean_tokens)
+            scores = [run.report.f1 for run in line]
+            # Interpolation can put a bound past the mean by a rounding error.
+            below = [max(run.report.f1 - run.report.ci95[0], 0.0) for run in line]
+            above = [max(run.report.ci95[1] - run.report.f1, 0.0) for run in line]
+            known = METHODS.get(method)
+            is_ours = method == "graph-anchor"
+            is_hollow = known is not None and known.group not in ("methods", "graphrag")
+            colour = "#1f6feb" if is_ours else f"C{place}"
+            axes.errorbar(
+                [mean_tokens(run) for run in line], scores, [below, above],
+                fmt=f"{_MARKERS[place % len(_MARKERS)]}-", color=colour,
+                markerfacecolor="white" if is_hollow else colour, markersize=10 if is_ours else 7,
+                linewidth=0.8, elinewidth=1.8 if is_ours else 0.8, zorder=4 if is_ours else 3,
+                label=(known.label if known else method) + runs.mark(line[0]),
+            )  # fmt: skip
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], -3.0))  # no score is below 0
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    return figure
 
 
 # --- Files.
@@ -327,7 +468,7 @@ def _sections(
         yield _PAPER
         yield markdown(tables["paper"])
         yield "The paper contradicts itself; its scores are shown as each table prints them."
-        yield "\n".join(f"- {text}." for text in paper.CONTRADICTIONS)
+        yield "\n".join(f"- {text}." for text in CONTRADICTIONS)
 
 
 def _about(shown: Sequence[Run], others: str) -> str:

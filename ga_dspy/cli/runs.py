@@ -14,9 +14,8 @@ from rich.table import Table
 
 from ga_dspy import viewer
 from ga_dspy.arena import Benchmark, PlannedRun, collect, plan_runs, run_arena, select_methods
-from ga_dspy.arena.figures import draw_figures
 from ga_dspy.arena.methods import methods
-from ga_dspy.arena.report import BASELINE, compare, write_report
+from ga_dspy.arena.report import BASELINE, compare, draw_figures, write_report
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli.choices import (
     AbortAfter,
