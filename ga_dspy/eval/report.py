@@ -55,8 +55,8 @@ class Report(NamedTuple):
     @classmethod
     def from_entries(cls, protocol: Protocol, entries: Iterable[Entry]) -> Report:
         """Make a report from journal entries in the order of the questions."""
-        kept = tuple(entries)
-        return cls(protocol, tuple(e.result for e in kept), fsum(e.seconds for e in kept))
+        every = tuple(entries)
+        return cls(protocol, tuple(e.result for e in every), fsum(e.seconds for e in every))
 
     @property
     def failed(self) -> tuple[Result, ...]:

@@ -321,9 +321,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(await _until_gone(request, asking))
 
     @app.post("/search")
-    async def search(sought: Query) -> list[Passage]:
+    async def search(query: Query) -> list[Passage]:
         """Return passages for a query, best first."""
-        return await service.search(sought.query, sought.k, sought.where)
+        return await service.search(query.query, query.k, query.where)
 
     @app.get("/runs/{id}", response_model=Answer)
     async def run(id: str) -> Response:
