@@ -21,7 +21,7 @@ from measure_recall import DEPTHS, measure_recall
 from measure_scale import scale as measure_scale
 
 from ga_dspy.cli.choices import IndexDir, Limit, Program, Threads, choose_program
-from ga_dspy.cli.console import Console, columns, show_first
+from ga_dspy.cli.console import Console, columns
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.eval import detect
@@ -202,7 +202,7 @@ def kills(
         found = list(endure(chosen, Path(work), kills=times, limit=limit, seed=seed))
     _show(found, json_output, ("differences",))
     if not json_output:
-        show_first(Console(), "differs", [name for one in found for name in one.differences])
+        Console().print_first("differs", [name for one in found for name in one.differences])
     raise typer.Exit(int(not all(one.held for one in found)))
 
 
@@ -230,7 +230,7 @@ def fuzz(
         found = [read_tampered(known[name], inputs, seed) for name in named or known]
     _show(found, json_output, ("faults",))
     if not json_output:
-        show_first(Console(), "escaped", [fault for one in found for fault in one.faults])
+        Console().print_first("escaped", [fault for one in found for fault in one.faults])
     raise typer.Exit(int(not all(one.holds for one in found)))
 
 

@@ -25,7 +25,15 @@ from dspy.utils.callback import BaseCallback
 
 from ga_dspy.artifact.artifact import FILES
 from ga_dspy.cli.ask import show_recorded
-from ga_dspy.cli.choices import ApiBase, Limit, Model, Threads, Timeout, choose_lms, choose_program
+from ga_dspy.cli.choices import (
+    Addresses,
+    Limit,
+    Models,
+    Threads,
+    Timeout,
+    choose_lms,
+    choose_program,
+)
 from ga_dspy.cli.console import Console
 from ga_dspy.demo import corpus, questions
 from ga_dspy.eval import load
@@ -94,8 +102,8 @@ def record(
 
 def main(
     out: Path,
-    lm: Model = None,
-    api_base: ApiBase = None,
+    lm: Models = None,
+    api_base: Addresses = None,
     timeout: Timeout = None,
     artifact: Annotated[
         list[Path] | None, typer.Option(help="A compiled program, a row of its own; repeatable.")
@@ -106,7 +114,7 @@ def main(
     """Record every row of the table into a new folder."""
     if out.exists():
         raise typer.BadParameter(f"{out} exists; expected a new folder; remove it first")
-    models = choose_lms([lm] if lm else None, [api_base] if api_base else None, timeout)
+    models = choose_lms(lm, api_base, timeout)
     greedy = models.lm.copy(temperature=0.0)
     asked, answers = load("hotpotqa", questions("dev"), limit=limit), dict[str, dict[str, str]]()
     compiled = {f"{path.name}-compiled": path for path in artifact or ()}

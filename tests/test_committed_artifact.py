@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.artifact import verify
+from ga_dspy.cli.choices import choose_lms
 from ga_dspy.cli.compile import compile_program
 from ga_dspy.demo import corpus, questions
 from ga_dspy.retrieval import Index
@@ -26,7 +27,7 @@ def test_compiling_it_again_gives_the_same_bytes_but_for_times(tmp_path: Path) -
     Index.build(corpus(), tmp_path / "index")
     again = tmp_path / "demo"
     compile_program(
-        "hotpotqa", questions("train"), "10", tmp_path / "index", again,
+        choose_lms(), "hotpotqa", questions("train"), "10", tmp_path / "index", again,
         test=questions("dev"), recipe_name="bootstrap-rs", no_track=True,
     )  # fmt: skip
     program = "program.json"

@@ -13,7 +13,7 @@ import pytest
 
 from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
-from ga_dspy.cli.choices import read_pairs
+from ga_dspy.cli.choices import choose_lms, read_pairs
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
 from ga_dspy.cli.console import Console, log_progress
 from ga_dspy.errors import InputError
@@ -94,7 +94,8 @@ def test_the_index_is_packed_with_the_model_only_where_that_is_asked_for(
         "ga_dspy.optimize.tracking.MLflowTracker", lambda uri, **made: given.append(made["index"])
     )
     compile_program(
-        "hotpotqa", demo.questions("train"), "2", tmp_path / "index", tmp_path / "out",
+        choose_lms(), "hotpotqa", demo.questions("train"), "2", tmp_path / "index",
+        tmp_path / "out",
         recipe_name="labeled", settings=["demos=1"], threads=1, **options,
     )  # fmt: skip
     assert given == [tmp_path / "index" if packed else None]
@@ -117,7 +118,8 @@ def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
     often = partial(log_progress, every=0.01)
     monkeypatch.setattr("ga_dspy.cli.compile.log_progress", often)
     compile_program(
-        "hotpotqa", demo.questions("train"), "4", tmp_path / "index", tmp_path / "out",
+        choose_lms(), "hotpotqa", demo.questions("train"), "4", tmp_path / "index",
+        tmp_path / "out",
         recipe_name="labeled", settings=["demos=3"], threads=2, no_track=True,
     )  # fmt: skip
     told = re.findall(
@@ -136,7 +138,7 @@ def test_the_command_compiles_with_the_embedded_lm(
     index = Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
     out = tmp_path / "artifacts" / "demo"
     compile_program(
-        "hotpotqa", demo.questions("train"), "4", tmp_path / "index", out,
+        choose_lms(), "hotpotqa", demo.questions("train"), "4", tmp_path / "index", out,
         recipe_name="labeled", settings=["demos=3"], threads=1, no_track=True,
     )  # fmt: skip
     said = " ".join(capsys.readouterr().out.split())

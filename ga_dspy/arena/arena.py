@@ -68,6 +68,11 @@ class PlannedRun(NamedTuple):
     benchmark: Benchmark
     out: Path
 
+    @property
+    def name(self) -> str:
+        """The dataset and the folder of the run, for messages."""
+        return f"{self.benchmark.dataset} {self.contestant.folder}"
+
 
 def select_methods(
     names: str,

@@ -19,17 +19,9 @@ from rich.rule import Rule
 from rich.text import Text
 
 from ga_dspy.cli import runs
-from ga_dspy.cli.choices import Asking, choose_lm, choose_program
+from ga_dspy.cli.choices import Asking, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import (
-    Console,
-    build_progress,
-    note_embedded_lm,
-    number,
-    show_answer,
-    show_steps,
-    warn,
-)
+from ga_dspy.cli.console import Console, build_progress, number, show_answer, show_steps
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Report
@@ -81,9 +73,9 @@ def demo(
     console.print(f"{keep / 'index'}: {index.description}\n")
 
     console.print(Rule("2. Ask a question that needs several documents", align="left"))
-    lm = choose_lm(None, None, 0)
-    asking = Asking(choose_program("graph-anchor", None, index), lm, index)
-    with dspy.context(lm=lm):
+    name, models = "graph-anchor", choose_lms()
+    asking = Asking(choose_program(name, None, index), name, models, index)
+    with dspy.context(lm=models.lm):
         _answer(console, asking, DEMO_QUESTION, _graph_cost(asking))
     console.print(HOPS, style="dim")
     console.print()
@@ -98,7 +90,7 @@ def demo(
     console.print(Rule("4. Smoke test: compile on the train questions", align="left"))
     console.print(_SMOKE, style="dim")
     compile_program(
-        "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
+        models, "hotpotqa", questions("train"), "10", keep / "index", keep / "artifacts" / "demo",
         test=questions("dev"), settings=["candidates=3"], yes=True,
         no_track=find_spec("mlflow") is None,
     )  # fmt: skip
@@ -127,7 +119,7 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
         try:
             reports[name] = replay(console, folder, name, answers, index, out / name)
         except (InputError, RunAborted) as error:
-            warn(console, str(error))
+            console.warn(str(error))
             continue
         is_compiled = (folder / name).is_dir()
         options = f"--artifact {_relative(folder / name)}" if is_compiled else f"--program {name}"
@@ -160,8 +152,9 @@ def replay(
     """
     lm, compiled = recorded_lm(folder / f"{name}.jsonl"), folder / name
     program = choose_program(name, str(compiled) if compiled.is_dir() else None, index)
+    options = runs.RunOptions(limit=len(answers))
     report = runs.run_program(
-        console, program, name, "hotpotqa", questions("dev"), out, lm, limit=len(answers)
+        console, program, name, "hotpotqa", questions("dev"), out, lm, options
     )
     changed = sum(answers.get(result.id) != result.answer for result in report.results)
     unused, unmatched = len(lm.engine.script.unused), len(lm.engine.script.unmatched)
@@ -227,8 +220,10 @@ def ask(
         if place:
             console.print()
         _answer(console, asking, text, note)
-    note_embedded_lm(console, *asking.lms)
-    if isinstance(asking.program, GraphAnchor) and any(is_small(lm.model) for lm in asking.lms):
+    console.note_embedded_lm(*asking.models.all)
+    if isinstance(asking.program, GraphAnchor) and any(
+        is_small(lm.model) for lm in asking.models.all
+    ):
         console.print(SMALL_LM_NOTE, style="dim")
 
 
@@ -278,7 +273,7 @@ def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.
 def _lm_names(asking: Asking) -> dict[str, Any]:
     """Return the name of the LM, and the names by step if steps have LMs of their own."""
     names = {"lms": asking.program.lm_names()} if asking.program.step_lms() else {}
-    return {"lm": asking.lm.model, **names}
+    return {"lm": asking.models.lm.model, **names}
 
 
 _SAMPLE = 200
@@ -309,11 +304,11 @@ def chat(asking: Asking) -> None:
         ga-dspy chat --index my-index --lm openai/gpt-4.1-mini
     """
     console, turns, rewrite = Console(), list[Turn](), Rewrite()
-    note_embedded_lm(console, *asking.lms)
+    console.note_embedded_lm(*asking.models.all)
     while question := _next_question(console):
         rewritten = rewrite(question=question, turns=turns)
         if rewritten.failure:
-            warn(console, f"asked as it is: {rewritten.failure}")
+            console.warn(f"asked as it is: {rewritten.failure}")
         if rewritten.question != question:
             cost = f"({number(rewritten.calls, 'call')}, {rewritten.tokens:,} tokens)"
             console.print(f"asked as: {rewritten.question} {cost}", style="dim")

@@ -7,9 +7,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import ContextVar
+from dataclasses import is_dataclass
 from functools import update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,7 +25,6 @@ from ga_dspy.arena.methods import method
 from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError
-from ga_dspy.eval import ScoreVariant
 from ga_dspy.graphrag import Access, GraphIndex
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
@@ -39,10 +38,6 @@ Dataset = Annotated[
     ),
 ]
 IndexDir = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--lm", help="Any DSPy model name; by default the embedded extractive LM."),
-]
 Models = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,9 +45,6 @@ Models = Annotated[
         help="Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of "
         "one step, such as answer=openai/gpt-4.1; repeatable.",
     ),
-]
-ApiBase = Annotated[
-    str | None, typer.Option("--api-base", help="Address of an OpenAI-compatible endpoint.")
 ]
 Timeout = Annotated[
     float | None,
@@ -78,22 +70,8 @@ Program = Annotated[
 Graph = Annotated[
     Path | None, typer.Option("--graph", help="Folder of the index's graph, for graph-rag.")
 ]
-Score = Annotated[
-    ScoreVariant, typer.Option(help="F1 variant: official (HotpotQA's script) or squad.")
-]
-JudgeModel = Annotated[
-    str | None,
-    typer.Option("--judge", help="LM that also judges each answer; its cost is kept separate."),
-]
 Limit = Annotated[int | None, typer.Option(help="Ask only the first N questions.")]
 Threads = Annotated[int, typer.Option(help="Questions to ask in parallel.")]
-AbortAfter = Annotated[
-    int, typer.Option(help="Stop after N consecutive endpoint failures; 0 never stops.")
-]
-RetryFailed = Annotated[
-    bool,
-    typer.Option("--retry-failed", help="Also retry permanent failures."),
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Program setting: k=10, abstain=chained, style=report; repeatable."),
@@ -132,13 +110,14 @@ ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "baml": BAMLAdapter,
 }
 _log = logging.getLogger(__name__)
-_LM_SETTINGS: ContextVar[dict[str, Any]] = ContextVar("ga_dspy_lm_settings")
 
 
-def with_lm_options(
+def with_lms(
     command: Callable[..., None], outage: str = "1h", *, spreads: bool = True
 ) -> Callable[..., None]:
-    """Add the options for LM calls to a command; messages about retries go to stderr.
+    """Add the options for LMs and their calls to a command, which receives the LMs as `models`.
+
+    Messages about retries go to stderr.
 
     Args:
         command: The command.
@@ -147,23 +126,24 @@ def with_lm_options(
     """
 
     def run(
-        patience: Patience = outage, retries: Retries = 10, no_cache: NoCache = False,
-        adapter: Adapter = None, lm_set: LmSettings = None, ray: Ray = None, **arguments: Any,
+        lm: Models = None, api_base: Addresses = None, timeout: Timeout = None,
+        lm_set: LmSettings = None, adapter: Adapter = None, patience: Patience = outage,
+        retries: Retries = 10, no_cache: NoCache = False, ray: Ray = None, **arguments: Any,
     ) -> None:  # fmt: skip
         if no_cache:
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-        _LM_SETTINGS.set(read_pairs(lm_set, "--lm-set"))
+        models = choose_lms(lm, api_base, timeout, read_pairs(lm_set, "--lm-set"))
         log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
         log.addHandler(handler)
         try:
             spread = on_ray(ray) if ray else nullcontext()
             asked = dspy.context(adapter=ADAPTERS[adapter]()) if adapter else nullcontext()
             with ga_dspy.patient(outage=_seconds(patience), retries=retries), spread, asked:
-                command(**arguments)
+                command(models=models, **arguments)
         finally:
             log.removeHandler(handler)
 
-    return _extended(run, command, without=() if spreads else ("ray",))
+    return _extended(run, command, without=("models",) if spreads else ("models", "ray"))
 
 
 def _extended(
@@ -184,6 +164,28 @@ def _extended(
     return run
 
 
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of each dataclass among its parameters, and pass it those."""
+    given = signature(command, eval_str=True)
+    options, groups = list[Parameter](), dict[str, Callable[..., Any]]()
+    for name, parameter in given.parameters.items():
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            fields = signature(parameter.annotation, eval_str=True).parameters.values()
+            options += [field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields]
+        else:
+            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    def run(**arguments: Any) -> None:
+        for name, group in groups.items():
+            own = {option: arguments.pop(option) for option in signature(group).parameters}
+            arguments[name] = group(**own)
+        command(**arguments)
+
+    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=options)
+    return run
+
+
 def _seconds(text: str) -> float:
     """Parse a duration such as 10m into seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
@@ -193,16 +195,12 @@ def _seconds(text: str) -> float:
 
 
 class Asking(NamedTuple):
-    """A program over a corpus, and the LM for steps that have none of their own."""
+    """A program over a corpus, its name or artifact, and the LMs of the command line."""
 
     program: MultiHopProgram
-    lm: dspy.LM
+    name: str
+    models: LMs
     corpus: Index | GraphIndex
-
-    @property
-    def lms(self) -> tuple[dspy.BaseLM, ...]:
-        """The LMs that the program calls."""
-        return self.lm, *self.program.step_lms().values()
 
 
 def with_program(command: Callable[..., None]) -> Callable[..., None]:
@@ -212,36 +210,17 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     def run(
-        index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
-        lm: Models = None, api_base: Addresses = None, timeout: Timeout = None,
-        graph: Graph = None,
-        label: Labels = None, where: Wanted = None, settings: Settings = None, **arguments: Any,
+        models: LMs, index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
+        graph: Graph = None, label: Labels = None, where: Wanted = None, settings: Settings = None,
+        **arguments: Any,
     ) -> None:  # fmt: skip
-        models = choose_lms(lm, api_base, timeout)
         chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
         with dspy.context(lm=models.lm):
-            corpus = choose_corpus(index, graph, program, artifact, where)
-            if label:
-                corpus = for_labels(corpus, label)
+            corpus = choose_corpus(index, graph, program, artifact, where, label or ())
             made = choose_program(program, artifact, corpus, models, **chosen)
-            command(Asking(made, models.lm, corpus), **arguments)
+            command(Asking(made, artifact or program, models, corpus), **arguments)
 
     return _extended(run, command, without=("asking",))
-
-
-def for_labels(corpus: Index | GraphIndex, labels: Sequence[str]) -> GraphIndex:
-    """Restrict the corpus to the access scope of a caller with these labels.
-
-    Raises:
-        InputError: There is no graph; only graphs have labels.
-    """
-    if not isinstance(corpus, GraphIndex):
-        raise InputError(
-            f"--label {labels[0]} without --graph",
-            expected="a graph, since labels restrict the passages of a graph",
-            remedy="add --graph, or pass --where for conditions on metadata",
-        )
-    return corpus.for_caller(Access(labels=frozenset(labels)))
 
 
 def choose_where(wanted: Sequence[str] | None) -> list[Where]:
@@ -276,14 +255,15 @@ def choose_where(wanted: Sequence[str] | None) -> list[Where]:
 
 def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
     """Open an index, restricted to the passages that meet the `--where` conditions."""
-    conditions = choose_where(wanted)
     opened = Index.open(index)
-    for where in conditions:
+    for where in choose_where(wanted):
         opened = opened.only(where)
     return opened
 
 
-def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM:
+def choose_lm(
+    name: str | None, api_base: str | None, timeout: float | None, settings: Mapping[str, Any] = {}
+) -> dspy.LM:
     """Return the LM of that name, or the embedded one; a local LM gets 600 s per call, others 120.
 
     Raises:
@@ -296,13 +276,12 @@ def choose_lm(name: str | None, api_base: str | None, timeout: float | None) -> 
                 expected="the name of the model served there",
                 remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
             )
-        return ga_dspy.extractive_lm(**_LM_SETTINGS.get({}))
-    settings: dict[str, Any] = {"timeout": timeout or default_timeout(name, api_base)}
-    settings |= _LM_SETTINGS.get({})
+        return ga_dspy.extractive_lm(**settings)
+    given = {"timeout": timeout or default_timeout(name, api_base), **settings}
     if api_base:
         # Local servers ignore the key, but OpenAI-compatible clients require one.
-        settings |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
-    lm = dspy.LM(name, **settings)
+        given |= {"api_base": api_base, "api_key": os.environ.get("OPENAI_API_KEY") or "none"}
+    lm = dspy.LM(name, **given)
     check_addresses(lm)
     return lm
 
@@ -314,13 +293,13 @@ class LMs(NamedTuple):
         lm: The LM for steps that have none of their own, and for calls outside a program.
         steps: LMs by step name.
         is_for_all: Whether steps that have no LM of their own may call `lm`.
-        address: The `--api-base` that names no step.
+        named: Returns another LM by its name, with the address, timeout and settings of these.
     """
 
     lm: dspy.LM
     steps: dict[str, dspy.LM]
     is_for_all: bool
-    address: str | None
+    named: Callable[[str], dspy.LM]
 
     @property
     def all(self) -> tuple[dspy.LM, ...]:
@@ -344,7 +323,10 @@ class LMs(NamedTuple):
 
 
 def choose_lms(
-    names: Sequence[str] | None, addresses: Sequence[str] | None, timeout: float | None
+    names: Sequence[str] | None = None,
+    addresses: Sequence[str] | None = None,
+    timeout: float | None = None,
+    settings: Mapping[str, Any] = {},
 ) -> LMs:
     """Return the LM for all steps and the LMs of single steps; by default the embedded LM.
 
@@ -356,15 +338,18 @@ def choose_lms(
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
     everywhere = at.pop("", None)
     default = named.pop("", None)
+
+    def make(name: str | None, address: str | None = everywhere) -> dspy.LM:
+        return choose_lm(name, address, timeout, settings)
+
     steps = dict[str, dspy.LM]()
     for step in {**named, **at}:
         name = named.get(step, default)
-        address = at.get(step, None if name == EMBEDDED else everywhere)
-        steps[step] = choose_lm(name, address, timeout)
+        steps[step] = make(name, at.get(step, None if name == EMBEDDED else everywhere))
     is_for_all = default is not None or not named
     last = steps.get("answer") or next(reversed(steps.values()), None)
-    lm = choose_lm(default, everywhere, timeout) if is_for_all or last is None else last
-    return LMs(lm, steps, is_for_all, everywhere)
+    lm = make(default) if is_for_all or last is None else last
+    return LMs(lm, steps, is_for_all, make)
 
 
 def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -388,7 +373,7 @@ def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def choose_judge(name: str | None, api_base: str | None, timeout: float | None) -> dspy.LM | None:
+def choose_judge(name: str | None, models: LMs) -> dspy.LM | None:
     """Return the LM that judges answers, or None if none is named.
 
     Raises:
@@ -398,7 +383,7 @@ def choose_judge(name: str | None, api_base: str | None, timeout: float | None) 
         raise InputError(
             f"--judge {name}", expected="an LLM", remedy="pass --judge openai/gpt-4.1-mini"
         )
-    return choose_lm(name, api_base, timeout) if name else None
+    return models.named(name) if name else None
 
 
 def choose_corpus(
@@ -407,15 +392,23 @@ def choose_corpus(
     program: str,
     artifact: str | None = None,
     wanted: Sequence[str] | None = None,
+    labels: Sequence[str] = (),
 ) -> Index | GraphIndex:
     """Open the index, restricted by the `--where` conditions, or the index with its graph.
 
     The configured LM summarises communities if the program needs summaries that do not exist yet.
 
     Raises:
-        InputError: There are conditions and a graph; a graph cannot enforce conditions.
+        InputError: There are conditions and a graph, or labels without one; only passages have
+            metadata, and only graphs have labels.
     """
     if graph is None:
+        if labels:
+            raise InputError(
+                f"--label {labels[0]} without --graph",
+                expected="a graph, since labels restrict the passages of a graph",
+                remedy="add --graph, or pass --where for conditions on metadata",
+            )
         return open_only(index, wanted)
     if wanted:
         raise InputError(
@@ -424,7 +417,8 @@ def choose_corpus(
             remedy="remove --graph, or build a graph with labels and pass --label",
         )
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
-    return GraphIndex.open(index, graph, summaries=summarised)
+    opened = GraphIndex.open(index, graph, summaries=summarised)
+    return opened.for_caller(Access(labels=frozenset(labels))) if labels else opened
 
 
 def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, Any]:

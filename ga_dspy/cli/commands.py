@@ -16,12 +16,12 @@ from typer.core import TyperGroup
 
 import extractive_lm
 import ga_dspy
-from ga_dspy.cli import artifact, ask, runs
+from ga_dspy.cli import ask, runs
 from ga_dspy.cli import compile as compiling
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
 from ga_dspy.cli import serve as serving
-from ga_dspy.cli.choices import with_lm_options, with_program
+from ga_dspy.cli.choices import with_lms, with_option_groups, with_program
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import force_exit, refused_by_disk
@@ -76,7 +76,9 @@ def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None
     paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
     name = _NAMES.get(command.__name__, command.__name__)
-    to.command(name, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(command)
+    to.command(name, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(
+        with_option_groups(command)
+    )
 
 
 def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]) -> None:
@@ -89,7 +91,7 @@ def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]
 _add(app, ask.demo, START)
 for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
     # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
-    _add(app, with_lm_options(with_program(answering), "30s", spreads=False), START)
+    _add(app, with_lms(with_program(answering), "30s", spreads=False), START)
 _add_group(
     "index", "Make your documents searchable.", DOCUMENTS,
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
@@ -97,19 +99,19 @@ _add_group(
 )  # fmt: skip
 _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
-    with_lm_options(graphs.build), with_lm_options(graphs.update), graphs.stats, graphs.show,
+    with_lms(graphs.build), with_lms(graphs.update), graphs.stats, graphs.show,
     graphs.paths, graphs.communities, graphs.merges, graphs.export,
 )  # fmt: skip
 for command in (
-    with_lm_options(runs.evaluate),
-    with_lm_options(runs.arena),
+    with_lms(with_program(runs.evaluate)),
+    with_lms(runs.arena),
     runs.report,
     runs.view,
 ):
     _add(app, command, MEASURE)
-_add(app, with_lm_options(compiling.compile_program), TUNE)
+_add(app, with_lms(compiling.compile_program), TUNE)
 _add_group(
-    "artifact", "Inspect compiled programs.", TUNE, artifact.show, artifact.diff, artifact.verify
+    "artifact", "Inspect compiled programs.", TUNE, compiling.show, compiling.diff, compiling.verify
 )
 
 

@@ -1,8 +1,7 @@
-"""`ga-dspy compile`."""
+"""`ga-dspy compile` and `artifact`: compile programs; show, compare and verify them."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -12,29 +11,26 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import dspy
 import typer
-from rich.prompt import Confirm
+from rich.padding import Padding
+from rich.text import Text
 
-from ga_dspy.artifact import load as load_artifact
+from ga_dspy import artifact as artifacts
 from ga_dspy.cli.choices import (
-    Addresses,
     Dataset,
     Graph,
     IndexDir,
-    Models,
+    LMs,
     Program,
     Threads,
-    Timeout,
     Wanted,
     Yes,
     choose_corpus,
-    choose_lm,
-    choose_lms,
     choose_program,
     choose_settings,
     program_class,
     read_pairs,
 )
-from ga_dspy.cli.console import Console, log_progress, note_embedded_lm, warn
+from ga_dspy.cli.console import Console, log_progress
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
@@ -46,7 +42,11 @@ if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import MLflowTracker
 
 
+# --- compile
+
+
 def compile_program(
+    models: LMs,
     dataset: Dataset,
     train: Annotated[Path, typer.Option(help="Questions to learn from.")],
     validation: Annotated[
@@ -67,9 +67,6 @@ def compile_program(
         typer.Option("--set", help="A setting of the recipe or the program: demos=4, k=10."),
     ] = None,
     program: Program = "graph-anchor",
-    lm: Models = None,
-    api_base: Addresses = None,
-    timeout: Timeout = None,
     graph: Graph = None,
     where: Wanted = None,
     reflection_lm: Annotated[
@@ -112,37 +109,35 @@ def compile_program(
     # Its own stream: optimizers' output goes to a log, and these lines must still be visible.
     console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
-    models = choose_lms(lm, api_base, timeout)
-    names = {"reflection": reflection_lm, "prompt": prompt_lm, "teacher": teacher_lm}
-    lms = {
-        role: _recorded(name) or choose_lm(name, models.address, timeout)
-        for role, name in names.items()
-        if name
-    }
-    lms["task"] = models.lm
-    with dspy.context(lm=lms["task"]):
+    reflection, prompt, teacher = (
+        _lm_named(name, models) for name in (reflection_lm, prompt_lm, teacher_lm)
+    )
+    with dspy.context(lm=models.lm):
         corpus = choose_corpus(index, graph, program, wanted=where)
     kind = program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
     of_recipe = [pair for pair in settings or () if pair not in own]
+    has_reflection = reflection is not None
+    chosen = recipe(recipe_name, reflection=has_reflection, **read_pairs(of_recipe, "--set"))
     given = choose_program(program, None, corpus, models, **choose_settings(own, kind))
     caps = Caps(max_calls, max_tokens, max_money)
-    free = all(one.model == EMBEDDED for one in (*lms.values(), *models.all))
+    others = filter(None, (reflection, prompt, teacher))
+    free = all(one.model == EMBEDDED for one in (*models.all, *others))
     lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
     tracker = None if no_track else _tracker(console, track, out, *packed)
     with dspy.track_usage() as used, log_progress(console, lambda: lines.state(used.usage_data)):
         outcome = compile(
             given,
-            recipe(recipe_name, reflection="reflection" in lms, **read_pairs(of_recipe, "--set")),
+            chosen,
             questions.train,
             questions.validation,
             test=questions.test,
             out=out,
-            lm=lms["task"],
-            reflection_lm=lms.get("reflection"),
-            prompt_lm=lms.get("prompt"),
-            teacher_lm=lms.get("teacher"),
+            lm=models.lm,
+            reflection_lm=reflection,
+            prompt_lm=prompt,
+            teacher_lm=teacher,
             caps=caps,
             threads=threads,
             seed=seed,
@@ -155,20 +150,22 @@ def compile_program(
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
         console.print(f"MLflow: {tracker.place}; {how}", soft_wrap=True)
-    note_embedded_lm(console, *models.all)
+    console.note_embedded_lm(*models.all)
     if tracker is not None and tracker.run_id:
-        with dspy.context(lm=lms["task"]):
-            made = load_artifact(outcome.artifact, retriever=corpus, lms=models.steps)
+        with dspy.context(lm=models.lm):
+            made = artifacts.load(outcome.artifact, retriever=corpus, lms=models.steps)
         trace(
-            console, made, outcome.after, questions.test or questions.validation, lms["task"],
+            console, made, outcome.after, questions.test or questions.validation, models.lm,
             uri=tracker.uri, run_id=tracker.run_id,
         )  # fmt: skip
 
 
-def _recorded(name: str | None) -> dspy.LM | None:
-    """Return the LM that replays a file, if the name is recorded:FILE."""
+def _lm_named(name: str | None, models: LMs) -> dspy.LM | None:
+    """Return the LM of that name, which for recorded:FILE replays a file; None without a name."""
     kind, _, path = (name or "").partition(":")
-    return recorded_lm(path) if kind == "recorded" else None
+    if kind == "recorded":
+        return recorded_lm(path)
+    return models.named(name) if name else None
 
 
 class Questions(NamedTuple):
@@ -234,14 +231,10 @@ class Lines:
                 reserved = getattr(cost.measuring, name)
                 left = f"{cap - reserved:,} left for candidates"
                 self.console.print(f"{name}: about {reserved:,} of {cap:,} for measuring, {left}")
-        if self.agreed:
+        if self.agreed or (any(self.caps) and not self.console.can_ask):
             return True
-        if self.console.is_terminal and os.isatty(0):
-            return Confirm.ask("continue?", console=self.console)
-        if any(self.caps):
-            return True
-        raise InputError(
-            "there is no terminal to confirm the cost",
+        return self.console.confirm(
+            "continue?",
             expected="--yes, or a cap",
             remedy="add --yes, or --max-calls, --max-tokens or --max-money",
         )
@@ -253,7 +246,6 @@ class Lines:
             f"{c.number:>3}  {c.score:5.1f}  best {c.best:5.1f}  {c.calls:>7,} calls  "
             f"{c.tokens:>11,} tokens  {_clock(c.seconds)}  left ≤ {_clock(max(0.0, left))}  "
             f"{c.description}",
-            highlight=False,
             soft_wrap=True,
         )
 
@@ -268,9 +260,7 @@ def _tracker(
     from ga_dspy.optimize.tracking import MLflowTracker
 
     root = out.absolute().parent
-    return MLflowTracker(
-        uri, root=root, index=index, graph=graph, say=lambda message: warn(console, message)
-    )
+    return MLflowTracker(uri, root=root, index=index, graph=graph, say=console.warn)
 
 
 def _summarise(console: Console, outcome: Outcome) -> None:
@@ -278,13 +268,12 @@ def _summarise(console: Console, outcome: Outcome) -> None:
     table.title = f"{outcome.recipe}: {outcome.basis}"
     console.print(table)
     if outcome.stopped:
-        warn(console, f"stopped early: {outcome.stopped}")
+        console.warn(f"stopped early: {outcome.stopped}")
     for dropped in outcome.dropped_demos:
         console.print(f"demo removed: {dropped}", style="dim")
     if (lost := outcome.rejected) is not None:
         before = outcome.before.summary()
-        warn(
-            console,
+        console.warn(
             f"the compiled program gained nothing: F1 {lost['f1']:.1f} at {lost['tokens']:,.0f} "
             f"tokens per question, before {before['f1']:.1f} at {before['tokens_mean']:,.0f}; the "
             "program as given was written (--keep writes the compiled one)",
@@ -302,3 +291,49 @@ def _summarise(console: Console, outcome: Outcome) -> None:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+# --- artifact
+
+ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
+
+
+def show(path: ArtifactDir) -> None:
+    """Show an artifact: program, provenance, scores, prompts.
+
+    Examples:
+        ga-dspy artifact show artifacts/mine
+    """
+    console = Console()
+    for line in artifacts.outline(artifacts.show(path)):
+        text = line.lstrip()
+        console.print(Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False))
+
+
+def diff(
+    one: ArtifactDir,
+    other: Annotated[Path, typer.Argument(help="Folder of another artifact.")],
+) -> None:
+    """Compare two artifacts: instructions, demos, settings and scores.
+
+    Examples:
+        ga-dspy artifact diff artifacts/mine artifacts/other
+    """
+    console = Console()
+    for line in artifacts.diff(one, other).splitlines() or ["no difference"]:
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        console.print(Text(line, style=style))
+
+
+def verify(path: ArtifactDir) -> None:
+    """Check that an artifact is intact; exit code 1 if it is not.
+
+    Examples:
+        ga-dspy artifact verify artifacts/mine
+    """
+    problems, console = artifacts.verify(path), Console()
+    for problem in problems:
+        console.print(problem, style="red")
+    if problems:
+        raise typer.Exit(1)
+    console.print(f"{path} is intact")

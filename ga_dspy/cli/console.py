@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,10 +17,12 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.prompt import Confirm
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ga_dspy.errors import InputError
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import Event, EvidenceLink, Step, Usage, watching
 from ga_dspy.text import visible
@@ -38,11 +41,14 @@ EXTRACTIVE_NOTE = (
 
 
 class Console(RichConsole):
-    """A terminal that shows any text literally: no markup, no emoji codes, visible escapes."""
+    """A terminal that shows any text literally: no markup, no emoji codes, visible escapes.
+
+    It does not color numbers and names.
+    """
 
     def __init__(self, **options: Any) -> None:
         """Create a console with rich's options."""
-        super().__init__(**{"markup": False, "emoji": False, **options})
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -55,10 +61,48 @@ class Console(RichConsole):
             renderable.plain = visible(renderable.plain)
         return super().render(renderable, options)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a terminal where a user can answer."""
+        return self.is_terminal and os.isatty(0)
 
-def plain() -> Console:
-    """Return a console that does not color numbers and names."""
-    return Console(highlight=False)
+    def confirm(self, question: str, *, expected: str = "--yes", remedy: str = "add --yes") -> bool:
+        """Ask for confirmation.
+
+        Raises:
+            InputError: There is no terminal.
+        """
+        if not self.can_ask:
+            found = f"there is no terminal to confirm: {question}"
+            raise InputError(found, expected=expected, remedy=remedy)
+        return Confirm.ask(question, console=self)
+
+    def warn(self, message: str) -> None:
+        """Print a warning in yellow."""
+        self.print(message, style="yellow", soft_wrap=True)
+
+    def note_embedded_lm(self, *lms: dspy.BaseLM) -> None:
+        """If only the embedded LM answered, print that it is no LLM."""
+        if all(lm.model == EMBEDDED for lm in lms):
+            self.print(EXTRACTIVE_NOTE, style="dim")
+
+    def print_usage(self, step: str, lm: str, usage: Usage) -> None:
+        """Print the cost of a step and the LM that it called."""
+        price = f", ${usage.cost:,.4f}" if usage.cost else ""
+        line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
+        self.print(line, style="dim", soft_wrap=True)
+
+    def print_first(self, what: str, items: Sequence[str], *, style: str = "") -> None:
+        """Print the first few items, one per line, and how many more there are."""
+        for item in items[:_FIRST]:
+            self.print(f"{what}: {item}", style=style, soft_wrap=True)
+        if len(items) > _FIRST:
+            self.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
+
+    def print_rest(self, total: int, most: int) -> None:
+        """Print how many items were not listed, and how to list them."""
+        if total > most:
+            self.print(f"… and {total - most:,} more (--most {total})", style="dim")
 
 
 # --- A question and its answer
@@ -144,7 +188,7 @@ def show_answer(
     console.print("; ".join(filter(None, (cost, cut, note))), style="dim", soft_wrap=True)
     if lms:
         for step, usage in prediction.usage.items():
-            show_usage(console, step, lms.get(step, ""), usage)
+            console.print_usage(step, lms.get(step, ""), usage)
 
 
 def _link(place: int, link: EvidenceLink) -> RenderableType:
@@ -152,24 +196,6 @@ def _link(place: int, link: EvidenceLink) -> RenderableType:
     source = "; ".join(dict.fromkeys(filter(None, (link.title, link.source))))
     quote = Text.assemble(f"“{link.quote}”", ("  " + source, "dim"))
     return Group(Text(f"{place}. {triple}"), Padding(quote, (0, 0, 0, 3)))
-
-
-def show_usage(console: Console, step: str, lm: str, usage: Usage) -> None:
-    """Print the cost of a step and the LM that it called."""
-    price = f", ${usage.cost:,.4f}" if usage.cost else ""
-    line = f"{step}, by {lm}: {number(usage.calls, 'call')}, {usage.tokens:,} tokens{price}"
-    console.print(line, style="dim", soft_wrap=True)
-
-
-def note_embedded_lm(console: Console, *lms: dspy.BaseLM) -> None:
-    """If only the embedded LM answered, print that it is no LLM."""
-    if all(lm.model == EMBEDDED for lm in lms):
-        console.print(EXTRACTIVE_NOTE, style="dim")
-
-
-def warn(console: Console, message: str) -> None:
-    """Print a warning in yellow."""
-    console.print(message, style="yellow", soft_wrap=True)
 
 
 # --- Progress
@@ -277,17 +303,3 @@ def number(count: int, what: str) -> str:
     ('1 passage', '1,200 passages')
     """
     return f"{count:,} {what}" + ("s" if count != 1 else "")
-
-
-def show_first(console: Console, what: str, items: Sequence[str], *, style: str = "") -> None:
-    """Print the first few items, one per line, and how many more there are."""
-    for item in items[:_FIRST]:
-        console.print(f"{what}: {item}", style=style, soft_wrap=True)
-    if len(items) > _FIRST:
-        console.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
-
-
-def show_rest(console: Console, shown: int, total: int) -> None:
-    """Print how many items were not listed, and how to list them."""
-    if shown < total:
-        console.print(f"… and {total - shown:,} more (--most {total})", style="dim")

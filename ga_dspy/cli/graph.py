@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import dspy
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from ga_dspy.cli.choices import ApiBase, IndexDir, Model, Timeout, Yes, choose_lm
-from ga_dspy.cli.console import (
-    Console,
-    build_progress,
-    columns,
-    key_values,
-    note_embedded_lm,
-    number,
-    plain,
-    show_first,
-    show_rest,
-)
+from ga_dspy.cli.choices import IndexDir, LMs, Yes
+from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MAX_HOPS
@@ -54,16 +42,6 @@ from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST, write_whole
 
-ReadingThreads = Annotated[
-    int, typer.Option("--threads", min=1, help="Passages to read in parallel.")
-]
-WithSummaries = Annotated[
-    bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
-]
-LabelsFile = Annotated[
-    Path | None,
-    typer.Option(help="Access labels: a JSON file of passage ids with lists of labels."),
-]
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
 Labels = Annotated[
     list[str] | None,
@@ -75,19 +53,29 @@ Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
 # --- Build and update
 
 
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options that `build` and `update` share."""
+
+    threads: Annotated[int, typer.Option(min=1, help="Passages to read in parallel.")] = 8
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Access labels: a JSON file of passage ids with lists of labels."),
+    ] = None
+    summaries: Annotated[
+        bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
+    ] = False
+    yes: Yes = False
+
+
 def build(
+    models: LMs,
     index: IndexDir,
     out: Annotated[Path, typer.Option(help="Folder of the graph.")],
-    lm: Model = None,
-    api_base: ApiBase = None,
-    timeout: Timeout = None,
-    threads: ReadingThreads = 8,
+    options: ReadOptions,
     rules: Annotated[
         Path | None, typer.Option(help="JSON file of what to keep, flag or restrict; see below.")
     ] = None,
-    labels: LabelsFile = None,
-    summaries: WithSummaries = False,
-    yes: Yes = False,
 ) -> None:
     """Build the graph of an index: the LM reads every passage.
 
@@ -121,22 +109,16 @@ def build(
     single_valued and single_dated replace the default lists.
     "was born in" counts as "born in" everywhere.
     """
-    model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
-    make = partial(build_graph, rules=read_rules(rules), labels=read_labels(labels))
+    own = _from_json(rules, Rules, "a JSON object of rules") if rules else Rules()
     before = read_manifest(out) if (out / MANIFEST).is_file() else None
-    _read_graph(make, passages, out, model, before, threads=threads, summaries=summaries, yes=yes)
+    _read_graph(partial(build_graph, rules=own), index, out, models, before, options)
 
 
 def update(
+    models: LMs,
     index: IndexDir,
     graph: Annotated[Path, typer.Option(help="Folder of the graph.")],
-    lm: Model = None,
-    api_base: ApiBase = None,
-    timeout: Timeout = None,
-    threads: ReadingThreads = 8,
-    labels: LabelsFile = None,
-    summaries: WithSummaries = False,
-    yes: Yes = False,
+    options: ReadOptions,
 ) -> None:
     """Bring a graph up to date with its index.
 
@@ -146,42 +128,52 @@ def update(
     Examples:
         ga-dspy graph update --index my-index --graph my-graph
     """
-    model, passages = choose_lm(lm, api_base, timeout), Index.open(index)
-    make, before = partial(update_graph, labels=read_labels(labels)), read_manifest(graph)
-    _read_graph(make, passages, graph, model, before, threads=threads, summaries=summaries, yes=yes)
+    _read_graph(update_graph, index, graph, models, read_manifest(graph), options)
 
 
 def _read_graph(
-    make: partial[StoredGraph],
-    index: Index,
+    make: Callable[..., StoredGraph],
+    index_dir: Path,
     folder: Path,
-    lm: dspy.LM,
+    models: LMs,
     before: GraphManifest | None,
-    *,
-    threads: int,
-    summaries: bool,
-    yes: bool,
+    options: ReadOptions,
 ) -> None:
-    """Confirm the cost, build the graph, and print its sizes and what went wrong."""
-    console = plain()
-    unknown = sorted((make.keywords["labels"] or {}).keys() - {passage.id for passage in index})
-    show_first(console, "labelled, but not in the index", unknown, style="yellow")
+    """Confirm the cost, build the graph, and print its sizes and what went wrong.
+
+    Raises:
+        InputError: An LM is named for a step; only programs have steps.
+    """
+    if models.steps:
+        raise InputError(
+            f"--lm or --api-base for the step {next(iter(models.steps))}",
+            expected="one LM, which reads every passage",
+            remedy="pass --lm NAME",
+        )
+    console, lm, index = Console(), models.lm, Index.open(index_dir)
+    labels = None
+    if options.labels:
+        kind, expected = dict[str, frozenset[str]], 'JSON such as {"p1": ["hr"]}'
+        labels = _from_json(options.labels, kind, expected)
+    unknown = sorted((labels or {}).keys() - {passage.id for passage in index})
+    console.print_first("labelled, but not in the index", unknown, style="yellow")
     cost = estimate_build(index, folder, lm=lm)
-    _confirm(console, cost, lm, summaries=summaries, yes=yes)
+    _confirm(console, cost, lm, options)
     began, written = time.perf_counter(), dict[str, Summary | str]()
-    with _resumable_progress(console) as progress:
-        stored = make(index, folder, lm=lm, threads=threads, progress=progress)
-        if summaries:
-            written = Summaries(stored.path / SUMMARIES).of(
-                stored.graph, stored.communities, lm=lm, threads=threads, progress=progress
-            )
+    console.print("you can interrupt this: run the same command again to resume", style="dim")
+    with build_progress(console) as progress:
+        reading: dict[str, Any] = {"lm": lm, "threads": options.threads, "progress": progress}
+        stored = make(index, folder, labels=labels, **reading)
+        if options.summaries:
+            summaries = Summaries(stored.path / SUMMARIES)
+            written = summaries.of(stored.graph, stored.communities, **reading)
     now = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
     rows = [("read", number(cost.calls, "passage"))]
     for what in ("passages", "entities", "relations", "communities"):
         earlier = f", before {getattr(before, what):,}" if before else ""
         rows.append((what, f"{getattr(now, what):,}{earlier}"))
-    if summaries:
+    if options.summaries:
         count = f"{len(written) - len(failed):,} of {len(stored.communities):,} communities"
         rows.append(("summaries", count))
     rows += [
@@ -193,19 +185,19 @@ def _read_graph(
         ("graph", str(stored.path)),
     ]
     console.print(key_values(rows))
-    show_first(console, "failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
+    console.print_first("failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
     if now.failed:
         console.print("run the same command again to retry the failed passages")
     place = {community.key: n for n, community in enumerate(stored.communities)}
     lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
-    show_first(console, "not summarised", lines, style="red")
-    show_first(console, "unused override", now.unused_overrides, style="yellow")
+    console.print_first("not summarised", lines, style="red")
+    console.print_first("unused override", now.unused_overrides, style="yellow")
     unused = sorted({*(before.labels if before else ())} - {*now.labels})
-    show_first(console, "label that no longer restricts anything", unused, style="yellow")
-    note_embedded_lm(console, lm)
+    console.print_first("label that no longer restricts anything", unused, style="yellow")
+    console.note_embedded_lm(lm)
 
 
-def _confirm(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, yes: bool) -> None:
+def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions) -> None:
     """Print the estimate, and ask for confirmation if an LLM will be called.
 
     Raises:
@@ -219,28 +211,12 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, *, summaries: bool, 
         console.print(f"to read: {calls} and {tokens}{known}")
     else:
         console.print(f"to read: nothing, all {cost.finished:,} passages were read before")
-    if summaries:
+    if options.summaries:
         console.print("summaries: one or two more calls for each community without one")
-    if lm.model == EMBEDDED or yes or not (cost.calls or summaries):
+    if lm.model == EMBEDDED or options.yes or not (cost.calls or options.summaries):
         return
-    if not (console.is_terminal and os.isatty(0)):
-        raise InputError(
-            "there is no terminal to ask for confirmation", expected="--yes", remedy="add --yes"
-        )
-    if not Confirm.ask(f"call {lm.model}?", console=console):
+    if not console.confirm(f"call {lm.model}?"):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _resumable_progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar, and say that the build can be interrupted."""
-    console.print("you can interrupt this: run the same command again to resume", style="dim")
-    try:
-        with build_progress(console) as progress:
-            yield progress
-    except KeyboardInterrupt:
-        console.print("stopped; what was read is kept")
-        raise
 
 
 def counted(causes: Mapping[str, int]) -> str:
@@ -253,11 +229,10 @@ def counted(causes: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
 
 
-_RULES, _LABELS = TypeAdapter(Rules), TypeAdapter(dict[str, frozenset[str]])
 _Read = TypeVar("_Read")
 
 
-def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
+def _from_json(path: Path, kind: type[_Read], expected: str) -> _Read:
     """Read a JSON file.
 
     Raises:
@@ -265,7 +240,7 @@ def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
     """
     remedy = "see ga-dspy graph build --help"
     try:
-        return kind.validate_json(path.read_bytes().removeprefix(BOM_UTF8))
+        return TypeAdapter(kind).validate_json(path.read_bytes().removeprefix(BOM_UTF8))
     except OSError as error:
         found = (error.strerror or str(error)).lower()
         raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
@@ -276,16 +251,6 @@ def _from_json(path: Path, kind: TypeAdapter[_Read], expected: str) -> _Read:
         raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
 
 
-def read_rules(path: Path | None) -> Rules:
-    """Read a file of rules; without a file, return the default rules."""
-    return _from_json(path, _RULES, "a JSON object of rules") if path else Rules()
-
-
-def read_labels(path: Path | None) -> dict[str, frozenset[str]] | None:
-    """Read a file of access labels by passage id; without a file, return None."""
-    return _from_json(path, _LABELS, 'JSON such as {"p1": ["hr"]}') if path else None
-
-
 # --- Look into a graph
 
 _TOP, _NAMES_PER_COMMUNITY = 10, 5
@@ -293,12 +258,12 @@ _TOP, _NAMES_PER_COMMUNITY = 10, 5
 
 def _open(folder: Path, labels: Iterable[str] | None) -> tuple[StoredGraph, CorpusGraph]:
     """Open a graph, and the part of it that is visible with these labels."""
-    stored, held = open_graph(folder), frozenset(labels or ())
-    unknown = sorted(held - stored.graph.labels_in_use)
+    stored, allowed = open_graph(folder), frozenset(labels or ())
+    unknown = sorted(allowed - stored.graph.labels_in_use)
     if unknown:
         note = f"nothing in {folder} needs the label {', '.join(unknown)}"
         Console(stderr=True).print(note, style="yellow", soft_wrap=True)
-    return stored, stored.graph.visible(Access(labels=held)).graph
+    return stored, stored.graph.visible(Access(labels=allowed)).graph
 
 
 def stats(graph: Folder, label: Labels = None) -> None:
@@ -327,7 +292,7 @@ def stats(graph: Folder, label: Labels = None) -> None:
         ("most common", ", ".join(common)),
         ("most central", ", ".join(map(visible.name, central[:_TOP]))),
     ]
-    plain().print(key_values(rows))
+    Console().print(key_values(rows))
 
 
 def show(
@@ -342,7 +307,7 @@ def show(
         ga-dspy graph show my-graph "Isambard Brunel"
     """
     _, visible = _open(graph, label)
-    console = plain()
+    console = Console()
     for place, node in enumerate(find_named(visible, entity)):
         if place:
             console.print()
@@ -370,7 +335,7 @@ def _show_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> 
         passages = ", ".join(graph.passages_of_edge(edge))
         table.add_row(_relation(graph, edge, outgoing=int(graph.heads[edge]) == node), passages)
     console.print(table)
-    show_rest(console, min(most, len(edges)), len(edges))
+    console.print_rest(len(edges), most)
 
 
 def _relation(graph: CorpusGraph, edge: int, *, outgoing: bool) -> Text:
@@ -408,7 +373,7 @@ def paths(
             expected="two entities",
             remedy="name another",
         )
-    console, found = plain(), paths_between(visible, one, other, k)
+    console, found = Console(), paths_between(visible, one, other, k)
     if not found:
         console.print(f"no path of at most {MAX_HOPS} relations connects them")
         return
@@ -434,7 +399,7 @@ def communities(
         ga-dspy graph communities my-graph
     """
     stored, _ = _open(graph, label)
-    console, public = plain(), stored.graph.public
+    console, public = Console(), stored.graph.public
     summaries = Summaries(stored.path / SUMMARIES).cached(stored.communities)
     found = [
         (number, one)
@@ -458,7 +423,7 @@ def communities(
         sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
         table.add_row(str(place), str(one.level), parent, *sizes, about)
     console.print(table)
-    show_rest(console, min(most, len(found)), len(found))
+    console.print_rest(len(found), most)
 
 
 def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
@@ -470,7 +435,7 @@ def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
         ga-dspy graph merges my-graph
     """
     _, visible = _open(graph, label)
-    found, console = list(visible.merges), plain()
+    found, console = list(visible.merges), Console()
     if not found:
         console.print("no spelling was merged into another name")
         return
@@ -479,7 +444,7 @@ def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
         passages = Text(", ".join(merge.passages))
         table.add_row(Text(merge.spelling), Text(merge.name), merge.rule, passages)
     console.print(table)
-    show_rest(console, min(most, len(found)), len(found))
+    console.print_rest(len(found), most)
 
 
 def export(
@@ -497,5 +462,5 @@ def export(
     _, visible = _open(graph, label)
     nodes, edges = range(len(visible)), range(len(visible.heads))
     write_whole(out, to_graphml(visible.subgraph(nodes, edges)))
-    plain().print(f"wrote {out}", soft_wrap=True)
-    plain().print(f"{len(nodes):,} entities, {len(edges):,} relations")
+    Console().print(f"wrote {out}", soft_wrap=True)
+    Console().print(f"{len(nodes):,} entities, {len(edges):,} relations")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -114,15 +113,11 @@ def sync(
     with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
         wanted = {passage.id for passage in found.passages}
-    going = sum(passage.id not in wanted for passage in opened)
-    if 2 * going > len(opened) and not yes:
-        if not sys.stdin.isatty():
-            raise InputError(
-                f"{going} of {len(opened)} passages of {index} would be deleted",
-                expected="files that hold most of its passages",
-                remedy="check the files, or pass --yes",
-            )
-        typer.confirm(f"{going} of {len(opened)} passages will be deleted. Continue?", abort=True)
+    deleted = sum(passage.id not in wanted for passage in opened)
+    if 2 * deleted > len(opened) and not yes:
+        question = f"{deleted} of {len(opened)} passages of {index} would be deleted; continue?"
+        if not console.confirm(question, remedy="check the files, or add --yes"):
+            raise typer.Exit(1)
     _change(console, index, opened, sources, found, opened.sync)
 
 
@@ -215,16 +210,16 @@ def verify(index: IndexDir) -> None:
 
 
 def show_files(console: Console, files: Sequence[FileRead]) -> None:
-    """Print what became of files: counts, then a line per file or group of files."""
+    """Print the status of files: counts, then a line per file or group of files."""
     if not files:
         return
     states = get_args(Status)
     counts = Counter(file.status for file in files)
-    told = ", ".join(f"{counts[state]:,} {state}" for state in states if counts[state])
-    console.print(f"files: {told}", style="bold")
+    summary = ", ".join(f"{counts[state]:,} {state}" for state in states if counts[state])
+    console.print(f"files: {summary}", style="bold")
     lines = []
     without_passages: dict[tuple[str, ...], list[str]] = {}
-    for file in sorted(files, key=lambda file: -states.index(file.status)):
+    for file in files:
         if file.ids or file.repeated:
             lines.append(str(file))
         else:
@@ -252,13 +247,12 @@ def _change(
     seen = {file.name: file.sha256 for file in before}
     show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
     old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
-    files = Counter(
-        "added" if name not in old
-        else "removed" if name not in new
-        else "unchanged" if old[name] == new[name]
-        else "changed"
-        for name in old | new
-    )  # fmt: skip
+    files = {
+        "added": len(new.keys() - old.keys()),
+        "removed": len(old.keys() - new.keys()),
+        "unchanged": len(old.items() & new.items()),
+    }
+    files["changed"] = len(old.keys() & new.keys()) - files["unchanged"]
     table = Table.grid(padding=(0, 2))
     for what, ids in changes._asdict().items():
         table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,40 +21,17 @@ from ga_dspy.arena.methods import methods
 from ga_dspy.arena.report import BASELINE, compare, draw_figures, write_report
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli.choices import (
-    AbortAfter,
-    Addresses,
-    Artifact,
+    Asking,
     Dataset,
-    Graph,
-    IndexDir,
-    JudgeModel,
     Limit,
-    Models,
-    Program,
-    RetryFailed,
-    Score,
+    LMs,
     Settings,
     Threads,
-    Timeout,
-    Wanted,
-    choose_corpus,
     choose_judge,
-    choose_lms,
-    choose_program,
     choose_settings,
     program_class,
 )
-from ga_dspy.cli.console import (
-    Console,
-    columns,
-    log_progress,
-    note_embedded_lm,
-    number,
-    progress_bar,
-    show_first,
-    show_usage,
-    warn,
-)
+from ga_dspy.cli.console import Console, columns, log_progress, number, progress_bar
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.eval.report import usage_by_step
@@ -65,34 +45,40 @@ if TYPE_CHECKING:
 TRACED = 5
 """How many of the questions with the worst scores are logged with a trace."""
 
-Track = Annotated[
-    str | None, typer.Option(help="MLflow store to log to: an address, or sqlite:///FILE.")
-]
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options that `eval` and `arena` share."""
+
+    limit: Limit = None
+    threads: Threads = 1
+    score: Annotated[
+        ScoreVariant, typer.Option(help="F1 variant: official (HotpotQA's script) or squad.")
+    ] = "official"
+    judge: Annotated[
+        str | None,
+        typer.Option(help="LM that also judges each answer; its cost is kept separate."),
+    ] = None
+    abort_after: Annotated[
+        int, typer.Option(help="Stop after N consecutive endpoint failures; 0 never stops.")
+    ] = 10
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also retry permanent failures.")
+    ] = False
+    track: Annotated[
+        str | None, typer.Option(help="MLflow store to log to: an address, or sqlite:///FILE.")
+    ] = None
 
 
 def evaluate(
+    asking: Asking,
     dataset: Dataset,
     data: Annotated[
         Path,
         typer.Option(help="Questions in the dataset's format, or your own .jsonl, .json or .csv."),
     ],
-    index: IndexDir,
     out: Annotated[Path, typer.Option(help="Folder of the run: summary.json, predictions.jsonl.")],
-    program: Program = "graph-anchor",
-    artifact: Artifact = None,
-    lm: Models = None,
-    api_base: Addresses = None,
-    timeout: Timeout = None,
-    graph: Graph = None,
-    where: Wanted = None,
-    limit: Limit = None,
-    threads: Threads = 1,
-    track: Track = None,
-    settings: Settings = None,
-    score: Score = "official",
-    judge: JudgeModel = None,
-    abort_after: AbortAfter = 10,
-    retry_failed: RetryFailed = False,
+    options: RunOptions,
 ) -> None:
     r"""Score a program on a dataset. Run the same command again to resume.
 
@@ -103,25 +89,20 @@ def evaluate(
         ga-dspy eval --dataset hotpotqa --data dev.json --index my-index --out runs/dev \
             --limit 100
     """
-    console, models = Console(), choose_lms(lm, api_base, timeout)
-    name = artifact or program
-    with dspy.context(lm=models.lm):
-        corpus = choose_corpus(index, graph, program, artifact, where)
-        own = choose_settings(settings, program_class(program, artifact))
-        chosen = choose_program(program, artifact, corpus, models, **own)
+    console, name, models = Console(), asking.name, asking.models
     report = run_program(
-        console, chosen, name, dataset, data, out, models.lm,
-        limit=limit, threads=threads, score=score, abort_after=abort_after,
-        retry_failed=retry_failed, judge=choose_judge(judge, models.address, timeout),
+        console, asking.program, name, dataset, data, out, models.lm, options,
+        judge=choose_judge(options.judge, models),
     )  # fmt: skip
-    note_embedded_lm(console, *models.all)
+    console.note_embedded_lm(*models.all)
     console.print(summary_table({name: report}))
-    show_first(console, "failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
+    console.print_first("failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
     lost = [f"{one.id}: {'; '.join(one.step_failures)}" for one in report.degraded]
-    show_first(console, "answered without a step", lost, style="yellow")
-    if track:
-        asked = load(dataset, data, limit=limit)
-        _show_tracked(console, [_track(console, report, chosen, asked, models.lm, track, out)])
+    console.print_first("answered without a step", lost, style="yellow")
+    if options.track:
+        asked = load(dataset, data, limit=options.limit)
+        tracked = _track(console, report, asking.program, asked, models.lm, options.track, out)
+        _show_tracked(console, [tracked])
     console.print(f"\nwrote {out}/summary.json and predictions.jsonl")
     _finish(console, [report])
 
@@ -142,8 +123,7 @@ def _finish(console: Console, reports: Sequence[Report]) -> None:
     failed = [result for report in reports for result in report.failed]
     if failed:
         transient = sum(result.may_pass for result in failed)
-        warn(
-            console,
+        console.warn(
             f"{number(len(failed), 'question')} failed: run again to retry those that an outage "
             f"or a timeout failed ({transient:,}), with --retry-failed also the others "
             f"({len(failed) - transient:,})",
@@ -156,7 +136,7 @@ def _show_judge(console: Console, judge: dict[str, Any]) -> None:
     cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens in addition"
     console.print(f"judged by {judge['lm']}: {cost}", style="dim")
     lines = [f"{one['id']}: {one['error']}" for one in judge["failed"]]
-    show_first(console, "not judged", lines, style="red")
+    console.print_first("not judged", lines, style="red")
 
 
 def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
@@ -168,7 +148,7 @@ def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
         for step, usage in usage_by_step(report.results).items():
             spent.setdefault((step, report.protocol.lm_of(step)), []).append(usage)
     for (step, lm), parts in spent.items():
-        show_usage(console, step, lm, Usage.total(parts))
+        console.print_usage(step, lm, Usage.total(parts))
 
 
 def run_program(
@@ -179,37 +159,40 @@ def run_program(
     data: Path,
     out: Path,
     lm: dspy.LM,
-    *,
-    limit: int | None = None,
-    threads: int = 1,
-    score: ScoreVariant = "official",
-    abort_after: int = 10,
-    retry_failed: bool = False,
+    options: RunOptions,
     judge: dspy.LM | None = None,
 ) -> Report:
     """Run a program on the questions of a file, with a progress bar."""
-    examples = load(dataset, data, limit=limit)
+    examples = load(dataset, data, limit=options.limit)
     protocol = protocol_of(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
-        score=score, limit=limit, judge=judge,
+        score=options.score, limit=options.limit, judge=judge,
     )  # fmt: skip
-    state: RunProgress | None = None
-    with (
-        dspy.context(lm=lm),
-        progress_bar(console) as bar,
-        log_progress(console, lambda: f"{name}: {state}" if state else ""),
-    ):
-        task = bar.add_task(name, total=len(examples))
-
-        def advance(progress: RunProgress) -> None:
-            nonlocal state
-            state = progress
-            bar.update(task, completed=progress.done)
-
+    with dspy.context(lm=lm), _show_progress(console) as advance:
         return run(
-            program, examples, out=out, protocol=protocol, threads=threads, progress=advance,
-            retry_failures=retry_failed, abort_after=abort_after or None, judge=judge,
+            program, examples, out=out, protocol=protocol, threads=options.threads,
+            progress=partial(advance, name), retry_failures=options.retry_failed,
+            abort_after=options.abort_after or None, judge=judge,
         )  # fmt: skip
+
+
+@contextmanager
+def _show_progress(console: Console) -> Iterator[Callable[[str, RunProgress], None]]:
+    """Show a progress bar, or a line per minute; yield the callback: name of the run, progress."""
+    latest: tuple[str, RunProgress] | None = None
+
+    def state() -> str:
+        return f"{latest[0]}: {latest[1]}" if latest else ""
+
+    with progress_bar(console) as bar, log_progress(console, state):
+        task = bar.add_task("", total=None)
+
+        def advance(name: str, progress: RunProgress) -> None:
+            nonlocal latest
+            latest = name, progress
+            bar.update(task, description=name, total=progress.total, completed=progress.done)
+
+        yield advance
 
 
 def _track(
@@ -224,8 +207,8 @@ def _track(
     """Log a run to MLflow; if it is new there, with traces of the worst questions."""
     from ga_dspy.optimize.tracking import track_evaluation
 
-    say, root = (lambda message: warn(console, message)), out.absolute().parent
-    logged = track_evaluation(report, uri=uri, root=root, say=say)
+    root = out.absolute().parent
+    logged = track_evaluation(report, uri=uri, root=root, say=console.warn)
     if logged and logged.is_new:
         trace(console, program, report, examples, lm, uri=logged.uri, run_id=logged.run_id)
     return logged
@@ -257,7 +240,7 @@ def trace(
         with dspy.context(lm=lm):
             trace_questions(program, worst(report, examples, TRACED), report, **at)
     except TrackingFailed as failure:
-        warn(console, f"no traces: {failure}")
+        console.warn(f"no traces: {failure}")
 
 
 _SUMMARY_COLUMNS = {
@@ -297,12 +280,14 @@ def summary_table(reports: dict[str, Report]) -> Table:
 
 
 def arena(
+    models: LMs,
     dataset: Annotated[
         list[str], typer.Option(help="Dataset of a --data file; repeatable, once per file.")
     ],
     data: Annotated[list[Path], typer.Option(help="Questions in the dataset's format.")],
     index: Annotated[list[Path], typer.Option(help="Index over the passages of a --data file.")],
     out: Annotated[Path, typer.Option(help="Folder for the runs, one subfolder each.")],
+    options: RunOptions,
     programs: Annotated[
         str,
         typer.Option(
@@ -316,20 +301,10 @@ def arena(
     artifact: Annotated[
         list[str] | None, typer.Option(help="Compiled program to include; repeatable.")
     ] = None,
-    lm: Models = None,
-    api_base: Addresses = None,
-    timeout: Timeout = None,
     tokens: Annotated[
         int | None, typer.Option(help="Token budget per question, the same for every method.")
     ] = None,
-    limit: Limit = None,
-    threads: Threads = 1,
-    track: Track = None,
     settings: Settings = None,
-    score: Score = "official",
-    judge: JudgeModel = None,
-    abort_after: AbortAfter = 10,
-    retry_failed: RetryFailed = False,
 ) -> None:
     r"""Run every method under one protocol. Run the same command again to resume.
 
@@ -337,7 +312,7 @@ def arena(
         ga-dspy arena --dataset qa --data questions.csv --index my-index --out runs \
             --programs methods
     """
-    console, models = Console(), choose_lms(lm, api_base, timeout)
+    console = Console()
     kinds = {one.program for one in methods(programs)}
     kinds |= {program_class("", path) for path in artifact or ()}
     contestants = select_methods(
@@ -351,50 +326,36 @@ def arena(
     console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}")
     reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
-    latest: tuple[PlannedRun, RunProgress] | None = None
-
-    def state() -> str:
-        return f"{_name(latest[0])}: {latest[1]}" if latest else ""
-
-    with progress_bar(console) as bar, log_progress(console, state):
-        task = bar.add_task("", total=None)
-
-        def advance(one: PlannedRun, progress: RunProgress) -> None:
-            nonlocal latest
-            latest = one, progress
-            bar.update(task, description=_name(one), total=progress.total, completed=progress.done)
-
+    store = options.track
+    with _show_progress(console) as advance:
         for one, report, program in run_arena(
-            planned, lm=models.lm, limit=limit, score=score, threads=threads,
-            progress=advance, abort_after=abort_after or None, retry_failures=retry_failed,
-            judge=choose_judge(judge, models.address, timeout),
+            planned, lm=models.lm, limit=options.limit, score=options.score,
+            threads=options.threads, abort_after=options.abort_after or None,
+            retry_failures=options.retry_failed, judge=choose_judge(options.judge, models),
+            progress=lambda one, progress: advance(one.name, progress),
         ):  # fmt: skip
             console.print(_result_line(one, report), style="dim")
             reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
-            if track:
-                asked = load(one.benchmark.dataset, one.benchmark.data, limit=limit)
-                tracked.append(_track(console, report, program, asked, models.lm, track, out))
+            if store:
+                asked = load(one.benchmark.dataset, one.benchmark.data, limit=options.limit)
+                tracked.append(_track(console, report, program, asked, models.lm, store, out))
                 # All runs go to one store: the local one if the other failed, none if both did.
-                track = tracked[-1].uri if tracked[-1] else None
+                store = tracked[-1].uri if tracked[-1] else None
     for by_name in reports.values():
         console.print()
         console.print(summary_table(by_name))
-    note_embedded_lm(console, *models.all)
+    console.note_embedded_lm(*models.all)
     _show_tracked(console, tracked)
     console.print("\nTables and figures:")
     console.print(f"  ga-dspy report {out} --out {out / 'report'}", style="bold")
     _finish(console, [report for by_name in reports.values() for report in by_name.values()])
 
 
-def _name(one: PlannedRun) -> str:
-    return f"{one.benchmark.dataset} {one.contestant.folder}"
-
-
 def _result_line(one: PlannedRun, report: Report) -> str:
     failed = f", {len(report.failed)} failed" if report.failed else ""
     degraded = f", {len(report.degraded)} degraded" if report.degraded else ""
     return (
-        f"{_name(one)}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{failed}"
+        f"{one.name}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{failed}"
         f"{degraded}, protocol {report.protocol.hash}"
     )
 

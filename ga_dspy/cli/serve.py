@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
 import typer
@@ -15,36 +16,49 @@ import typer
 from ga_dspy.cli.choices import Asking
 from ga_dspy.errors import InputError, need_package
 
-Host = Annotated[
-    str, typer.Option(help="Address to listen on; any but this machine's needs an API key.")
-]
-KeyEnv = Annotated[
-    str | None,
-    typer.Option(help="Environment variable with the API keys.", show_default="GA_DSPY_API_KEY"),
-]
-Open = Annotated[bool, typer.Option("--open", help="Allow access from anywhere without a key.")]
-AtOnce = Annotated[
-    int, typer.Option(min=1, help="Maximum concurrent questions; further ones are refused.")
-]
-PerMinute = Annotated[
-    int, typer.Option(min=0, help="Maximum requests per minute and key or address; 0: no limit.")
-]
-Proxies = Annotated[
-    str,
-    typer.Option(
-        "--forwarded-allow-ips",
-        help="Addresses of trusted proxies, whose X-Forwarded-For names the client.",
-        show_default="none",
-    ),
-]
-Deadline = Annotated[
-    float | None,
-    typer.Option(
-        min=0.1,
-        help="Timeout of a question in seconds.",
-        show_default="300, or 2.5 times the longest LM timeout: 1,500 for a local LM",
-    ),
-]
+if TYPE_CHECKING:
+    from ga_dspy.serve import Service
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options that `serve` and `mcp` share."""
+
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's needs an API key.")
+    ] = "127.0.0.1"
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable with the API keys.", show_default="GA_DSPY_API_KEY"
+        ),
+    ] = None
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Allow access from anywhere without a key.")
+    ] = False
+    at_once: Annotated[
+        int, typer.Option(min=1, help="Maximum concurrent questions; further ones are refused.")
+    ] = 256
+    per_minute: Annotated[
+        int,
+        typer.Option(min=0, help="Maximum requests per minute and key or address; 0: no limit."),
+    ] = 600
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Timeout of a question in seconds.",
+            show_default="300, or 2.5 times the longest LM timeout: 1,500 for a local LM",
+        ),
+    ] = None
+    proxies: Annotated[
+        str,
+        typer.Option(
+            "--forwarded-allow-ips",
+            help="Addresses of trusted proxies, whose X-Forwarded-For names the client.",
+            show_default="none",
+        ),
+    ] = ""
 
 
 def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
@@ -88,66 +102,65 @@ def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
 
 def serve(
     asking: Asking,
-    host: Host = "127.0.0.1",
+    options: ServerOptions,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
-    api_key_env: KeyEnv = None,
-    is_open: Open = False,
-    at_once: AtOnce = 256,
-    per_minute: PerMinute = 600,
-    deadline: Deadline = None,
-    proxies: Proxies = "",
 ) -> None:
     """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
 
     Examples:
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
     """
-    need_package("mcp", "serve")
-    from ga_dspy.serve import Limits, Service, make_app
+    keys, service = _start(asking, options)
+    from ga_dspy.serve import make_app
 
-    keys = read_keys(api_key_env, host, is_open)
-    limits = Limits(at_once, per_minute, choose_deadline(deadline, asking.lms))
-    app = make_app(Service(asking.program, limits), keys=keys, is_open=is_open)
-    _listen(app, limits, host=host, port=port, trusted_proxies=proxies)
+    _listen(make_app(service, keys=keys, is_open=options.is_open), service, options, port)
 
 
 def mcp(
     asking: Asking,
+    options: ServerOptions,
     http: Annotated[
         int | None, typer.Option(help="Serve over HTTP on this port, at /mcp, instead of stdio.")
     ] = None,
-    host: Host = "127.0.0.1",
-    api_key_env: KeyEnv = None,
-    is_open: Open = False,
-    at_once: AtOnce = 256,
-    per_minute: PerMinute = 600,
-    deadline: Deadline = None,
-    proxies: Proxies = "",
 ) -> None:
     """Serve the MCP tools `ask` and `search` to agents, over stdin and stdout or HTTP.
 
     Examples:
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
     """
-    need_package("mcp", "serve")
-    from ga_dspy.serve import Limits, Service
+    keys, service = _start(asking, options)
     from ga_dspy.serve.agents import make_http_app, make_mcp
 
-    keys = read_keys(api_key_env, host, is_open)
-    limits = Limits(at_once, per_minute, choose_deadline(deadline, asking.lms))
-    server = make_mcp(Service(asking.program, limits))
+    server = make_mcp(service)
     if http is None:
         server.run()
     else:
-        app = make_http_app(server, limits, keys=keys, is_open=is_open)
-        _listen(app, limits, host=host, port=http, trusted_proxies=proxies)
+        app = make_http_app(server, service.limits, keys=keys, is_open=options.is_open)
+        _listen(app, service, options, http)
 
 
-def _listen(app: Any, limits: Any, **options: Any) -> None:
+def _start(asking: Asking, options: ServerOptions) -> tuple[list[bytes], Service]:
+    """Return the API keys, and the service with its limits.
+
+    Raises:
+        MissingExtra: The extra `serve` is not installed.
+    """
+    need_package("mcp", "serve")
+    from ga_dspy.serve import Limits, Service
+
+    keys = read_keys(options.api_key_env, options.host, options.is_open)
+    deadline = choose_deadline(options.deadline, asking.models.all)
+    limits = Limits(options.at_once, options.per_minute, deadline)
+    return keys, Service(asking.program, limits)
+
+
+def _listen(app: Any, service: Service, options: ServerOptions, port: int) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish the requests in progress."""
     from ga_dspy.serve import make_server
 
-    server = make_server(app, limits, **options)
+    server = make_server(
+        app, service.limits, host=options.host, port=port, trusted_proxies=options.proxies
+    )
     if sys.platform != "win32":  # each connection takes a file descriptor, also to the LM
         import resource
 
