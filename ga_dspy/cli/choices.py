@@ -165,7 +165,7 @@ def _extended(
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each dataclass among its parameters, and pass it those."""
+    """Replace the dataclasses among a command's parameters by options for their fields."""
     given = signature(command, eval_str=True)
     options, groups = list[Parameter](), dict[str, Callable[..., Any]]()
     for name, parameter in given.parameters.items():
