@@ -167,19 +167,19 @@ def _extended(
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the dataclasses among a command's parameters by options for their fields."""
     given = signature(command, eval_str=True)
-    options, groups = list[Parameter](), dict[str, Callable[..., Any]]()
+    options, groups = list[Parameter](), dict[str, Any]()
     for name, parameter in given.parameters.items():
         if is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
-            fields = signature(parameter.annotation, eval_str=True).parameters.values()
+            fields = signature(groups[name], eval_str=True).parameters.values()
             options += [field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields]
         else:
             options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     def run(**arguments: Any) -> None:
-        for name, group in groups.items():
-            own = {option: arguments.pop(option) for option in signature(group).parameters}
-            arguments[name] = group(**own)
+        for name, make in groups.items():
+            own = {option: arguments.pop(option) for option in signature(make).parameters}
+            arguments[name] = make(**own)
         command(**arguments)
 
     vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=options)
