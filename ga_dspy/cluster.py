@@ -114,6 +114,8 @@ def map_parallel(
         InputError: `threads` is below 1, or the work cannot be pickled.
         RunAborted: The cluster has no machine left.
     """
+    if threads < 1:
+        raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
     ray = dspy.settings.get(_CLUSTER)
     if ray is not None:
         yield from _ClusterRun(ray, work, threads, lm_for).run(items)
@@ -135,8 +137,6 @@ class _ClusterRun:
     """One call of `map_parallel` on a cluster."""
 
     def __init__(self, ray: Any, work: Any, threads: int, lm_for: Any) -> None:
-        if threads < 1:
-            raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
         self.ray, self.threads, self.lm_for = ray, threads, lm_for
         self.workers = max(1, min(threads, int(ray.cluster_resources().get("CPU", 1))))
         self.slots = math.ceil(threads / self.workers)

@@ -1,4 +1,4 @@
-"""What outlives a `kill -9`: journals, files and folders put in place whole; work in threads."""
+"""Storage that survives `kill -9`: journals, atomic writes of files and folders; thread pools."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import contextvars
 import hashlib
 import logging
 import os
-import queue
 import shutil
 import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,31 +22,33 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ga_dspy.errors import DamagedFile, GaDspyError, InputError, InUse, RunAborted, UnknownFormat
+from ga_dspy.errors import DamagedFile, GaDspyError, InUse, RunAborted, UnknownFormat
 from ga_dspy.secrets import SHORTEST_SECRET, secrets_of, without
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_MOMENT = 1.0  # seconds for a thread to end
+_MOMENT = 1.0
+"""Seconds to wait for threads to end."""
+
 _LOG = logging.getLogger("ga_dspy")
 
 
 def refused_by_disk(path: object, error: Exception) -> RunAborted:
-    """The error where the disk refuses: it is full, read-only, or the path is something else."""
+    """Return the error for a disk that is full or read-only, or a path that is something else."""
     return RunAborted(
         f"{path}: {getattr(error, 'strerror', None) or error}",
         expected="a place that can be read and written",
-        remedy="free some space, mend the path or its permissions, then run the same again: what "
-        "was finished is kept",
+        remedy="free some space, or correct the path or its permissions, then run the same again: "
+        "what was finished is kept",
     )
 
 
 @contextmanager
 def on_disk(path: Path) -> Iterator[None]:
-    """Work on a file or a folder.
+    """Turn errors of the operating system about a file or a folder into `RunAborted`.
 
     Raises:
-        RunAborted: The disk refuses; the message names the file and the way on.
+        RunAborted: A file cannot be read or written; the message names it and the remedy.
     """
     try:
         yield
@@ -55,14 +56,14 @@ def on_disk(path: Path) -> Iterator[None]:
         raise refused_by_disk(error.filename or path, error) from error
 
 
-# What SQLite says of a file, by the beginning of its error's name; all else is a fault of ours.
+# SQLite's errors about a file, by the beginning of their names; any other is a bug.
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG")
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _REFUSED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 def _text(stored: bytes) -> str:
-    """A text of SQLite; empty, and so not to be read, where its bytes are damaged."""
+    """Decode a text of SQLite; a damaged one is empty, which no row can be read from."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -70,24 +71,23 @@ def _text(stored: bytes) -> str:
 
 
 class Journal:
-    """A SQLite file with a write-ahead log: each statement is a transaction of its own.
+    """A SQLite file with a write-ahead log, in which each statement is a transaction of its own.
 
-    What was written before a `kill -9` is there afterwards. The file is locked by the process
-    that has it open, and the lock goes with the process, however it ends. Threads may share a
-    journal. A context manager.
+    What was written survives `kill -9`. The process that opens the file locks it; the lock ends
+    with the process. Threads may share a journal. A context manager.
 
     Args:
-        path: The file; made, with its folder, where it is absent.
+        path: The file; created, with its folder, if it does not exist.
         what: What writes such a file ("run", "graph build"), for messages.
-        tables: The statements that make its tables, by name.
-        layout: The version of the tables, kept in the file.
+        tables: The statements that create its tables, by name.
+        layout: The version of the tables, stored in the file.
         shared: Let other processes use the file too; by default there is one writer.
-        durable: Outlive a power cut as well, at the price of a disk flush a statement.
+        durable: Survive a power failure too, at the cost of a disk flush per statement.
 
     Raises:
         InUse: Another process has it open.
         DamagedFile: The file is something else, or has tables of another version.
-        RunAborted: The disk refuses, here or later: it is full, or cannot be written.
+        RunAborted: Here or later, the file cannot be written.
     """
 
     def __init__(
@@ -110,27 +110,36 @@ class Journal:
             )
             self._db.text_factory = _text
             try:
-                self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
-                begun = self._check(tables, layout)
-                self._db.execute("PRAGMA journal_mode = WAL")
+                self._prepare(tables, layout, "NORMAL" if shared else "EXCLUSIVE")
                 self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                if not begun:
-                    self._all_or_none([(sql, ()) for sql in tables.values()])
-                    self._db.execute(f"PRAGMA user_version = {layout}")
             except BaseException:
                 self._db.close()
                 raise
 
+    def _prepare(self, tables: dict[str, str], layout: int, locking: str) -> None:
+        """Lock the file, and create its tables; reject a file of another kind unchanged."""
+        self._db.execute(f"PRAGMA locking_mode = {locking}")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        found = {name for (name,) in names}
+        if found and (version not in (0, layout) or found != tables.keys()):
+            raise self.damaged("a database with another layout")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        if not found:
+            self.transaction([(sql, ()) for sql in tables.values()])
+            self._db.execute(f"PRAGMA user_version = {layout}")
+
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name what SQLite or the disk says of the file."""
+        """Turn errors of SQLite and the disk into errors that name the file."""
         try:
             with on_disk(self.path):
                 yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            undecoded = "SQLITE_ERROR" if isinstance(error, UnicodeDecodeError) else ""
-            kind = getattr(error, "sqlite_errorname", undecoded)
-            # A statement of ours that fails for another reason than its wording misses its tables.
+        except UnicodeDecodeError as error:
+            raise self.damaged(str(error)) from error
+        except sqlite3.Error as error:
+            kind = getattr(error, "sqlite_errorname", "")
+            # A statement with valid syntax fails only if its tables are missing.
             misfit = kind == "SQLITE_ERROR" and "syntax error" not in str(error)
             if misfit or kind.startswith(_DAMAGED):
                 raise self.damaged(str(error)) from error
@@ -144,35 +153,26 @@ class Journal:
                 remedy="wait for that one to end, or choose another output directory",
             ) from error
 
-    def _check(self, tables: dict[str, str], layout: int) -> bool:
-        """Whether the tables are there; a file of another kind is refused before it is touched."""
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        there = {name for (name,) in names}
-        if there and (version not in (0, layout) or there != tables.keys()):
-            raise self.damaged("a database with another layout")
-        return bool(there)
-
     def damaged(self, why: str) -> DamagedFile:
-        """The error that says why the file is no journal of this kind."""
+        """Return the error that says why the file is not a journal of this kind."""
         return DamagedFile(
             f"{self.path}: {why}",
             expected=f"the journal of a ga_dspy {self.what}",
-            remedy="choose another output directory, or move the file away to begin anew (of a "
+            remedy="choose another output directory, or move the file away to start again (of a "
             "damaged one, `sqlite3 FILE .recover` saves the rows that can be read)",
         )
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows that a query returns."""
+        """Return all rows of a query."""
         with self._lock, self._named():
             return self._db.execute(sql, values).fetchall()
 
     def readable(
         self, rows: Iterable[Sequence[Any]], read: Callable[..., Result]
     ) -> Iterator[tuple[Any, Result]]:
-        """Rows by their first column, as `read` makes them of the others.
+        """Yield the first column of each row, and what `read` makes of the others.
 
-        One that cannot be read counts as missing, and the log says so: its step is done again.
+        A row that `read` rejects is logged and counts as missing, so that its step is done again.
         """
         for key, *values in rows:
             try:
@@ -186,7 +186,7 @@ class Journal:
                 yield key, found
 
     def write(self, sql: str, *values: Any) -> None:
-        """Run one statement; it is on disk when this returns, without the secrets in use."""
+        """Run one statement, with the secrets in use redacted; it is on disk when this returns."""
         if any(isinstance(value, str) and len(value) >= SHORTEST_SECRET for value in values):
             values = tuple(without(secrets_of(), values))
         with self._lock, self._named():
@@ -194,17 +194,13 @@ class Journal:
 
     def transaction(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
         """Run several statements, all or none."""
-        with self._lock, self._named():
-            self._all_or_none(statements)
-
-    def _all_or_none(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        with self._db:  # which commits, or takes back what was done
+        with self._lock, self._named(), self._db:  # commits, or rolls back
             self._db.execute("BEGIN IMMEDIATE")
             for sql, values in statements:
                 self._db.execute(sql, values)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file, which unlocks it."""
         with self._lock:
             self._db.close()
 
@@ -216,12 +212,12 @@ class Journal:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Put a file in place in one step: readers see the old one or the new one, never a part.
+    """Write a file atomically: readers see the old one or the new one, never a part.
 
-    Text is written as UTF-8; a lone surrogate, which JSON can spell, as JSON spells it.
+    Text is written as UTF-8, a lone surrogate as its JSON escape.
 
     Raises:
-        RunAborted: The disk refuses; the old file, if there is one, is left.
+        RunAborted: The file cannot be written; an old one is left as it was.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
@@ -240,8 +236,15 @@ def write_whole(path: Path, content: str | bytes) -> None:
             raise
 
 
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 MANIFEST: Final = "manifest.json"
-_HASHED_BY_DEFAULT = 64_000_000  # bytes, which takes a tenth of a second
+_HASHED_BY_DEFAULT = 64_000_000
+"""Bytes; hashing them takes a tenth of a second."""
 
 
 class StoredFile(BaseModel):
@@ -254,10 +257,10 @@ class StoredFile(BaseModel):
 
 
 class Generation(BaseModel):
-    """The manifest of a folder whose contents change as a whole; what they are, its children say.
+    """The manifest of a folder whose contents change as a whole; subclasses say what they are.
 
-    Each change writes a folder of contents beside the old one, then puts the manifest in place,
-    then removes the old contents. A process killed anywhere leaves a folder that opens, old or new.
+    Each change writes a folder of contents beside the old one, then replaces the manifest, then
+    removes the old contents. A process killed at any point leaves a folder that opens, old or new.
 
     Attributes:
         generation: Counts the changes; names the folder of the current contents.
@@ -283,7 +286,7 @@ class Generation(BaseModel):
             what: What it holds ("an index", "a graph"), for messages.
 
         Raises:
-            UnknownFormat: It was written by another version, or is no manifest.
+            UnknownFormat: It was written by another version, or is not a manifest.
         """
         path = folder / MANIFEST
         try:
@@ -299,15 +302,15 @@ class Generation(BaseModel):
             ) from error
 
     def check(self, folder: Path, *, hashes: bool | None = None) -> None:
-        """Check that every file of the contents is there in full.
+        """Check that every file of the contents is complete.
 
         Args:
             folder: The folder.
-            hashes: Compare the files' hashes too, which reads all of them; by default where they
-                are small.
+            hashes: Whether to compare hashes too, which reads all files; by default if they are
+                small.
 
         Raises:
-            DamagedFile: A file is missing or is not what was written.
+            DamagedFile: A file is missing or differs from what was written.
         """
         if hashes is None:
             hashes = sum(stored.bytes for stored in self.files.values()) <= _HASHED_BY_DEFAULT
@@ -315,9 +318,7 @@ class Generation(BaseModel):
             path, expected = folder / name, f"{stored.bytes} bytes"
             found = f"has {path.stat().st_size} bytes" if path.is_file() else "is missing"
             if found == f"has {expected}" and hashes:
-                with path.open("rb") as file:
-                    found = f"has SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
-                expected = f"SHA-256 {stored.sha256}"
+                found, expected = f"has SHA-256 {sha256_of(path)}", f"SHA-256 {stored.sha256}"
             if found != f"has {expected}":
                 raise DamagedFile(
                     f"{path} {found}",
@@ -326,7 +327,7 @@ class Generation(BaseModel):
                 )
 
     def is_intact(self, folder: Path) -> bool:
-        """Whether `check` finds nothing; what it finds is logged."""
+        """Return whether `check` passes; log its error."""
         try:
             self.check(folder)
         except DamagedFile as error:
@@ -335,13 +336,17 @@ class Generation(BaseModel):
         return True
 
     def put(self, folder: Path, save: Callable[[Path], None]) -> Self:
-        """Have the contents saved into a new folder and make them the current ones.
+        """Save contents into a new folder, and make them the current ones.
+
+        Args:
+            folder: The folder.
+            save: Writes the contents into a folder that does not exist yet.
 
         Returns:
             The manifest, with the files.
 
         Raises:
-            RunAborted: The disk refuses; the old contents stay the current ones.
+            RunAborted: A file cannot be written; the old contents stay the current ones.
         """
         target = folder / self.contents
         with on_disk(target):
@@ -355,11 +360,10 @@ class Generation(BaseModel):
         known = self._hashed(folder)
         files = {}
         for path in sorted(path for path in target.rglob("*") if path.is_file()):
-            # A file that the old contents hold too is the same file under another name.
-            if (stored := known.get(path.stat().st_ino)) is None:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                stored = StoredFile(bytes=path.stat().st_size, sha256=digest)
+            # A hard link to a file of the old contents has its hash already.
+            status = path.stat()
+            stored = known.get(status.st_ino)
+            stored = stored or StoredFile(bytes=status.st_size, sha256=sha256_of(path))
             files[path.relative_to(folder).as_posix()] = stored
         manifest = self.model_copy(update={"files": files})
         write_whole(folder / MANIFEST, manifest.model_dump_json(indent=2, by_alias=True))
@@ -369,7 +373,7 @@ class Generation(BaseModel):
         return manifest
 
     def _hashed(self, folder: Path) -> dict[int, StoredFile]:
-        """What the current manifest of a folder says of its files, by their inodes."""
+        """Return size and hash of the files in the current manifest, by inode."""
         if not (folder / MANIFEST).is_file():
             return {}
         found = self.read(folder, "an index").files.items()
@@ -382,15 +386,15 @@ Manifest = TypeVar("Manifest", bound=Generation)
 def open_current(
     folder: Path, read: Callable[[Path], Manifest], load: Callable[[Manifest], Result]
 ) -> Result:
-    """Check and load the current contents of a folder, in full or not at all.
+    """Check and load the current contents of a folder, completely or not at all.
 
     Args:
         folder: The folder.
         read: Reads its manifest.
-        load: Loads what the manifest names.
+        load: Loads the contents that a manifest names.
 
     Raises:
-        DamagedFile: A file is missing or is not what was written.
+        DamagedFile: A file is missing or differs from what was written.
     """
     while True:
         manifest = read(folder)
@@ -398,9 +402,9 @@ def open_current(
             manifest.check(folder)
             return load(manifest)
         except Exception as error:
-            # A writer may have put new contents in place since the manifest was read.
+            # A writer may have replaced the contents since the manifest was read.
             if read(folder) == manifest:
-                # Whatever a library makes of a damaged file, the file is what is named.
+                # If a file is damaged, name it instead of what a library says about it.
                 manifest.check(folder, hashes=True)
                 if isinstance(error, GaDspyError | MemoryError):
                     raise
@@ -414,80 +418,48 @@ def open_current(
 def parallel(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, name: str = "ga-dspy"
 ) -> Generator[Result, None, None]:
-    """Call `work` for each item, in threads, and yield the results as they come.
+    """Call `work` for each item, in threads, and yield the results as they finish.
 
     Each item runs in a copy of the caller's context, so `dspy.context` holds in the threads. An
-    error that `work` lets through is raised here. Closing the generator stops the rest, and waits a
-    moment for what is under way. With one thread the work is done in the calling one.
-
-    Raises:
-        InputError: `threads` is below 1.
+    error in `work` is raised here. Closing the generator cancels the remaining items, and waits a
+    moment for those that run. One thread is the calling one.
     """
-    if threads < 1:
-        raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
     if threads == 1:
         for item in items:
             yield contextvars.copy_context().run(work, item)
         return
-    todo = iter([(contextvars.copy_context(), item) for item in items])
-    done: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
-    stop = threading.Event()
-
-    def run() -> None:
-        for context, item in todo:  # a list's iterator gives each item to one thread
-            if stop.is_set():
-                return
-            try:
-                done.put((context.run(work, item), None))
-            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
-                done.put((None, error))
-                return
-
-    # Daemons, so that Ctrl-C ends the process without waiting for calls under way: the threads of
-    # a ThreadPoolExecutor would be waited for.
-    workers = [
-        threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
-        for number in range(min(threads, len(items)))
-    ]
-    for worker in workers:
-        worker.start()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    calls = [pool.submit(contextvars.copy_context().run, work, item) for item in items]
     try:
-        for _ in items:
-            result, error = done.get()
-            if error is not None:
-                raise error
-            yield result  # type: ignore[misc]
+        for call in as_completed(calls):
+            yield call.result()
     finally:
-        stop.set()
-        _join(workers)
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait([call for call in calls if call.running()], timeout=_MOMENT)
 
 
 def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
-    """End the process with that exit code, whatever threads begun since `before` still do.
+    """End the process with an exit code, even if threads started since `before` still run.
 
-    Python would wait for some, and take others away, at which C++ below them aborts.
+    Python would wait for some of them, and stop others in a way that aborts C++ code below them.
     """
-    if _join([thread for thread in threading.enumerate() if thread not in before]):
+    begun = [thread for thread in threading.enumerate() if thread not in before]
+    deadline = time.monotonic() + _MOMENT
+    for thread in begun:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if not any(thread.is_alive() for thread in begun):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
 
 
-def _join(threads: Sequence[threading.Thread]) -> bool:
-    """Wait a moment for threads to end; return whether all did."""
-    deadline = time.monotonic() + _MOMENT
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
-
-
-# A pool belongs to its loop, so that a forked process makes one of its own.
+# By event loop, so that a forked process creates a pool of its own.
 _WAITERS: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
 async def in_thread(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-    """`asyncio.to_thread` for work that waits: 256 at once, where that has a few threads."""
+    """`asyncio.to_thread` for work that waits: up to 256 calls at once instead of a few."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     if (pool := _WAITERS.get(loop)) is None:
         pool = _WAITERS[loop] = ThreadPoolExecutor(256, thread_name_prefix="ga_dspy-wait")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ga_dspy.cluster import map_parallel
 from ga_dspy.errors import DamagedFile, InputError, InUse, RunAborted
 from ga_dspy.storage import Journal, parallel, write_whole
 
@@ -128,4 +129,4 @@ def test_results_come_as_they_are_ready_and_closing_stops_the_rest() -> None:
 
 def test_no_thread_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="threads is 0"):
-        list(parallel(str, [1], threads=0))
+        list(map_parallel(str, [1], threads=0))
