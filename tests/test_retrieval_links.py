@@ -15,7 +15,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, rank
 from ga_dspy.retrieval.analysis import among, mentioned_in, name_key
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
-from ga_dspy.retrieval.rank import Part, Surroundings
+from ga_dspy.retrieval.rank import Part, walk
 from ga_dspy.text import aliases, longest_matches, name_words, proper_names
 
 
@@ -157,8 +157,9 @@ def test_walks_on_a_connected_corpus_keep_their_mass(start: list[float], damping
     texts = ["Beta Two.", "Gamma Three.", "Delta Four and Alpha One.", "Alpha One."]
     titles = ["Alpha One", "Beta Two", "Gamma Three", "Delta Four"]
     rows, share = np.arange(4), np.array(start) / sum(start)
-    around = Surroundings(engine(*map(passage, titles, texts)), rows, share, rows)
-    mass = around.walk(damping=damping, steps=6)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rank, "DAMPING", damping)
+        _, mass = walk(engine(*map(passage, titles, texts)), rows, share, rows)
     assert mass.sum() == pytest.approx(1.0)
     assert (mass > 0).all()
 
@@ -171,9 +172,8 @@ def test_a_small_store_is_walked_as_a_whole_and_a_large_one_as_far_as_it_matters
     for name, value in {"FAINT_START": 0.0, "FAINT": 0.0, "ROUNDS": len(passages)}.items():
         monkeypatch.setattr(rank, name, value)
     mass, every = np.array([0.4, 0.6]), np.arange(len(passages))
-    whole = Surroundings(store, start, mass, start, Part.whole(store))
-    grown = Surroundings(store, start, mass, every)
-    found, expected = (around.walk(damping=0.7, steps=5) for around in (whole, grown))
+    _, expected = walk(store, start, mass, start, Part.whole(store))
+    _, found = walk(store, start, mass, every)
     assert found == pytest.approx(expected)
     assert (found > 0).sum() > 2
     monkeypatch.setattr("ga_dspy.retrieval.engine.SMALL", len(passages) - 1)

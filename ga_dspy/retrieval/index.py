@@ -34,7 +34,7 @@ from ga_dspy.retrieval.encoders import (
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
 from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
-from ga_dspy.retrieval.rank import RANKINGS, Kind, Ranking, dense_text
+from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
 from ga_dspy.storage import on_disk, open_current
@@ -593,7 +593,7 @@ class Index(PassageRetriever):
                     expected=f"an index that can rank as {kind!r}",
                     remedy=f"build the index with kind={kind!r}",
                 )
-        return RANKINGS[kind](engine)
+        return Ranking(engine, kind)
 
     def _encode(self, query: str) -> NDArray[np.float32]:
         return cast("Encoder", self.encoder).encode_query(query)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,10 @@ SPARE = 100
 """Additional rows that an approximate index proposes; the exact cosine selects among them."""
 
 SEEDS, TEMPERATURE, TITLE_START = 20, 0.07, 0.3
-DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
 COMPLETING, LINK_POWER = 10, 0.25
+DAMPING, STEPS, WALK_SHARE = 0.7, 5, 0.5
+"""Of a walk: the share of the mass that follows a link at each step, its steps, its share of a
+score."""
 
 ROUNDS, FAR, LED = 3, 400, 1000
 """How often a walk is extended, from how many rows; how many rows it reaches get BM25 scores."""
@@ -83,68 +85,52 @@ class Relevance(NamedTuple):
         return self.rows.searchsorted(rows)
 
 
-class Ranking(Protocol):
-    """Finds the best rows for a query."""
+class Ranking:
+    """Finds the best rows of an engine for a query, by one kind of ranking.
+
+    - sparse: BM25.
+    - dense: cosine similarity; the engine proposes rows, the exact cosine orders them.
+    - hybrid: 0.6 BM25/max + 0.4 cosine/max, + 0.2 if a title alias is in the query.
+    - linked: hybrid scores, and the rows that they lead to over the link graph: half the hybrid
+      score, half the square root of a personalised PageRank that starts from the best rows, and a
+      bonus for linked rows with the words that the best ones lack. The constants were chosen on
+      training questions of HotpotQA and MuSiQue.
+    """
+
+    def __init__(self, engine: Engine, kind: Kind) -> None:
+        self.engine, self.kind = engine, kind
 
     def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows, best first.
+        """Return at most `k` rows, best first; none without a score, except by cosine alone.
 
         Args:
             query: The query.
             vector: Its vector; empty if the ranking uses only words.
             k: Rows to return.
         """
+        if self.kind == "sparse":
+            return ordered(*self.engine.best(query, k), k)
+        if self.kind == "dense":
+            rows = self.engine.nearest(vector, 2 * k + SPARE)
+            return ordered(rows, self.engine.cosines(vector, rows), k)
+        relevance = self._relevance(query, vector, k)
+        if self.kind == "hybrid":
+            return best(relevance.rows, relevance.scores, k)
+        return self._linked(relevance, k)
 
-
-class SparseRanking:
-    """BM25."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows that share a word with the query, best first."""
-        return ordered(*self.engine.best(query, k), k)
-
-
-class DenseRanking:
-    """Cosine similarity; the engine proposes rows, the exact cosine orders them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows, best first."""
-        rows = self.engine.nearest(vector, 2 * k + SPARE)
-        return ordered(rows, self.engine.cosines(vector, rows), k)
-
-
-class HybridRanking:
-    """0.6 BM25/max + 0.4 cosine/max, + 0.2 if a title alias is in the query."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows with a positive score, best first."""
-        relevance = self.relevance(query, vector, k)
-        return best(relevance.rows, relevance.scores, k)
-
-    def relevance(self, query: str, vector: Vector, k: int) -> Relevance:
+    def _relevance(self, query: str, vector: Vector, k: int) -> Relevance:
         """Score the rows that words or vectors propose, and those named in the query."""
         pool = max(POOL, 2 * k)
         found, lexical = self.engine.best(query, pool)
-        near = self.engine.nearest(vector, pool)
+        near, named = self.engine.nearest(vector, pool), self.engine.rows_named(query)
         closest = float(self.engine.cosines(vector, near[:1]).max(initial=0.0))
-        none = near[:0]
-        top = float(lexical.max(initial=0.0))
-        empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), none)
-        named = self.engine.rows_named(query)
-        relevance = self.widen(empty, _union(found, near, named))
+        top, none = float(lexical.max(initial=0.0)), near[:0]
+        empty = Relevance(query, vector, top, closest, none, np.zeros(0), none.astype(bool), named)
+        relevance = self._widen(empty, np.concatenate([found, near, named]))
         relevance.scores[relevance.at(named)] += TITLE_BONUS
-        return self.complete(relevance._replace(named=named), relevance.rows)
+        return self._complete(relevance, relevance.rows)
 
-    def widen(self, relevance: Relevance, rows: Rows) -> Relevance:
+    def _widen(self, relevance: Relevance, rows: Rows) -> Relevance:
         """Add rows to the candidates, scored by words only."""
         rows = distinct(rows)
         rows = rows[~are_among(rows, relevance.rows)]
@@ -161,7 +147,7 @@ class HybridRanking:
             complete=np.concatenate([relevance.complete, np.zeros(len(rows), bool)])[order],
         )
 
-    def complete(self, relevance: Relevance, rows: Rows) -> Relevance:
+    def _complete(self, relevance: Relevance, rows: Rows) -> Relevance:
         """Add the cosine to the scores of candidates that lack it."""
         places = relevance.at(rows)
         places = places[~relevance.complete[places]]
@@ -171,31 +157,15 @@ class HybridRanking:
             relevance.complete[places] = True
         return relevance
 
-
-class LinkedRanking:
-    """Hybrid scores, and the rows that they lead to over the link graph.
-
-    Half the hybrid score, half the square root of a personalised PageRank that starts from the
-    best rows, and a bonus for linked rows with the words that the best ones lack. The constants
-    were chosen on training questions of HotpotQA and MuSiQue.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.hybrid = engine, HybridRanking(engine)
-
-    def rank(self, query: str, vector: Vector, k: int) -> list[Scored]:
-        """Return at most `k` rows with a positive score, best first."""
-        relevance = self.hybrid.relevance(query, vector, k)
+    def _linked(self, relevance: Relevance, k: int) -> list[Scored]:
         starts, mass = _start(relevance)
-        surroundings = Surroundings(self.engine, starts, mass, relevance.rows, self._whole)
-        walked = surroundings.walk(damping=DAMPING, steps=STEPS)
+        part, walked = walk(self.engine, starts, mass, relevance.rows, self._whole)
         led = WALK_SHARE * np.sqrt(_scaled(walked))
-        led = np.maximum(led, 0) + self._completing(relevance, surroundings)
-        rows = surroundings.part.rows
-        far = rows[top_places(led, LED)]
-        relevance = self.hybrid.widen(relevance, far)
+        led = np.maximum(led, 0) + self._completing(relevance, part)
+        rows = part.rows
+        relevance = self._widen(relevance, rows[top_places(led, LED)])
         # Rows that only links propose lack their cosine.
-        relevance = self.hybrid.complete(relevance, rows[top_places(led, 2 * k + SPARE)])
+        relevance = self._complete(relevance, rows[top_places(led, 2 * k + SPARE)])
         scores = (1 - WALK_SHARE) * _scaled(relevance.scores)
         scores += led[np.searchsorted(rows, relevance.rows)]
         return best(relevance.rows, scores, k)
@@ -204,18 +174,17 @@ class LinkedRanking:
     def _whole(self) -> Part | None:
         return Part.whole(self.engine)
 
-    def _completing(self, relevance: Relevance, around: Surroundings) -> Scores:
+    def _completing(self, relevance: Relevance, part: Part) -> Scores:
         """Score how well each row completes one of the best: linked to it, with words it lacks.
 
         For a row j linked to a row i among the best 10, the share of the query's BM25 weight that
         j adds to i, times the relevance of i and the fourth root of the link's weight; the maximum
         over i.
         """
-        every, scores = around.part.rows, _scaled(relevance.scores)
+        every, scores = part.rows, _scaled(relevance.scores)
         found = np.zeros(len(every))
         first = [one.row for one in best(relevance.rows, scores, COMPLETING)]
-        leading = np.searchsorted(every, first)
-        source, target, weight = around.edges(leading)
+        source, target, weight = part.edges(np.searchsorted(every, first))
         rows, place = np.unique(np.concatenate([source, target]), return_inverse=True)
         words = self.engine.weigh(relevance.query, every[rows])
         if not len(words.highest) or not len(source):
@@ -226,14 +195,6 @@ class LinkedRanking:
         gain = scores[relevance.at(every[source])] * strength * beyond / words.highest.sum()
         np.maximum.at(found, target, gain)
         return found
-
-
-RANKINGS: dict[Kind, Callable[[Engine], Ranking]] = {
-    "sparse": SparseRanking,
-    "dense": DenseRanking,
-    "hybrid": HybridRanking,
-    "linked": LinkedRanking,
-}
 
 
 class Part(NamedTuple):
@@ -261,7 +222,7 @@ class Part(NamedTuple):
         every = np.concatenate([rows for rows, _ in known])
         begins = np.concatenate([rows[links.source] for rows, links in known])
         ends = np.concatenate([links.target for _, links in known])
-        rows = _union(every, ends, besides)
+        rows = distinct(np.concatenate([every, ends, besides]))
         total, asked = np.ones(len(rows)), rows.searchsorted(every)
         total[asked] = np.maximum(np.concatenate([links.total for _, links in known]), 1e-6)
         weight = np.concatenate([links.weight for _, links in known])
@@ -275,72 +236,60 @@ class Part(NamedTuple):
             return None
         return cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
 
-
-class Surroundings:
-    """The part of the link graph that walks from some rows can reach.
-
-    Attributes:
-        part: Rows and links: all of a small store; else walks extend it.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        starts: Rows,
-        mass: Scores,
-        candidates: Rows,
-        whole: Part | None = None,
-    ) -> None:
-        self.engine = engine
-        self._starts, self._mass, self._candidates = starts, mass, candidates
-        self._known: list[tuple[Rows, Links]] = []
-        rows = _union(starts)
-        self.part = whole or self._expanded(rows, np.full(len(rows), FAINT_START))
-
-    def walk(self, *, damping: float, steps: int) -> Scores:
-        """Personalised PageRank: the mass of each row after `steps`, restarting at the start rows.
-
-        The walk is extended from the rows with the most mass; the rest of the mass stays put.
-
-        Args:
-            damping: The share of the mass that follows a link at each step.
-            steps: Power iterations.
-        """
-        for _ in range(ROUNDS):
-            if len(self.part.asked) == len(self.part.rows):
-                break
-            reached = self._walk(damping, steps)
-            reached[self.part.rows.searchsorted(self.part.asked)] = 0
-            places = top_places(reached, FAR)[:FAR]
-            if not len(places):
-                break
-            faint = FAINT / (damping * reached[places])
-            self.part = self._expanded(self.part.rows[places], faint)
-        return self._walk(damping, steps)
+    def walk(self, starts: Rows, mass: Scores) -> Scores:
+        """The mass of each row after `STEPS` steps, restarting at the start rows."""
+        start = np.bincount(self.rows.searchsorted(starts), mass, len(self.rows)).astype(float)
+        flow = DAMPING * self.weight / self.total[self.source]
+        found = start
+        for _ in range(STEPS):
+            moved = np.bincount(self.target, flow * found[self.source], len(self.rows))
+            found = (1 - DAMPING) * start + moved
+        return found
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """The links of some places: source, target, weight; parallel links are merged."""
-        part, size = self.part, len(self.part.rows)
-        chosen = are_among(part.source, leading)
-        pairs = part.source[chosen] * size + part.target[chosen]
+        size, chosen = len(self.rows), are_among(self.source, leading)
+        pairs = self.source[chosen] * size + self.target[chosen]
         pairs, same = np.unique(pairs, return_inverse=True)
-        weight = np.bincount(same, weights=part.weight[chosen], minlength=len(pairs))
+        weight = np.bincount(same, weights=self.weight[chosen], minlength=len(pairs))
         return *np.divmod(pairs, size), weight
 
-    def _walk(self, damping: float, steps: int) -> Scores:
-        rows, _, source, target, weight, total = self.part
-        start = np.bincount(rows.searchsorted(self._starts), self._mass, len(rows)).astype(float)
-        flow = damping * weight / total[source]
-        found = start
-        for _ in range(steps):
-            moved = np.bincount(target, flow * found[source], len(rows))
-            found = (1 - damping) * start + moved
-        return found
 
-    def _expanded(self, rows: Rows, faint: Scores) -> Part:
-        """The part with the links of more rows."""
-        self._known.append((rows, self.engine.links(rows, faint)))
-        return Part.of(self._known, self._candidates)
+def walk(
+    engine: Engine, starts: Rows, mass: Scores, candidates: Rows, whole: Part | None = None
+) -> tuple[Part, Scores]:
+    """Personalised PageRank from some rows.
+
+    The walk is extended from the rows with the most mass; the rest of the mass stays put.
+
+    Args:
+        engine: The engine.
+        starts: The rows at which the walk starts, and restarts.
+        mass: The mass of each at the start.
+        candidates: Rows that are in the result even if the walk does not reach them.
+        whole: All links of a small store.
+
+    Returns:
+        The part of the link graph that the walk reached, and the mass of each of its rows.
+    """
+    known: list[tuple[Rows, Links]] = []
+
+    def expanded(rows: Rows, faint: Scores) -> Part:
+        known.append((rows, engine.links(rows, faint)))
+        return Part.of(known, candidates)
+
+    rows = distinct(starts)
+    part = whole or expanded(rows, np.full(len(rows), FAINT_START))
+    for _ in range(ROUNDS):
+        if len(part.asked) == len(part.rows):
+            break
+        reached = part.walk(starts, mass)
+        reached[part.rows.searchsorted(part.asked)] = 0
+        places = top_places(reached, FAR)[:FAR]
+        if not len(places):
+            break
+        part = expanded(part.rows[places], FAINT / (DAMPING * reached[places]))
+    return part, part.walk(starts, mass)
 
 
 def best(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
@@ -357,10 +306,6 @@ def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
     rounded = np.round(scores.astype(np.float64), 6)
     order = np.lexsort((rows, -rounded))[:k]
     return [Scored(int(rows[i]), float(rounded[i])) for i in order]
-
-
-def _union(*rows: Rows) -> Rows:
-    return distinct(np.concatenate([*rows, np.zeros(0, dtype=np.int64)]))
 
 
 def _start(relevance: Relevance) -> tuple[Rows, Scores]:
