@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, time
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -35,7 +35,7 @@ MOST_CONDITIONS, MOST_VALUES, LONGEST = 100, 10_000, 1000
 
 Kind = Literal["text", "number", "boolean"]
 Sign = Literal["=", "!=", "within", ">", ">=", "<", "<="]
-_ORDERED: Final = (">", ">=", "<", "<=")
+_ORDERED: Final = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _KINDS: Final = {"text": "a text", "number": "a number", "boolean": "true or false"}
 _LISTS: Final = (list, tuple, set, frozenset)
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.I)
@@ -120,16 +120,16 @@ def comparisons(where: Where) -> Iterator[tuple[str, Sign, Collection[Any]]]:
 
 
 class Values(NamedTuple):
-    """The values of one type in a field, ascending, and the rows of each.
+    """The distinct values of one type in a field, and the rows that have them.
 
     Attributes:
         values: The values.
-        starts: Where the rows of each value start; the last entry is their end.
-        rows: The rows.
+        places: The place in `values` of the value of each of `rows`.
+        rows: The rows; one with several values occurs several times.
     """
 
     values: list[Any]
-    starts: Rows
+    places: Rows
     rows: Rows
 
     def holding(self, sign: Sign, wanted: Collection[Any]) -> Rows:
@@ -137,23 +137,12 @@ class Values(NamedTuple):
 
         For `within`, the rows with any other value.
         """
-        first, last = self._span(sign, wanted)
-        if sign != "within":
-            return self.rows[ragged(self.starts[first], self.starts[last], len(self.rows))[1]]
-        other = np.ones(len(self.values), dtype=np.bool_)
-        other[first[first < last]] = False
-        return self.rows[other.repeat(np.diff(self.starts))]
-
-    def _span(self, sign: Sign, wanted: Collection[Any]) -> tuple[Rows, Rows]:
-        """Return where the values begin and end that compare so with each wanted one."""
-        left = np.array([bisect_left(self.values, value) for value in wanted], dtype=np.int64)
-        right = np.array([bisect_right(self.values, value) for value in wanted], dtype=np.int64)
-        if sign not in _ORDERED:
-            return left, right
-        first, last = np.zeros_like(left), np.full_like(left, len(self.values))
-        if sign in ("<", "<="):
-            return first, left if sign == "<" else right
-        return right if sign == ">" else left, last
+        if compare := _ORDERED.get(sign):
+            hits = [any(compare(value, one) for one in wanted) for value in self.values]
+        else:
+            among = frozenset(wanted)
+            hits = [(value in among) != (sign == "within") for value in self.values]
+        return self.rows[np.array(hits, dtype=np.bool_)[self.places]]
 
 
 Field: TypeAlias = Mapping[Kind, Values]
@@ -167,23 +156,19 @@ def field_of(found: Iterable[tuple[int, Any]], codes: NDArray[np.integer]) -> Fi
         found: The code and the value, or list of values, of each distinct metadata that has it.
         codes: The code of the metadata of each row.
     """
-    held: dict[Kind, list[tuple[Any, int]]] = {}
+    places: dict[Kind, dict[Any, int]] = {}
+    cells: dict[Kind, list[tuple[int, int]]] = {}
     for code, value in found:
         for one in value if isinstance(value, list) else [value]:
-            held.setdefault(_kind(one), []).append((one, code))
+            known = places.setdefault(_kind(one), {})
+            cells.setdefault(_kind(one), []).append((known.setdefault(one, len(known)), code))
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes))
     fields: dict[Kind, Values] = {}
-    for kind, pairs in held.items():
-        values = sorted({value for value, _ in pairs})
-        number = {value: place for place, value in enumerate(values)}
-        numbers = np.array([number[value] for value, _ in pairs], dtype=np.int64)
-        own = np.array([code for _, code in pairs], dtype=np.int64)
-        pair, cells = ragged(np.append(0, ends)[own], ends[own], len(order))
-        rows, numbers = order[cells], numbers[pair]
-        by_value = np.lexsort((rows, numbers))
-        starts = np.searchsorted(numbers[by_value], np.arange(len(values) + 1))
-        fields[kind] = Values(values, starts, rows[by_value])
+    for kind, pairs in cells.items():
+        place, code = np.array(pairs, dtype=np.int64).T
+        pair, rows = ragged(np.append(0, ends)[code], ends[code], len(order))
+        fields[kind] = Values(list(places[kind]), place[pair], order[rows])
     return fields
 
 
