@@ -40,7 +40,7 @@ class FakeModel:
 
 def fake(name: str, **prompts: str) -> tuple[SentenceEncoder, FakeModel]:
     encoder, model = SentenceEncoder(name, name), FakeModel(**prompts)
-    encoder._loaded = model
+    encoder._model = model
     return encoder, model
 
 

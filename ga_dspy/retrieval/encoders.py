@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import DamagedFile, InputError, require
-from ga_dspy.storage import on_disk
+from ga_dspy.storage import on_disk, sha256_of
 from ga_dspy.text import name_words
 
 _T = TypeVar("_T")
@@ -189,14 +189,14 @@ class SentenceEncoder:
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self._source = source
+        # Fast tokenizers reject concurrent use, and PyTorch uses all cores for one call anyway.
         self._lock = threading.Lock()
-        self._loaded: Any = None
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of the weights and the prefixes."""
         with self._lock:
-            weights, (query, passage) = _parameters_hash(self._model()), self._prompts()
+            weights, (query, passage) = _parameters_hash(self._model), self._prompts
         return _fingerprint(weights, f"{query}\n{passage}" if passage else query)
 
     @cached_property
@@ -204,32 +204,41 @@ class SentenceEncoder:
         """The length of a vector."""
         return len(self.encode(["dimension"])[0])
 
-    @property
+    @cached_property
     def max_tokens(self) -> int | None:
         """The maximum tokens that the model reads, with the prefix; None if it has no limit."""
         with self._lock:
-            limit: int | None = getattr(self._model(), "max_seq_length", None)
+            limit: int | None = getattr(self._model, "max_seq_length", None)
             return limit
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Encode passages, shape (texts, dimension), rows of length 1."""
-        # Fast tokenizers reject concurrent use, and PyTorch uses all cores for one call anyway.
         with self._lock:
-            return self._encoded(texts, self._prompts()[1])
+            return self._encoded(texts, self._prompts[1])
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Encode a query, shape (dimension,)."""
         with self._lock:
-            vector: NDArray[np.float32] = self._encoded([text], self._prompts()[0])[0]
+            vector: NDArray[np.float32] = self._encoded([text], self._prompts[0])[0]
         return vector
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SentenceEncoder:
         """Return itself: copies share the weights."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle only the name: another process loads the weights itself."""
+        return SentenceEncoder, (self.name, self._source)
+
+    @cached_property
+    def _model(self) -> Any:
+        extra = "minilm" if self.name == MINILM else "retrieval"
+        return load_model("SentenceTransformer", self._source, extra)
+
+    @cached_property
     def _prompts(self) -> tuple[str, str]:
         """The prefixes of queries and of passages: the model's own, or those of its family."""
-        own: dict[str, str] = getattr(self._model(), "prompts", None) or {}
+        own: dict[str, str] = getattr(self._model, "prompts", None) or {}
         passage = next(filter(None, map(own.get, ("document", "passage", "corpus"))), "")
         if own.get("query") or passage:
             return own.get("query") or "", passage
@@ -238,19 +247,10 @@ class SentenceEncoder:
         return query, passage
 
     def _encoded(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
-        vectors = self._model().encode(
-            list(texts),
-            prompt=prompt,
-            normalize_embeddings=True,
-            show_progress_bar=False,
+        vectors = self._model.encode(
+            list(texts), prompt=prompt, normalize_embeddings=True, show_progress_bar=False
         )
         return np.array(vectors, dtype=np.float32)
-
-    def _model(self) -> Any:
-        if self._loaded is None:
-            extra = "minilm" if self.name == MINILM else "retrieval"
-            self._loaded = load_model("SentenceTransformer", self._source, extra)
-        return self._loaded
 
 
 class FunctionEncoder(_Symmetric):
@@ -275,7 +275,7 @@ class FunctionEncoder(_Symmetric):
         """The length of a vector."""
         return len(self.encode(["dimension"])[0])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The hash of name and dimension, as a function itself cannot be hashed."""
         return _fingerprint(self.name, str(self.dimension))
@@ -374,8 +374,7 @@ def _packaged_minilm() -> Path | None:
 
 @cache
 def _intact(path: Path, sha256: str, remedy: str) -> Path:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_of(path)
     if found != sha256:
         raise DamagedFile(f"{path} has SHA-256 {found}", expected=sha256, remedy=remedy)
     return path
