@@ -87,7 +87,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     from ga_dspy.retrieval import documents
 
     original = documents.read_document
-    monkeypatch.setattr("ga_dspy.retrieval.sandbox.read_document", spy)
+    monkeypatch.setattr("ga_dspy.retrieval.documents.read_document", spy)
     (built / "docs" / "nile.txt").write_text("The Nile is long.")
     run(command, built, "sync")
     assert read == ["nile.txt"]

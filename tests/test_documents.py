@@ -345,7 +345,7 @@ def test_a_missing_reader_is_named_with_what_to_install(
         raise MissingExtra(package, extra)
 
     monkeypatch.setattr("ga_dspy.retrieval.documents.require", missing)
-    monkeypatch.setattr("ga_dspy.retrieval.sandbox.is_cheap", lambda name, data: True)
+    monkeypatch.setattr("ga_dspy.retrieval.documents.is_cheap", lambda name, data: True)
     lines = {file.name: file for file in read_files(folder).files}
     for name in ("paper.pdf", "deck.pptx", "sheet.xlsx", "report.docx"):
         assert lines[name].status == "unread"
@@ -364,7 +364,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ga_dspy.retrieval.documents._MOST_UNPACKED", 1000)
-    monkeypatch.setattr("ga_dspy.retrieval.sandbox.is_cheap", lambda name, data: True)
+    monkeypatch.setattr("ga_dspy.retrieval.documents.is_cheap", lambda name, data: True)
     (tmp_path / "a.docx").write_bytes(archive({"word/document.xml": "x" * 2000}))
     with pytest.raises(InputError, match=r"unpacks to 2,000 bytes"):
         read_passages(tmp_path / "a.docx")

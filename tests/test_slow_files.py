@@ -15,7 +15,7 @@ from test_documents import archive, docx, pdf, pptx
 
 from ga_dspy.cli.console import Console, build_progress
 from ga_dspy.errors import InputError
-from ga_dspy.retrieval import read_files, sandbox
+from ga_dspy.retrieval import documents, read_files
 
 for library in ("pypdfium2", "mammoth", "pptx", "python_calamine"):
     pytest.importorskip(library)
@@ -75,9 +75,9 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "SECONDS", 6.0)
-    monkeypatch.setattr(sandbox, "PER_MEGABYTE", 0.0)
-    monkeypatch.setattr(sandbox, "_SLOW", 1.0)
+    monkeypatch.setattr(documents, "SECONDS", 6.0)
+    monkeypatch.setattr(documents, "PER_MEGABYTE", 0.0)
+    monkeypatch.setattr(documents, "_SLOW", 1.0)
 
 
 def test_a_file_made_to_be_slow_is_named_and_the_others_are_read(
@@ -122,7 +122,7 @@ def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name).write_bytes(data)
     read: list[Any] = []
     for is_cheap in (True, False):
-        monkeypatch.setattr(sandbox, "is_cheap", lambda name, data, it=is_cheap: it)
+        monkeypatch.setattr(documents, "is_cheap", lambda name, data, it=is_cheap: it)
         read.append(read_files(tmp_path))
     assert read[0] == read[1]
 

@@ -1,11 +1,18 @@
-"""Readers of files: bytes as sections of text or as rows of data, one function for each format."""
+"""Readers of files: bytes as sections of text or as rows of data, one function for each format.
+
+Formats that a hostile file could make slow or large are read in a separate process with limits.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import logging
+import os
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,13 +20,16 @@ from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, TypeAlias
+from threading import Timer
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
-from ga_dspy.errors import InputError, listed, require
+from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, replace_invalid
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
+
+_LOG = logging.getLogger("ga_dspy")
 
 
 class Section(NamedTuple):
@@ -118,27 +128,26 @@ _FRONT_MATTER = re.compile(
 )
 
 
-def _text(data: bytes) -> Document:
-    text, notes, whole = decode(data)
+def _text(text: str) -> Document:
     if re.search(r"^-----BEGIN [A-Z ]*PRIVATE KEY", text, re.MULTILINE):
         raise InputError("it holds a private key", expected="a document", remedy="move it away")
-    return Document([Section((), text)], {}, notes, whole)
+    return Document([Section((), text)])
 
 
-def _markdown(data: bytes) -> Document:
-    text, notes, whole = decode(data)
-    metadata: Any = None
-    if front := _FRONT_MATTER.match(text):
-        try:
-            metadata = require("yaml", "search").safe_load(front[1])
-        except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says what
-            cause = " ".join(str(error).split())[:80]
-            notes, whole = (*notes, f"front matter that does not parse ({cause})"), False
-        if isinstance(metadata, Mapping) or not whole:
-            text = text[front.end() :]
-    if not isinstance(metadata, Mapping):
-        metadata = {}
-    return Document(_markdown_sections(text), metadata, notes, whole)
+def _markdown(text: str) -> Document:
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        return Document(_markdown_sections(text))
+    body = text[front.end() :]
+    try:
+        metadata = require("yaml", "search").safe_load(front[1])
+    except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says what
+        cause = " ".join(str(error).split())[:80]
+        notes = (f"front matter that does not parse ({cause})",)
+        return Document(_markdown_sections(body), {}, notes, whole=False)
+    if isinstance(metadata, Mapping):
+        return Document(_markdown_sections(body), metadata)
+    return Document(_markdown_sections(text))
 
 
 def _markdown_sections(markdown: str) -> list[Section]:
@@ -189,11 +198,6 @@ _MARKDOWN: dict[str, Any] = {
     "escape_underscores": False, "escape_misc": False,
     "strip": ["a", "img", "b", "strong", "em", "i", "code"],
 }  # fmt: skip
-
-
-def _html(data: bytes) -> Document:
-    text, notes, whole = decode(data)
-    return _page(text)._replace(notes=notes, whole=whole)
 
 
 def _page(html: str) -> Document:
@@ -339,10 +343,7 @@ _Flaws: TypeAlias = defaultdict[str, list[str]]
 """The places where each kind of flaw was found."""
 
 
-def _data(
-    records: Iterable[tuple[str, Any]], flaws: _Flaws, notes: tuple[str, ...] = (),
-    whole: bool = True,
-) -> Document:  # fmt: skip
+def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
     """The rows of records, each with its place in the file.
 
     HotpotQA and 2WikiMultiHopQA records give the paragraphs of their `context`, MuSiQue records
@@ -358,8 +359,8 @@ def _data(
                 rows.append(row)
             else:
                 flaws["no text"].append(place)
-    found = (f"{flaw}: {listed(places)}" for flaw, places in flaws.items())
-    return Document([], {}, (*notes, *found), whole and not flaws, rows)
+    notes = tuple(f"{flaw}: {listed(places)}" for flaw, places in flaws.items())
+    return Document([], {}, notes, not flaws, rows)
 
 
 def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
@@ -409,27 +410,25 @@ def _damaged(cause: object) -> InputError:
     )
 
 
-def _json(data: bytes) -> Document:
-    text, notes, whole = decode(data)
+def _json(text: str) -> Document:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data") and text.lstrip().startswith("{"):
-            return _json_lines(data)
+            return _json_lines(text)
         raise _damaged(error) from error
     if isinstance(content, Mapping):
         content = content.get("data", [content])
     if not isinstance(content, list):
         raise _damaged("it holds no list of rows")
-    return _data(_numbered(content), _Flaws(list), notes, whole)
+    return _data(_numbered(content), _Flaws(list))
 
 
 def _numbered(records: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"row {number}", record) for number, record in enumerate(records, start=1))
 
 
-def _json_lines(data: bytes) -> Document:
-    text, notes, whole = decode(data)
+def _json_lines(text: str) -> Document:
     records, flaws = [], _Flaws(list)
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -437,12 +436,11 @@ def _json_lines(data: bytes) -> Document:
                 records.append((f"line {number}", json.loads(line)))
             except (ValueError, RecursionError):
                 flaws["invalid JSON"].append(f"line {number}")
-    return _data(records, flaws, notes, whole)
+    return _data(records, flaws)
 
 
-def _csv(data: bytes, delimiter: str = "") -> Document:
+def _csv(text: str, delimiter: str = "") -> Document:
     """Read a table; without a text column, its lines are the text."""
-    text, notes, whole = decode(data)
     csv.field_size_limit(2**31 - 1)
     header = text.split("\n", 1)[0]
     delimiter = delimiter or max(",;\t|", key=header.count)
@@ -454,7 +452,7 @@ def _csv(data: bytes, delimiter: str = "") -> Document:
     names = [name.strip() for name in lines[0][1]] if lines else []
     if lines and not _TEXT_COLUMNS & {name.lower() for name in names}:
         table = _table(row for _, row in lines)
-        return Document([table], {}, (*notes, "no column of text: read as a table"), whole)
+        return Document([table], notes=("no column of text: read as a table",))
     known = _TEXT_COLUMNS | {"title", "id"}
     names = [name.lower() if name.lower() in known else name for name in names]
     records, flaws = [], _Flaws(list)
@@ -462,7 +460,7 @@ def _csv(data: bytes, delimiter: str = "") -> Document:
         if len(row) > len(names):
             flaws["more cells than columns"].append(f"line {number}")
         records.append((f"line {number}", dict(zip(names, row, strict=False))))
-    return _data(records, flaws, notes, whole)
+    return _data(records, flaws)
 
 
 def _parquet(data: bytes) -> Document:
@@ -485,19 +483,19 @@ TEXTS = (
 )
 """Plain text; a file without an extension is read as such."""
 
-DATA: dict[str, Callable[[bytes], Document]] = {
+DATA: dict[str, Callable[[Any], Document]] = {
     ".json": _json,
     **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
     ".csv": _csv,
     ".tsv": partial(_csv, delimiter="\t"),
     ".parquet": _parquet,
 }
-MARKUP: dict[str, Callable[[bytes], Document]] = {
+MARKUP: dict[str, Callable[[Any], Document]] = {
     **dict.fromkeys((".md", ".markdown", ".mdx"), _markdown),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), _page),
     ".eml": _mail,
 }
-_OFFICE: dict[str, Callable[[bytes], Document]] = {
+_OFFICE: dict[str, Callable[[Any], Document]] = {
     ".docx": _docx,
     ".pptx": _pptx,
     **dict.fromkeys((".xlsx", ".xls", ".xlsb", ".ods"), _workbook),
@@ -506,7 +504,9 @@ _OFFICE: dict[str, Callable[[bytes], Document]] = {
 """Their headings name parts, seldom the whole."""
 
 READERS = {**DATA, **dict.fromkeys(TEXTS, _text), **MARKUP, **_OFFICE}
-"""The reader for each file name extension."""
+"""The reader for each file name extension; it gets decoded text, or bytes if `_BINARY`."""
+
+_BINARY = frozenset((".parquet", ".eml", *_OFFICE))
 
 _NO_TITLE = re.compile(r"untitled|(?:microsoft|power\w+) .* - |\.\w{2,4}\Z|\A\W*\Z", re.IGNORECASE)
 """What programs write if nobody gave a title."""
@@ -523,18 +523,155 @@ def read_document(name: str, data: bytes) -> Document:
         InputError: It cannot be read.
         MissingExtra: The library that reads it is not installed.
     """
-    path = PurePosixPath(name)
-    ending = path.suffix.lower()
-    document = READERS[ending](data)
+    stem, ending = PurePosixPath(name).stem, PurePosixPath(name).suffix.lower()
+    content, notes, whole = (data, (), True) if ending in _BINARY else decode(data)
+    document = READERS[ending](content)
     title = str(document.metadata.get("title") or "")
-    title = " ".join((path.stem if _NO_TITLE.search(title) else title).split())
+    title = " ".join((stem if _NO_TITLE.search(title) else title).split())
     root = (title,) if ending in _OFFICE else ()
     sections = []
     for section in document.sections:
         text = re.sub(r"\A(?:[ \t]*\n)+", "", section.text).rstrip()
         metadata = Metadata({"heading": section.title, **section.metadata})
         if text.strip():
-            sections.append(
-                Section((*root, *section.path) or (title,), text, metadata, section.header)
-            )
-    return document._replace(sections=sections)
+            path = (*root, *section.path) or (title,)
+            sections.append(section._replace(path=path, text=text, metadata=metadata))
+    return document._replace(
+        sections=sections, notes=(*notes, *document.notes), whole=whole and document.whole
+    )
+
+
+# --- In a separate process, with limits on time, memory and text
+#
+# Plain text, data and small markup are parsed in bounded time whatever they hold, so they are read
+# in this process.
+
+SECONDS, PER_MEGABYTE = 60.0, 10.0
+_SLOW = 10.0
+"""Seconds until the log names the file."""
+_MOST_MEMORY = 4_000_000_000  # bytes
+_SMALL = 20_000  # bytes
+
+
+def python_process(code: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
+    """Start a Python process that imports from the same places as this one."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env={**os.environ, "PYTHONPATH": path}, **pipes
+    )
+
+
+class DocumentReader:
+    """Reads documents, in a separate process if they may exceed the limits."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, name: str, data: bytes) -> Document:
+        """Read a document, as `read_document`.
+
+        Raises:
+            InputError: It cannot be read, or not within the limits.
+            MissingExtra: The library that reads it is not installed.
+        """
+        if is_cheap(name, data):
+            return _checked(read_document(name, data), data)
+        if self._process is None:
+            self._process = python_process(
+                "from ga_dspy.retrieval.documents import serve; serve()",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        process, seconds = self._process, SECONDS + PER_MEGABYTE * len(data) / 1e6
+        slow = f"still reading {name} after {_SLOW:.0f} s; it is given up after {seconds:.0f} s"
+        warning, limit = Timer(_SLOW, _LOG.warning, [slow]), Timer(seconds, process.kill)
+        for timer in (warning, limit):
+            timer.daemon = True
+            timer.start()
+        try:
+            reply = _request(process, name, data)
+        finally:
+            timed_out = not limit.is_alive()
+            warning.cancel()
+            limit.cancel()
+        if reply:
+            return _checked(_document(json.loads(reply)), data)
+        code = process.wait()
+        self.close()
+        raise InputError(
+            f"not read within {seconds:.0f} s" if timed_out else f"its parser ended ({code})",
+            expected="a document of ordinary size",
+            remedy="split or convert it",
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def is_cheap(name: str, data: bytes) -> bool:
+    """Return whether a file is parsed in bounded time and memory, whatever it holds."""
+    ending = PurePosixPath(name).suffix.lower()
+    return ending in TEXTS or ending in DATA or (ending in MARKUP and len(data) <= _SMALL)
+
+
+def _checked(document: Document, data: bytes) -> Document:
+    """Return the document, unless it has much more text than files of its size have."""
+    size, most = sum(len(section.text) for section in document.sections), 5_000_000 + 20 * len(data)
+    if size > most:
+        raise InputError(
+            f"it has {size:,} characters", expected=f"{most:,} at most", remedy="split it"
+        )
+    return document
+
+
+def _request(process: subprocess.Popen[bytes], name: str, data: bytes) -> bytes:
+    """Return the reply of the process; empty if it ended before the reply was complete."""
+    source, out = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+    with suppress(OSError):
+        source.write(json.dumps([name, len(data)]).encode() + b"\n" + data)
+        source.flush()
+        line = out.readline()
+        return line if line.endswith(b"\n") else b""
+    return b""
+
+
+def _document(reply: dict[str, Any]) -> Document:
+    if "missing" in reply:
+        raise MissingExtra(*reply["missing"])
+    if "found" in reply:
+        raise InputError(**reply)
+    parts, metadata, notes, whole, _ = reply["document"]
+    sections = [
+        Section(tuple(path), text, Metadata(own), header) for path, text, own, header in parts
+    ]
+    return Document(sections, Metadata(metadata), tuple(notes), whole)
+
+
+def serve() -> None:
+    """Read documents from stdin, and write the contents of each to stdout as a line of JSON."""
+    if sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    source, out = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # so that nothing that a library prints gets into the replies
+    while line := source.readline():
+        name, size = json.loads(line)
+        out.write(json.dumps(_reply(name, source.read(size))).encode() + b"\n")
+        out.flush()
+
+
+def _reply(name: str, data: bytes) -> dict[str, Any]:
+    try:
+        document = _checked(read_document(name, data), data)
+    except MissingExtra as error:
+        return {"missing": [error.package, error.extra]}
+    except InputError as error:
+        return {part: getattr(error, part) for part in ("found", "expected", "remedy")}
+    except Exception as error:  # noqa: BLE001 - parsers raise anything; the file's line names it
+        cause = " ".join(str(error).split())[:100]
+        return {"found": f"{type(error).__name__}: {cause}"}
+    return {"document": document._replace(metadata=Metadata(document.metadata))}

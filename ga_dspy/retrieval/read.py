@@ -9,6 +9,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
@@ -18,11 +19,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, Passage, replace_invalid
-from ga_dspy.retrieval.documents import DATA, READERS, Document, Section
+from ga_dspy.retrieval.documents import DATA, READERS, Document, DocumentReader, Section
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.index import Index
 from ga_dspy.retrieval.protocol import Row, content_hash
-from ga_dspy.retrieval.sandbox import DocumentReader
 from ga_dspy.storage import refused_by_disk, write_whole
 from ga_dspy.text import estimate_tokens, visible
 
@@ -368,7 +368,7 @@ def read_files(
         )
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
-    with DocumentReader() as reader:
+    with closing(DocumentReader()) as reader:
         for number, file in enumerate(files):
             progress(f"reading {visible(file.name)}", number, len(files))
             units.append(unit := _read(file, reader, known))

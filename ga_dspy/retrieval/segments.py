@@ -29,10 +29,10 @@ from ga_dspy.retrieval.analysis import (
     name_key,
     word_keys,
 )
+from ga_dspy.retrieval.documents import python_process
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
 from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
-from ga_dspy.retrieval.sandbox import python_process
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.text import aliases
 
