@@ -9,8 +9,12 @@ search results are those of an index built from scratch.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ga_dspy.errors import require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import mentioned_in, word_keys
 from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
@@ -109,18 +114,6 @@ class Engine(Protocol):
         """The passages of given rows."""
 
 
-# --- Vectors
-
-
-class Nearest(Protocol):
-    """An approximate index over the first `size` rows."""
-
-    size: int
-
-    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The nearest rows, best first; fewer where it finds fewer."""
-
-
 def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
     """The places of the `count` highest scores, best first, equal ones in order."""
     places = np.arange(len(scores))
@@ -178,6 +171,93 @@ class Segment:
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
 
+# --- An approximate index of the vectors
+
+_BLOCK: Final = 1 << 16
+"""Vectors that are indexed at once."""
+
+_MOST_PROBES: Final = 64
+"""A search probes an eighth of the inverted lists, at most this many."""
+
+_READING = threading.Lock()
+
+
+class FaissNearest:
+    """A FAISS index over the first `size` rows; searches read what they need from its file."""
+
+    def __init__(self, index: Any, path: Path | None = None) -> None:
+        inverted = require("faiss", "search").try_extract_index_ivf(index)
+        if inverted is not None:  # the default of FAISS is one list
+            inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
+        self.index = index
+        self.path = path
+        self.size = int(index.ntotal)
+
+    @classmethod
+    def build(cls, segments: Sequence[Segment]) -> FaissNearest:
+        """Index the vectors of segments in inverted lists, quantised to 8 bits."""
+        faiss = require("faiss", "search")
+        blocks = [s.vectors[at : at + _BLOCK] for s in segments
+                  for at in range(0, len(s.texts), _BLOCK)]  # fmt: skip
+        size = segments[-1].end
+        lists = 1 << round(np.log2(2 * size**0.5))
+        index = faiss.index_factory(
+            blocks[0].shape[1], f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT
+        )
+        index.cp.max_points_per_centroid = 64
+        step = size // max(_BLOCK, 64 * lists) + 1
+        index.train(np.concatenate([block[::step] for block in blocks]))
+        for block in blocks:
+            index.add(np.ascontiguousarray(block))
+        return cls(index)
+
+    @classmethod
+    def open(cls, path: Path) -> FaissNearest:
+        """Open a saved index; inverted lists stay on disk until used."""
+        faiss = require("faiss", "search")
+        with _READING, _bounded(faiss, path.stat().st_size):
+            return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
+
+    def save(self, path: Path) -> None:
+        """Write the index, or link its file if it has one."""
+        if self.path is None:
+            require("faiss", "search").write_index(self.index, str(path))
+        else:
+            link(self.path, path)
+
+    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
+        """The nearest rows, best first; fewer if FAISS finds fewer."""
+        _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
+        return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
+
+
+_LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
+
+
+@contextmanager
+def _bounded(faiss: Any, size: int) -> Iterator[None]:
+    """Keep FAISS from allocating more memory than a damaged file can hold.
+
+    The limits are those of the whole process.
+    """
+    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
+    try:
+        for name in _LIMITS:
+            getattr(faiss, f"set_{name}")(max(1, size))
+        yield
+    finally:
+        for name, limit in usual.items():
+            getattr(faiss, f"set_{name}")(limit)
+
+
+def link(path: Path, target: Path) -> None:
+    """Link a file under another name, or copy it on a file system without hard links."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
+
+
 Lists: TypeAlias = NDArray[np.int64]
 """Where the lists of some keys begin and end in each of several tables, shape (tables, 2, keys)."""
 
@@ -222,7 +302,7 @@ class LocalEngine:
         self,
         segments: Sequence[Segment],
         dead: Sequence[int] | Rows = (),
-        near: Nearest | None = None,
+        near: FaissNearest | None = None,
     ) -> None:
         self.segments = tuple(segments)
         self.near = near
@@ -594,7 +674,7 @@ class LocalEngine:
         rows = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
         return rows[top(self.cosines(vector, rows), count)]
 
-    def _proposed(self, near: Nearest, vector: NDArray[np.float32], count: int) -> Rows:
+    def _proposed(self, near: FaissNearest, vector: NDArray[np.float32], count: int) -> Rows:
         """The nearest rows that were not deleted; asks for more until there are enough."""
         asked = count
         while True:

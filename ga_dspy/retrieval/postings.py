@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,11 @@ def key_of(text: str) -> int:
 
 
 class Columns:
-    """Arrays that grow block by block, in memory or in files of a folder."""
+    """Arrays that grow block by block, in memory or in new files of a folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._blocks: dict[str, list[NDArray[Any]]] = {}
-        self._files: dict[str, BinaryIO] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.sizes: dict[str, int] = {}
@@ -55,10 +54,9 @@ class Columns:
         self.sizes[name] = self.sizes.get(name, 0) + block.size
         if self._folder is None:
             self._blocks.setdefault(name, []).append(block)
-            return
-        if name not in self._files:
-            self._files[name] = (self._folder / name).open("wb")
-        self._files[name].write(block.data)
+        else:
+            with (self._folder / name).open("ab") as file:
+                file.write(block.data)
 
     def append_lists(self, name: str, sizes: NDArray[np.integer], held: Any) -> None:
         """Append the keys of the next rows, given the number of keys of each."""
@@ -72,8 +70,6 @@ class Columns:
         """Return the arrays; those in a folder are mapped into memory."""
         if self._folder is None:
             return {name: np.concatenate(blocks) for name, blocks in self._blocks.items()}
-        for file in self._files.values():
-            file.close()
         return mapped(self._folder)
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ga_dspy.errors import RunAborted, require
+from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.analysis import (
     Known,
@@ -30,7 +29,7 @@ from ga_dspy.retrieval.analysis import (
     word_keys,
 )
 from ga_dspy.retrieval.documents import python_process
-from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine, Segment
+from ga_dspy.retrieval.engine import MOST_TARGETS, FaissNearest, LocalEngine, Segment, link
 from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
@@ -322,84 +321,13 @@ def _blocks(rows: Rows) -> Iterator[Rows]:
 EXACT: Final = 1 << 16
 """Up to this many vectors outside the index, a query is compared with each of them."""
 
-_READING = threading.Lock()
-_MOST_PROBES: Final = 64
-"""A search probes an eighth of the inverted lists, at most this many."""
-
-
-class FaissNearest:
-    """A FAISS index over the first `size` rows; searches read what they need from its file."""
-
-    def __init__(self, index: Any, path: Path | None = None) -> None:
-        inverted = require("faiss", "search").try_extract_index_ivf(index)
-        if inverted is not None:  # the default of FAISS is one list
-            inverted.nprobe = min(max(1, inverted.nlist // 8), _MOST_PROBES)
-        self.index = index
-        self.path = path
-        self.size = int(index.ntotal)
-
-    @classmethod
-    def build(cls, engine: LocalEngine) -> FaissNearest:
-        """Index the vectors of an engine in inverted lists, quantised to 8 bits."""
-        faiss = require("faiss", "search")
-        blocks = [s.vectors[at : at + EXACT] for s in engine.segments
-                  for at in range(0, len(s.texts), EXACT)]  # fmt: skip
-        lists = 1 << round(np.log2(2 * engine.size**0.5))
-        index = faiss.index_factory(
-            blocks[0].shape[1], f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT
-        )
-        index.cp.max_points_per_centroid = 64
-        step = engine.size // max(EXACT, 64 * lists) + 1
-        index.train(np.concatenate([block[::step] for block in blocks]))
-        for block in blocks:
-            index.add(np.ascontiguousarray(block))
-        return cls(index)
-
-    @classmethod
-    def open(cls, path: Path) -> FaissNearest:
-        """Open a saved index; inverted lists stay on disk until used."""
-        faiss = require("faiss", "search")
-        with _READING, _bounded(faiss, path.stat().st_size):
-            return cls(faiss.read_index(str(path), faiss.IO_FLAG_MMAP), path)
-
-    def save(self, path: Path) -> None:
-        """Write the index, or link its file if it has one."""
-        if self.path is None:
-            require("faiss", "search").write_index(self.index, str(path))
-        else:
-            _link(self.path, path)
-
-    def search(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The nearest rows, best first; fewer where FAISS finds fewer."""
-        _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
-        return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
-
-
-_LIMITS: Final = ("deserialization_vector_byte_limit", "deserialization_loop_limit")
-
-
-@contextmanager
-def _bounded(faiss: Any, size: int) -> Iterator[None]:
-    """Keep FAISS from allocating more memory than a damaged file can hold.
-
-    The limits are those of the whole process.
-    """
-    usual = {name: getattr(faiss, f"get_{name}")() for name in _LIMITS}
-    try:
-        for name in _LIMITS:
-            getattr(faiss, f"set_{name}")(max(1, size))
-        yield
-    finally:
-        for name, limit in usual.items():
-            getattr(faiss, f"set_{name}")(limit)
-
 
 def with_nearest(engine: LocalEngine) -> LocalEngine:
     """Index the vectors again if too many are not in the index."""
     indexed = engine.near.size if engine.near else 0
     if not engine.holds("vectors") or engine.size - indexed <= max(EXACT, indexed // 4):
         return engine
-    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine))
+    return LocalEngine(engine.segments, engine.dead, FaissNearest.build(engine.segments))
 
 
 # --- The folder
@@ -414,16 +342,14 @@ def save(engine: LocalEngine, folder: Path) -> None:
         target = folder / f"{number:04d}"
         target.mkdir()
         if segment.folder is None:
-            out = Columns(target)
             for name, array in segment.arrays.items():
-                out.append(name, array)
-            out.finish()
+                array.tofile(target / name)
             PassageTable.of(segment.texts, target / PASSAGES)
             continue
         for path in segment.folder.iterdir():
-            _link(path, target / path.name)
+            link(path, target / path.name)
     engine.dead.tofile(folder / DEAD)
-    if isinstance(engine.near, FaissNearest):
+    if engine.near:
         engine.near.save(folder / NEAR)
 
 
@@ -450,10 +376,3 @@ def load(folder: Path, manifest: Manifest) -> LocalEngine:
     if near and near.index.d != dimension:
         raise ValueError(f"{NEAR}: vectors of {near.index.d} numbers")
     return LocalEngine(segments, np.fromfile(contents / DEAD, dtype=np.int64), near)
-
-
-def _link(path: Path, target: Path) -> None:
-    try:
-        os.link(path, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(path, target)
