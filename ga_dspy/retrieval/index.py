@@ -6,12 +6,12 @@ import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -345,7 +345,8 @@ class Index(PassageRetriever):
             return []
         most = max(k, RERANKED) if self.reranker else k
         # Encoders and Milvus may wait for a server; other searches do not wait for them.
-        vector = _NO_VECTOR if manifest.kind == "sparse" else self._encode(query)
+        encoder = None if manifest.kind == "sparse" else self.encoder
+        vector = encoder.encode_query(query) if encoder else _NO_VECTOR
         try:
             found = ranking.rank(query, vector, most)
             passages = engine.passages([row for row, _ in found])
@@ -404,7 +405,7 @@ class Index(PassageRetriever):
             InputError: The index has an id with another text; delete it first, or use `upsert`.
             InUse: Another writer is changing the folder, or has changed it.
         """
-        with self._changing, self._only_writer():
+        with self._writing():
             new = list(distinct(as_passages(passages), self._known))
             self._replace(frozenset(), new, progress)
         return len(new)
@@ -417,7 +418,7 @@ class Index(PassageRetriever):
                 is deleted.
             InUse: Another writer is changing the folder, or has changed it.
         """
-        with self._changing, self._only_writer():
+        with self._writing():
             gone = frozenset(check_names("ids", ids))
             self._replace(gone, [], progress)
         return len(gone)
@@ -429,7 +430,7 @@ class Index(PassageRetriever):
             InputError: An id stands for two texts among them.
             InUse: Another writer is changing the folder, or has changed it.
         """
-        with self._changing, self._only_writer():
+        with self._writing():
             return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
 
     def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
@@ -441,7 +442,7 @@ class Index(PassageRetriever):
             InputError: There are no passages, or an id stands for two texts.
             InUse: Another writer is changing the folder, or has changed it.
         """
-        with self._changing, self._only_writer():
+        with self._writing():
             wanted = list(distinct(as_passages(passages)))
             kept = {passage.id for passage in wanted}
             gone = frozenset(passage.id for passage in self if passage.id not in kept)
@@ -595,21 +596,17 @@ class Index(PassageRetriever):
                 )
         return Ranking(engine, kind)
 
-    def _encode(self, query: str) -> NDArray[np.float32]:
-        return cast("Encoder", self.encoder).encode_query(query)
-
     def _known(self, id: str) -> Passage | None:
         row = self._state.engine.row(id)
         return None if row is None else self._state.engine.passages([row])[0]
 
     @contextmanager
-    def _only_writer(self) -> Iterator[None]:
-        _ = self.engine  # raises where there is none to change
-        if self.path is None:
-            yield
-            return
-        with store.writing(self.path):
-            store.check_unchanged(self.path, self.manifest)
+    def _writing(self) -> Iterator[None]:
+        """Be the only writer, of the index and of its folder."""
+        _ = self.engine  # raises if there is none to change
+        with self._changing, store.writing(self.path) if self.path else nullcontext():
+            if self.path:
+                store.check_unchanged(self.path, self.manifest)
             yield
 
     def _row(self, id: str) -> int:
@@ -686,7 +683,6 @@ class _View(Index):
     def __init__(self, whole: Index, scope: Collection[str]) -> None:
         self._whole, self._scope = whole, tuple(dict.fromkeys(scope))
         self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
-        self._changing = threading.RLock()
         self._cached: tuple[_State, _State] | None = None
 
     @property
@@ -726,7 +722,7 @@ class _View(Index):
             self._cached = cached = (whole, state)
         return cached[1]
 
-    def _only_writer(self) -> NoReturn:
+    def _writing(self) -> NoReturn:
         raise InputError(
             "a view of an index cannot be changed",
             expected="the whole index",

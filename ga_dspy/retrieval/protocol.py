@@ -10,12 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter
 from numbers import Real
 from os import getpid
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, replace_invalid
@@ -358,44 +357,41 @@ _METHODS = (
 )
 
 
-@dataclass(frozen=True)
-class _Search:
-    """A function that searches.
+_Search: TypeAlias = Callable[[str, int], Any]
 
-    Attributes:
-        function: The function.
-        query: The keyword of the query; "" if it is the first argument.
-        depth: The keyword of the depth; "" if it is the next argument, None if there is none.
+
+def _by_signature(function: Callable[..., Any], described: Any = None) -> _Search:
+    """Return a function of query and depth that calls another as its signature requires.
+
+    Args:
+        function: The function to call.
+        described: A function with the signature, if not the same.
     """
+    try:
+        parameters = [*inspect.signature(described or function).parameters.values()]
+    except (TypeError, ValueError):
+        return lambda query, k: function(query)
+    keyword = ""
+    if parameters and parameters[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
+        named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+        likely = [p for p in named if p.name not in _DEPTH_NAMES]
+        likely.sort(key=lambda p: (p.name != "query", p.default is not p.empty))
+        keyword = likely[0].name if likely else "query"
+    depth = _depth_keyword([p for p in parameters if p.name != keyword][0 if keyword else 1 :])
 
-    function: Callable[..., Any]
-    query: str = ""
-    depth: str | None = None
-
-    def __call__(self, query: str, k: int) -> Any:
-        pairs = ((self.query, query), (self.depth, k))
+    def search(query: str, k: int) -> Any:
+        pairs = ((keyword, query), (depth, k))
         by_place = [value for name, value in pairs if name == ""]
-        return self.function(*by_place, **{name: value for name, value in pairs if name})
+        return function(*by_place, **{name: value for name, value in pairs if name})
 
-    @classmethod
-    def of(cls, function: Callable[..., Any], described: Any = None) -> Self:
-        """Determine how a function is called, from its own signature or that of another."""
-        try:
-            parameters = [*inspect.signature(described or function).parameters.values()]
-        except (TypeError, ValueError):
-            return cls(function)
-        query = ""
-        if parameters and parameters[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
-            named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
-            likely = [p for p in named if p.name not in _DEPTH_NAMES]
-            likely.sort(key=lambda p: (p.name != "query", p.default is not p.empty))
-            query = likely[0].name if likely else "query"
-        rest = [p for p in parameters if p.name != query][0 if query else 1 :]
-        return cls(function, query, _depth_keyword(rest))
+    return search
 
 
 def _depth_keyword(parameters: Sequence[Parameter]) -> str | None:
-    """Return the parameter for the depth among those other than the query."""
+    """Return the parameter for the depth among those other than the query.
+
+    It is "" if the parameter has no keyword, None if there is no such parameter.
+    """
     by_name = {p.name: p for p in parameters}
     variadic = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
@@ -413,14 +409,14 @@ def _searches(source: Any) -> tuple[_Search, _Search | None]:
         steps = (inspect.getattr_static(type(source), n, None) for n in ("forward", "aforward"))
         forward, aforward = (step and step.__get__(source) for step in steps)
         acall = getattr(source, "acall", aforward)
-        awaited = _Search.of(acall, aforward) if aforward else None
-        if search := _Search.of(source, forward) if forward else awaited:
+        awaited = _by_signature(acall, aforward) if aforward else None
+        if search := _by_signature(source, forward) if forward else awaited:
             return search, awaited
         for called, awaitable in _METHODS:
             # The signature of a function says more than that of its __call__.
             whole = source if called == "__call__" and callable(source) else None
             methods = (whole or getattr(source, called, None), getattr(source, awaitable, None))
-            found = [_Search.of(method) if callable(method) else None for method in methods]
+            found = [_by_signature(method) if callable(method) else None for method in methods]
             if search := found[0] or found[1]:
                 return search, found[1]
     raise InputError(
