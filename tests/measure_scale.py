@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import word_keys
 from ga_dspy.retrieval.engine import K1, B
 from ga_dspy.retrieval.index import Index
+from ga_dspy.retrieval.postings import word_keys
 from ga_dspy.retrieval.rank import KINDS
 
 _STOPWORDS = (

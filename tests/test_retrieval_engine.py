@@ -14,8 +14,8 @@ from measure_scale import scale, synthetic, synthetic_questions
 
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
-from ga_dspy.retrieval.analysis import word_keys
 from ga_dspy.retrieval.engine import LocalEngine
+from ga_dspy.retrieval.postings import word_keys
 from ga_dspy.retrieval.rank import KINDS
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ga_dspy.demo import corpus
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index, rank
-from ga_dspy.retrieval.analysis import among, mentioned_in, name_key
 from ga_dspy.retrieval.engine import MOST_TARGETS, LocalEngine
+from ga_dspy.retrieval.postings import among, mentioned_in, name_key
 from ga_dspy.retrieval.rank import Part, walk
 from ga_dspy.text import aliases, longest_matches, name_words, proper_names
 

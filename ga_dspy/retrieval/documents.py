@@ -183,7 +183,7 @@ class _Outline:
 
 
 def _table(rows: Iterable[Sequence[Any]], path: tuple[str, ...] = (), **metadata: Any) -> Section:
-    """Rows of cells as lines; the first line is the header of the section."""
+    """Return rows of cells as lines; the first line is the header of the section."""
     lines = [" | ".join(" ".join(str(cell).split()) for cell in row) for row in rows]
     lines = [line for line in lines if line.strip(" |")]
     header = lines[0] if len(lines) > 1 else ""
@@ -249,7 +249,7 @@ def _open_archive(data: bytes) -> ZipFile:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    """The title, author and so on of an Office file."""
+    """Return the title, author and so on of an Office file."""
     with _open_archive(data) as archive:
         name = "docProps/core.xml"
         if name not in archive.namelist():
@@ -306,7 +306,7 @@ def _workbook(data: bytes) -> Document:
 
 
 def _cells(row: Iterable[Any]) -> list[Any]:
-    """Cells as they look: a workbook stores the whole number 12 as 12.0."""
+    """Return cells as they look: a workbook stores the whole number 12 as 12.0."""
     return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
 
 
@@ -344,7 +344,7 @@ _Flaws: TypeAlias = defaultdict[str, list[str]]
 
 
 def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
-    """The rows of records, each with its place in the file.
+    """Return the rows of records, each with its place in the file.
 
     HotpotQA and 2WikiMultiHopQA records give the paragraphs of their `context`, MuSiQue records
     their `paragraphs`. Any other record needs a text, and may have a title and an id.
@@ -364,7 +364,7 @@ def _data(records: Iterable[tuple[str, Any]], flaws: _Flaws) -> Document:
 
 
 def _rows_of(record: Mapping[str, Any], flaws: _Flaws, place: str) -> Iterator[Row]:
-    """The row of a record, or its paragraphs: `[[title, [sentence, …]], …]`."""
+    """Yield the row of a record, or its paragraphs: `[[title, [sentence, …]], …]`."""
     if "context" not in record and "paragraphs" not in record:
         yield row_of(record)
         return

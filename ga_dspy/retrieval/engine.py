@@ -25,8 +25,17 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import mentioned_in, word_keys
-from ga_dspy.retrieval.postings import Arrays, Rows, Table, are_among, distinct, key_of, ragged
+from ga_dspy.retrieval.postings import (
+    Arrays,
+    Rows,
+    Table,
+    are_among,
+    distinct,
+    key_of,
+    mentioned_in,
+    ragged,
+    word_keys,
+)
 from ga_dspy.retrieval.where import Where, comparisons, parse_values, unknown_field
 
 K1: Final = 1.2
@@ -85,22 +94,22 @@ class Engine(Protocol):
     """
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, ties with the last included; scores."""
+        """Return the rows with the `count` highest BM25 scores (with ties), and the scores."""
 
     def weigh(self, query: str, rows: Rows) -> Weights:
-        """The BM25 weight of each of the query's words in given rows."""
+        """Return the BM25 weight of each of the query's words in given rows."""
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The rows nearest to a unit vector, best first; approximate in a large store."""
+        """Return the rows nearest to a unit vector, best first; approximate in a large store."""
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """The cosine of given rows with a unit vector, exact."""
+        """Return the cosine of given rows with a unit vector, exact."""
 
     def rows_named(self, text: str) -> Rows:
-        """The rows whose name occurs in a text, ascending."""
+        """Return the rows whose name occurs in a text, ascending."""
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """The links of given rows.
+        """Return the links of given rows.
 
         Args:
             rows: The rows.
@@ -108,14 +117,14 @@ class Engine(Protocol):
         """
 
     def rows_if_small(self) -> Rows | None:
-        """All rows of a store small enough to keep its links in memory; None for a larger one."""
+        """Return all rows if they are few enough to keep their links in memory, else None."""
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages of given rows."""
+        """Return the passages of given rows."""
 
 
 def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
-    """The places of the `count` highest scores, best first, equal ones in order."""
+    """Return the places of the `count` highest scores, best first, equal ones in order."""
     places = np.arange(len(scores))
     if count < len(scores):
         places = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
@@ -123,7 +132,7 @@ def top(scores: NDArray[np.floating], count: int) -> NDArray[np.int64]:
 
 
 def top_places(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """The places of the `k` highest positive scores, and all that tie with the last."""
+    """Return the places of the `k` highest positive scores, and all that tie with the last."""
     if k < len(scores):
         threshold = np.partition(scores, -k)[-k]
         if threshold > 0:
@@ -167,7 +176,7 @@ class Segment:
         return self.arrays["vectors.f4"].reshape(len(self.texts), -1)
 
     def holds(self, part: str) -> bool:
-        """Whether it has a table or "vectors"."""
+        """Return whether it has a table or "vectors"."""
         return f"{part}.keys.u8" in self.arrays or f"{part}.f4" in self.arrays
 
 
@@ -226,7 +235,7 @@ class FaissNearest:
             link(self.path, path)
 
     def search(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The nearest rows, best first; fewer if FAISS finds fewer."""
+        """Return the nearest rows, best first; fewer if FAISS finds fewer."""
         _, rows = self.index.search(np.ascontiguousarray(vector[None, :]), min(count, self.size))
         return np.asarray(rows[0][rows[0] >= 0], dtype=np.int64)
 
@@ -332,11 +341,11 @@ class LocalEngine:
         return LocalEngine, (self.segments, self.dead, self.near)
 
     def holds(self, part: str) -> bool:
-        """Whether the store has a table ("words", "aliases", "spans") or "vectors"."""
+        """Return whether the store has a table ("words", "aliases", "spans") or "vectors"."""
         return part in self.tables or (part == "vectors" and self.segments[0].holds(part))
 
     def _restricted(self, where: str) -> LocalEngine:
-        """The store as if it held only the passages that meet conditions, given as JSON.
+        """Return the store as if it held only the passages that meet conditions, given as JSON.
 
         Each mapping of conditions is checked against the passages that meet those before it, so
         that its errors reveal nothing about others. If there are none, nothing is an error.
@@ -351,7 +360,7 @@ class LocalEngine:
         return LocalEngine(self.segments, np.flatnonzero(~alive), self.near)
 
     def _meeting(self, where: Where, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of some rows meet all conditions of a mapping."""
+        """Return which of some rows meet all conditions of a mapping."""
         met = among.copy()
         for name, sign, wanted in comparisons(where):
             # Of access labels a caller's own passages may have none: other passages count, too.
@@ -382,20 +391,20 @@ class LocalEngine:
     # --- Rows
 
     def rows(self) -> Rows:
-        """All rows, ascending."""
+        """Return all rows, ascending."""
         return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
 
     def rows_if_small(self) -> Rows | None:
-        """All rows if they are at most `SMALL`, else None."""
+        """Return all rows if they are at most `SMALL`, else None."""
         return self.rows() if len(self) <= SMALL else None
 
     def row(self, id: str) -> int | None:
-        """The row of an id; None if there is none."""
+        """Return the row of an id; None if there is none."""
         _, rows = self.find("ids", np.array([key_of(id)], dtype=np.uint64))
         return next((row for row in rows.tolist() if self.passages([row])[0].id == id), None)
 
     def passages(self, rows: Iterable[int]) -> list[Passage]:
-        """The passages of given rows."""
+        """Return the passages of given rows."""
         passages = []
         for row in rows:
             segment = self.segments[int(self._segment_of(row))]
@@ -403,11 +412,11 @@ class LocalEngine:
         return passages
 
     def _segment_of(self, rows: Any) -> Any:
-        """The number of the segment that holds each row."""
+        """Return the number of the segment that holds each row."""
         return np.searchsorted(self._bases, rows, side="right") - 1
 
     def by_segment(self, rows: Rows) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
-        """Each segment that holds some of the rows, with their places in `rows`."""
+        """Yield each segment that holds some of the rows, with their places in `rows`."""
         which = self._segment_of(rows)
         for number in np.unique(which).tolist():
             yield self.segments[number], np.flatnonzero(which == number)
@@ -415,7 +424,7 @@ class LocalEngine:
     # --- Tables over all segments
 
     def _owners(self) -> NDArray[np.int16] | None:
-        """The segment that holds the mentions of each row, or -1; None if there is only one."""
+        """Return the segment with the mentions of each row, or -1; None if there is only one."""
         if "mentions" not in self.tables or (len(self.segments) == 1 and self._alive is None):
             return None
         owner = np.full(self.size, -1, dtype=np.int16)
@@ -425,13 +434,13 @@ class LocalEngine:
         return owner
 
     def lists(self, name: str, keys: NDArray[np.uint64]) -> Lists:
-        """Where the list of each key begins and ends in the table of each segment."""
+        """Return where the list of each key begins and ends in the table of each segment."""
         return np.array([table.ranges(keys) for table in self.tables[name]])
 
     def find(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> tuple[NDArray[np.int64], Rows]:
-        """The rows that hold each key, as places in `keys` and rows; known `lists` save time."""
+        """Return the rows that hold each key: places in `keys`, rows; known `lists` save time."""
         places, found = [], []
         lists = self.lists(name, keys) if lists is None else lists
         for number, (table, (begin, end)) in enumerate(zip(self.tables[name], lists, strict=True)):
@@ -445,7 +454,7 @@ class LocalEngine:
         return np.concatenate(places), np.concatenate(found)
 
     def mentions_of(self, segments: Sequence[Segment]) -> Rows:
-        """The rows whose mentions are in given segments, without deleted rows."""
+        """Return the rows whose mentions are in given segments, without deleted rows."""
         whose = [segment.arrays["mentions.whose.i4"] for segment in segments]
         rows = np.unique(np.concatenate(whose)).astype(np.int64)
         if self._owner is not None:
@@ -456,14 +465,14 @@ class LocalEngine:
     def count(
         self, name: str, keys: NDArray[np.uint64], lists: Lists | None = None
     ) -> NDArray[np.int64]:
-        """How many rows hold each key; known `lists` save time."""
+        """Return how many rows hold each key; known `lists` save time."""
         lists = self.lists(name, keys) if lists is None else lists
         if self._alive is not None or (name == "mentions" and self._owner is not None):
             return np.bincount(self.find(name, keys, lists)[0], minlength=len(keys))
         return np.asarray((lists[:, 1] - lists[:, 0]).sum(axis=0), dtype=np.int64)
 
     def keys_of(self, name: str, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """The keys that each row holds, as places in `rows`, ascending, and keys."""
+        """Return the keys that each row holds, as places in `rows`, ascending, and keys."""
         owned = name == "mentions" and self._owner is not None
         which = self._owner[rows] if owned else self._segment_of(rows)  # type: ignore[index]
         places, keys = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
@@ -505,7 +514,7 @@ class LocalEngine:
     def _cells(
         self, lists: Iterable[slice]
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
-        """The rows that hold a word and how often, segment by segment."""
+        """Yield the rows that hold a word and how often, segment by segment."""
         for table, cells in zip(self.tables["words"], lists, strict=True):
             rows, counts = table.rows[cells], table.counts[cells]  # type: ignore[index]
             if self._alive is not None and len(rows):
@@ -522,12 +531,12 @@ class LocalEngine:
         return scores
 
     def _words_of(self, query: str) -> tuple[tuple[_Word, int], ...]:
-        """The words of a query that the corpus has, with their counts in the query."""
+        """Return the words of a query that the corpus has, with their counts in the query."""
         counted = ((self._word(key), times) for key, times in Counter(word_keys(query)).items())
         return tuple((word, times) for word, times in counted if word.often)
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, ties with the last included; scores.
+        """Return the rows with the `count` highest BM25 scores, and the scores; ties are included.
 
         Rare words come first. Once no other row can be among the best, frequent words are only
         looked up for the rows that can.
@@ -553,7 +562,7 @@ class LocalEngine:
         return rows, total[rows]
 
     def weigh(self, query: str, rows: Rows) -> Weights:
-        """The BM25 weight of each of the query's words in given rows."""
+        """Return the BM25 weight of each of the query's words in given rows."""
         return self._weigh(self._asked(query), rows)
 
     def _weigh(self, asked: Sequence[tuple[_Word, int]], rows: Rows) -> Weights:
@@ -567,7 +576,7 @@ class LocalEngine:
         return Weights(cells, times, np.array([word.highest for word, _ in asked], np.float32))
 
     def holding(self, name: str) -> Rows:
-        """The rows that hold every word of a name."""
+        """Return the rows that hold every word of a name."""
         asked = sorted(map(self._word, set(word_keys(name))), key=lambda word: word.often)
         rows = np.zeros(0, dtype=np.int64)
         for number, word in enumerate(asked):
@@ -581,16 +590,16 @@ class LocalEngine:
     # --- Names and links
 
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which keys name passages, and not too many of them."""
+        """Return which keys name passages, and not too many of them."""
         count = self.count("aliases", keys)
         return np.asarray((count > 0) & (count <= MOST_TARGETS))
 
     def rows_named(self, text: str) -> Rows:
-        """The rows whose name occurs in a text, ascending."""
+        """Return the rows whose name occurs in a text, ascending."""
         return distinct(self.find("aliases", mentioned_in([text], self.known)[1])[1])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """The links of given rows, without those below a share of the row's total weight."""
+        """Return the links of given rows, without those below a share of the row's total weight."""
         # What the rows mention; a name of several passages shares its weight.
         out, names = self.keys_of("mentions", rows)
         name, target = self.find("aliases", names)
@@ -646,19 +655,19 @@ class LocalEngine:
     # --- Vectors
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """The cosine of given rows with a unit vector, exact."""
+        """Return the cosine of given rows with a unit vector, exact."""
         found = np.zeros(len(rows), dtype=np.float32)
         for segment, places in self.by_segment(rows):
             found[places] = segment.vectors[rows[places] - segment.base] @ vector
         return found
 
     def vectors(self, rows: Rows) -> NDArray[np.float32]:
-        """The vectors of given rows, ascending, shape (rows, dimension)."""
+        """Return the vectors of given rows, ascending, shape (rows, dimension)."""
         found = [s.vectors[rows[places] - s.base] for s, places in self.by_segment(rows)]
         return np.concatenate(found or [self.segments[0].vectors[:0]])
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The rows nearest to a unit vector, best first; approximate in a large store."""
+        """Return the rows nearest to a unit vector, best first; approximate in a large store."""
         if self._alive is not None and len(self) <= _COMPARED:
             rows = self.rows()
             return rows[top(self.cosines(vector, rows), count)]
@@ -675,7 +684,7 @@ class LocalEngine:
         return rows[top(self.cosines(vector, rows), count)]
 
     def _proposed(self, near: FaissNearest, vector: NDArray[np.float32], count: int) -> Rows:
-        """The nearest rows that were not deleted; asks for more until there are enough."""
+        """Return the nearest rows that were not deleted; asks for more until there are enough."""
         asked = count
         while True:
             close = near.search(vector, asked)

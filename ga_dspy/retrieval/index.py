@@ -54,7 +54,7 @@ _NO_VECTOR = np.zeros(0, dtype=np.float32)
 
 
 def _not_empty(passages: Iterable[Any]) -> Iterator[Passage]:
-    """The passages of a corpus, which has at least one."""
+    """Return the passages of a corpus, which has at least one."""
     corpus = as_passages(passages)
     first = next(corpus, None)
     if first is None:
@@ -71,7 +71,7 @@ def _empty_corpus() -> InputError:
 
 
 def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
-    """The encoder for a kind of index, and its entry in the manifest."""
+    """Return the encoder for a kind of index, and its entry in the manifest."""
     if store.check_kind(kind) == "sparse":
         return None, None
     encoder = as_encoder(given)

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import InputError, RunAborted, require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import TITLE_WEIGHT, alias_keys, mentioned_in, word_keys
 from ga_dspy.retrieval.engine import K1, MOST_TARGETS, B, Links, LocalEngine, Weights
-from ga_dspy.retrieval.postings import Rows
+from ga_dspy.retrieval.postings import TITLE_WEIGHT, Rows, alias_keys, mentioned_in, word_keys
 from ga_dspy.retrieval.store import COLUMNS, Published, metadata_json, passage_of
 from ga_dspy.secrets import without_password
 
@@ -64,11 +63,11 @@ class MilvusEngine:
         return MilvusEngine, (self._published, self._passages)
 
     def holds(self, part: str) -> bool:
-        """Whether the collection has "words", "vectors", "aliases" or "mentions"."""
+        """Return whether the collection has "words", "vectors", "aliases" or "mentions"."""
         return part in self.parts
 
     def stored(self) -> int:
-        """The current number of rows in the collection."""
+        """Return the current number of rows in the collection."""
         (record,) = self._call("query", filter="", output_fields=["count(*)"])
         return int(record["count(*)"])
 
@@ -77,7 +76,7 @@ class MilvusEngine:
         return
 
     def rows(self) -> Rows:
-        """All rows, ascending."""
+        """Return all rows, ascending."""
         found = (
             self._rows(f"row >= {at} and row < {at + _MOST_FOUND}")
             for at in range(0, self.size, _MOST_FOUND)
@@ -85,7 +84,7 @@ class MilvusEngine:
         return _sorted(record["row"] for part in found for record in part)
 
     def row(self, id: str) -> int | None:
-        """The row of an id; None if there is none."""
+        """Return the row of an id; None if there is none."""
         found = self._rows(f"id == {json.dumps(id)}", most=1)
         return int(found[0]["row"]) if found else None
 
@@ -114,7 +113,7 @@ class MilvusEngine:
         return self._call("query", filter=condition, output_fields=["row", *fields], limit=most)
 
     def _fields(self, rows: Sequence[int] | Rows, *fields: str) -> dict[int, Any]:
-        """Fields of given rows, by row."""
+        """Return fields of given rows, by row."""
         ids = [int(row) for row in rows]
         found: dict[int, Any] = {}
         for at in range(0, len(ids), _MOST_FOUND):
@@ -137,7 +136,7 @@ class MilvusEngine:
     # --- Words
 
     def _statistics(self, key: int) -> tuple[int, float, float]:
-        """The document frequency of a word, its inverse, and its highest weight."""
+        """Return the document frequency of a word, its inverse, and its highest weight."""
         (record,) = self._call("query", filter=_holds(key), output_fields=["count(*)"])
         count = int(record["count(*)"])
         idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
@@ -145,12 +144,12 @@ class MilvusEngine:
         return count, idf, float(scores.max(initial=0.0))
 
     def best(self, query: str, count: int) -> tuple[Rows, NDArray[np.float32]]:
-        """The rows with the `count` highest BM25 scores, and the scores."""
+        """Return the rows with the `count` highest BM25 scores, and the scores."""
         terms = _terms(word_keys(query))
         return self._search("words", terms, count) if terms else _NOTHING
 
     def weigh(self, query: str, rows: Rows) -> Weights:
-        """The BM25 weight of each of the query's words in given rows."""
+        """Return the BM25 weight of each of the query's words in given rows."""
         asked = {k: n for k, n in Counter(word_keys(query)).items() if self._word(k)[0]}
         cells = np.zeros((len(asked), len(rows)), dtype=np.float32)
         texts = self._fields(rows, "terms") if asked else {}
@@ -166,11 +165,11 @@ class MilvusEngine:
     # --- Vectors
 
     def nearest(self, vector: NDArray[np.float32], count: int) -> Rows:
-        """The rows nearest to a unit vector, best first."""
+        """Return the rows nearest to a unit vector, best first."""
         return self._search("vector", vector.tolist(), count)[0]  # type: ignore[no-any-return]
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-        """The cosine of given rows with a unit vector."""
+        """Return the cosine of given rows with a unit vector."""
         found = np.zeros(len(rows), dtype=np.float32)
         if len(rows):
             among = f"row in {rows.tolist()}"
@@ -182,7 +181,7 @@ class MilvusEngine:
     # --- Names and links
 
     def _named(self, keys: Iterable[int]) -> dict[int, set[int]]:
-        """The rows that have each name; a name of too many passages is left out."""
+        """Return the rows that have each name; a name of too many passages is left out."""
         signed = _signed(keys)
         rows_of = {key: set[int]() for key in signed}
         for at in range(0, len(signed), BATCH):
@@ -195,7 +194,7 @@ class MilvusEngine:
         }
 
     def rows_named(self, text: str) -> Rows:
-        """The rows whose name occurs in a text, ascending."""
+        """Return the rows whose name occurs in a text, ascending."""
         candidates: set[int] = set()
 
         def collect(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -209,7 +208,7 @@ class MilvusEngine:
         return _sorted(row for key in keys.tolist() for row in rows_of[key])
 
     def links(self, rows: Rows, faint: NDArray[np.float64]) -> Links:
-        """The links of given rows, without those below a share of the row's total weight."""
+        """Return the links of given rows, without those below a share of the row's total weight."""
         fields = self._fields(rows, "links", "weights", "total")
         records = [fields[row] for row in rows.tolist()]
         total = np.array([record["total"] for record in records], dtype=np.float64)
@@ -221,7 +220,7 @@ class MilvusEngine:
         return Links(source[strong], target[strong], weight[strong], total)
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages of given rows."""
+        """Return the passages of given rows."""
         rows = list(rows)
         found = self._fields(rows, *COLUMNS)
         return [passage_of(found[row]) for row in rows]
@@ -248,7 +247,7 @@ def _holds(key: int) -> str:
 
 
 def _signed(keys: Iterable[int]) -> list[int]:
-    """Keys as Milvus stores them, ascending."""
+    """Return keys as Milvus stores them, ascending."""
     return sorted(np.fromiter(keys, dtype=np.uint64).view(np.int64).tolist())
 
 

@@ -453,7 +453,7 @@ def _run_to_end(awaitable: Awaitable[Any]) -> Any:
 
 @cache
 def _background_loop(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of a process, in its own thread; a forked process starts another."""
+    """Return the event loop of a process, in its own thread; a forked process starts another."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="retrievers", daemon=True).start()
     return loop

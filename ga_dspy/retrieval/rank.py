@@ -46,7 +46,7 @@ that would pass on less mass."""
 
 
 def dense_text(passage: Passage) -> str:
-    """The text of a passage as the encoder reads it: "title. text"."""
+    """Return the text of a passage as the encoder reads it: "title. text"."""
     return f"{passage.title}. {passage.text}" if passage.title else passage.text
 
 
@@ -81,7 +81,7 @@ class Relevance(NamedTuple):
     named: Rows
 
     def at(self, rows: Rows) -> NDArray[np.int64]:
-        """The places of rows among the candidates."""
+        """Return the places of rows among the candidates."""
         return self.rows.searchsorted(rows)
 
 
@@ -230,14 +230,14 @@ class Part(NamedTuple):
 
     @classmethod
     def whole(cls, engine: Engine) -> Part | None:
-        """All links of a small store; None for a larger one."""
+        """Return all links of a small store; None for a larger one."""
         rows = engine.rows_if_small()
         if rows is None:
             return None
         return cls.of([(rows, engine.links(rows, np.zeros(len(rows))))], rows)
 
     def walk(self, starts: Rows, mass: Scores) -> Scores:
-        """The mass of each row after `STEPS` steps, restarting at the start rows."""
+        """Return the mass of each row after `STEPS` steps, restarting at the start rows."""
         start = np.bincount(self.rows.searchsorted(starts), mass, len(self.rows)).astype(float)
         flow = DAMPING * self.weight / self.total[self.source]
         found = start
@@ -247,7 +247,7 @@ class Part(NamedTuple):
         return found
 
     def edges(self, leading: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """The links of some places: source, target, weight; parallel links are merged."""
+        """Return the links of some places: source, target, weight; parallel links are merged."""
         size, chosen = len(self.rows), are_among(self.source, leading)
         pairs = self.source[chosen] * size + self.target[chosen]
         pairs, same = np.unique(pairs, return_inverse=True)
@@ -309,7 +309,7 @@ def ordered(rows: Rows, scores: NDArray[np.floating], k: int) -> list[Scored]:
 
 
 def _start(relevance: Relevance) -> tuple[Rows, Scores]:
-    """The start of walks: a softmax over the best rows, and the rows named in the query."""
+    """Return the start of walks: a softmax over the best rows, and the rows named in the query."""
     seeds = best(relevance.rows, relevance.scores, SEEDS)
     scores = np.array([seed.score for seed in seeds])
     weights = np.exp((scores - scores.max(initial=0.0)) / TEMPERATURE)

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
-from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -99,8 +99,7 @@ def _can_join(group: Sequence[Section], section: Section) -> bool:
 
 
 def _shared_path(group: Sequence[Section]) -> tuple[str, ...]:
-    levels = zip(*(section.path for section in group), strict=False)
-    return tuple(level[0] for level in takewhile(lambda names: len(set(names)) == 1, levels))
+    return tuple(commonprefix([section.path for section in group]))
 
 
 def _joined(group: Sequence[Section]) -> Section:
@@ -158,7 +157,7 @@ class _Found(NamedTuple):
 
 
 def _find(paths: Iterable[Path | str]) -> list[_Found]:
-    """The files of paths and folders.
+    """Return the files of paths and folders.
 
     Raises:
         InputError: A path is missing, leads out of its folder, or is in no supported format.
@@ -304,7 +303,7 @@ class FileRead(BaseModel):
         return self.status in ("read", "left out")
 
     def __str__(self) -> str:
-        """The file on one line."""
+        """Return the file on one line."""
         details = list(self.notes)
         if self.repeated:
             details.insert(0, f"{self.repeated:,} as in another file")

@@ -19,18 +19,24 @@ from numpy.typing import NDArray
 
 from ga_dspy.errors import RunAborted
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.analysis import (
+from ga_dspy.retrieval.documents import python_process
+from ga_dspy.retrieval.engine import MOST_TARGETS, FaissNearest, LocalEngine, Segment, link
+from ga_dspy.retrieval.postings import (
+    Arrays,
+    Columns,
     Known,
+    Rows,
+    Table,
     among,
     analyse,
+    invert,
+    mapped,
     mentioned,
     mentioned_in,
+    merge_tables,
     name_key,
     word_keys,
 )
-from ga_dspy.retrieval.documents import python_process
-from ga_dspy.retrieval.engine import MOST_TARGETS, FaissNearest, LocalEngine, Segment, link
-from ga_dspy.retrieval.postings import Arrays, Columns, Rows, Table, invert, mapped, merge_tables
 from ga_dspy.retrieval.rank import Kind
 from ga_dspy.retrieval.store import PASSAGES, Manifest, PassageTable
 from ga_dspy.text import aliases
@@ -46,7 +52,7 @@ _RATIO: Final = 4
 
 
 def _kind_of(engine: LocalEngine) -> Kind:
-    """The kind that uses all parts of an engine."""
+    """Return the kind that uses all parts of an engine."""
     kinds: dict[str, Kind] = {"mentions": "linked", "aliases": "hybrid", "words": "sparse"}
     return next((kind for part, kind in kinds.items() if engine.holds(part)), "dense")
 
@@ -253,7 +259,7 @@ def changed(
 
 
 def _may_mention(engine: LocalEngine, name: str) -> Rows:
-    """The rows whose text may mention a name: those that hold its words, if it has any."""
+    """Return the rows whose text may mention a name: those that hold its words, if it has any."""
     words = name.split()
     if len(word_keys(name)) and all(map(str.isalnum, words)) and name.isascii():
         return engine.holding(name)
@@ -285,7 +291,7 @@ def compact(engine: LocalEngine, work: Path | None) -> LocalEngine:
 
 
 def _merged(engine: LocalEngine, segments: Sequence[Segment], folder: Path | None) -> Segment:
-    """One segment of several consecutive ones."""
+    """Return one segment of several consecutive ones."""
     base, parts = segments[0].base, [segment.arrays for segment in segments]
     rows = np.arange(base, segments[-1].end)
     texts = PassageTable.of(_passages(engine, rows), folder / PASSAGES if folder else None)

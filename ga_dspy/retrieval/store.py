@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,6 @@ from pydantic import BaseModel, ConfigDict
 from ga_dspy.errors import DamagedFile, InputError, InUse, require
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval.encoders import batched
-from ga_dspy.retrieval.postings import key_of
 from ga_dspy.retrieval.rank import KINDS, Kind
 from ga_dspy.retrieval.where import Field, field_of
 from ga_dspy.storage import MANIFEST, Generation, on_disk
@@ -212,7 +210,7 @@ class PassageTable:
             yield from map(passage_of, batch.to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
-        """The places whose text matches an RE2 regular expression, ignoring case."""
+        """Return the places whose text matches an RE2 regular expression, ignoring case."""
         compute = require("pyarrow.compute", "search")
         found = compute.match_substring_regex(self._whole["text"], pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
@@ -223,7 +221,7 @@ class PassageTable:
         return frozenset(chain.from_iterable(map(_decoded, self._coded.dictionary.to_pylist())))
 
     def field(self, name: str) -> Field:
-        """The values of a metadata field; cached."""
+        """Return the values of a metadata field; cached."""
         return self._field(name) if len(self) and name in self.fields else {}
 
     def _field_of(self, name: str) -> Field:
@@ -239,7 +237,7 @@ class PassageTable:
 
 
 def _is_sound(texts: Any) -> bool:
-    """Whether the offsets of texts ascend, and stay within their bytes."""
+    """Return whether the offsets of texts ascend, and stay within their bytes."""
     if str(texts.type) != "large_string":
         return False
     if not len(texts):
@@ -258,13 +256,13 @@ def _decoded(metadata: str | None) -> dict[str, Any]:
 
 
 def metadata_json(passage: Passage) -> str:
-    """The metadata as JSON with sorted keys; empty for none."""
+    """Return the metadata as JSON with sorted keys; empty for none."""
     metadata = passage.metadata
     return json.dumps(metadata, ensure_ascii=False, sort_keys=True) if metadata else ""
 
 
 def passage_of(row: Mapping[str, str]) -> Passage:
-    """The passage of a stored row, which has its metadata as JSON."""
+    """Return the passage of a stored row, which has its metadata as JSON."""
     return Passage.model_validate({**row, "metadata": _decoded(row["metadata"])})
 
 
@@ -289,7 +287,8 @@ def distinct(
                 expected="passages with text",
                 remedy="leave it out",
             )
-        key, digest = key_of(passage.id), _digest(passage)
+        key = hash(passage.id)
+        digest = hash((passage.title, passage.text, metadata_json(passage)))
         before = recent.get(passage.id) or known(passage.id)
         if before is None and key not in digests:
             digests[key] = digest
@@ -307,13 +306,8 @@ def distinct(
             )
 
 
-def _digest(passage: Passage) -> int:
-    fields = json.dumps([passage.title, passage.text, metadata_json(passage)])
-    return int.from_bytes(hashlib.blake2b(fields.encode(), digest_size=8).digest(), "little")
-
-
 def _difference(one: Passage, other: Passage) -> str:
-    """Where two texts first differ, with a few words before it."""
+    """Return where two texts first differ, with a few words before it."""
     same = len(commonprefix([one.content, other.content]))
     start = max(same - 25, 0)
     ellipsis = "…" if start else ""
@@ -363,7 +357,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def not_empty(folder: Path, found: str) -> InputError:
-    """The error if the folder for something new already holds something else."""
+    """Return the error if the folder for something new already holds something else."""
     return InputError(
         f"{folder} already holds {found}",
         expected="an empty folder, an unfinished build or the same index",

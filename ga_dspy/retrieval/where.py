@@ -220,7 +220,7 @@ def _parse(value: Any, kind: Kind) -> Any:
 
 
 def unknown_field(field: str, known: Iterable[str]) -> InputError:
-    """The error for a field that no passage has."""
+    """Return the error for a field that no passage has."""
     return InputError(
         f"a condition on {field!r}, which no passage has",
         expected=f"a field of their metadata: {listed(sorted(known), 20) or 'there is none'}",
