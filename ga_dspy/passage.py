@@ -38,11 +38,11 @@ def replace_invalid(text: str) -> str:
 
 
 class Metadata(dict[str, Value]):
-    """What is known of a passage beside its text, by name; it cannot be changed, and is hashable.
+    """The metadata of a passage by name: immutable and hashable.
 
-    Values are JSON scalars and flat lists of them. Of anything else that a source brings, a date
-    is kept as ISO text, a mapping, a NaN or an empty value not at all, other things as text; texts
-    are cut at 1,000 characters, lists at 64.
+    Values are JSON scalars and flat lists of them. A date becomes ISO text; mappings, NaN and
+    empty values are dropped; anything else becomes text. Texts are cut at 1,000 characters, lists
+    at 64 items.
 
     >>> Metadata({"page": 3, "tags": ["a", "b"], "note": None})
     {'page': 3, 'tags': ('a', 'b')}
@@ -99,7 +99,7 @@ _PLACES = ((("page_label", "page"), "p. "), (("slide",), "slide "), (("sheet",),
 
 
 class Sourced(BaseModel):
-    """What has metadata; a value without any is written as before there was metadata."""
+    """Base of models with metadata; empty metadata is omitted when they are written."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -107,7 +107,7 @@ class Sourced(BaseModel):
 
     @property
     def source(self) -> str:
-        """Where it stands, for a person: file or address and page; empty where that is unknown.
+        """The source for people: file or address, and page; empty if unknown.
 
         >>> Sourced(metadata={"source": "company/bridge.pdf", "page": 3}).source
         'company/bridge.pdf, p. 3'
@@ -128,13 +128,13 @@ class Sourced(BaseModel):
 class Passage(Sourced):
     r"""A titled piece of text with an id that is unique in its corpus.
 
-    Character spans anywhere in this library count in `content`, never in `text` alone. Lone
-    surrogates and NULs are replaced when a passage is made; all else stays as it is, and what
-    could pass for a part of the prompt is broken where prompts are written
-    (`ga_dspy.signatures.prompt.safe`), so that quotes come from this text.
+    Character spans in this library count in `content`, never in `text` alone. Lone surrogates and
+    NULs are replaced when a passage is created; the rest of the text is unchanged, so that quotes
+    match it. Text that could pass for a part of a prompt is escaped when prompts are written
+    (`ga_dspy.signatures.prompt.safe`).
 
-    `metadata` says where the text is from and what else is known of it: file, page, author, date.
-    It stands in evidence and citations and in a stored index; an LM never sees it.
+    `metadata` holds the source of the text and more: file, page, author, date. It is part of
+    evidence, citations and a stored index; an LM never sees it.
 
     >>> Passage(id="7", title="Red Lodge", text="Red Lodge is a city in Montana.").content
     'Red Lodge\nRed Lodge is a city in Montana.'
@@ -146,12 +146,12 @@ class Passage(Sourced):
 
     @field_validator("id", "text", "title")
     @classmethod
-    def _sound(cls, text: str) -> str:
+    def _valid_text(cls, text: str) -> str:
         return replace_invalid(text)
 
     @property
     def content(self) -> str:
-        """Title, newline, text; the text alone where there is no title."""
+        """Title, newline, text; the text alone if there is no title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
     def _repr_html_(self) -> str:
