@@ -302,7 +302,7 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
             client.drop_collection(collection)
         vectors = engine.holds("vectors")
         _create(client, collection, engine.segments[0].vectors.shape[1] if vectors else 0)
-        words = sum(_send(client, collection, engine, engine.rows()))
+        words = _send(client, collection, engine, engine.rows())
     length = max(words, 1) / max(len(engine), 1)
     return Published(uri=uri, collection=collection, parts=parts, size=engine.size, length=length)
 
@@ -327,8 +327,7 @@ def refresh(
         ]
     changed = np.setdiff1d(np.concatenate(touched), after.dead)
     with _server_errors(published.uri):
-        for _ in _send(client, published.collection, after, changed):
-            pass
+        _send(client, published.collection, after, changed)
         if len(gone):
             client.delete(published.collection, ids=[int(row) for row in gone])
     return published.model_copy(update={"size": after.size})
@@ -375,14 +374,15 @@ def _create(client: Any, collection: str, dimension: int) -> None:
     )
 
 
-def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iterator[int]:
-    """Send rows; yield the number of words of each batch."""
+def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> int:
+    """Send rows; return their number of words."""
+    words = 0
     for at in range(0, len(rows), BATCH):
         part = rows[at : at + BATCH]
         links = _NO_LINKS
         if engine.holds("mentions"):
             links = engine.links(part, np.zeros(len(part)))
-        records, words = list[dict[str, Any]](), 0
+        records = list[dict[str, Any]]()
         vectors = engine.vectors(part) if engine.holds("vectors") else None
         for place, passage in enumerate(engine.passages(part.tolist())):
             mine = np.flatnonzero(links.source == place)
@@ -407,4 +407,4 @@ def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> Iter
                     )
             records.append(record)
         client.upsert(collection, records)
-        yield words
+    return words
