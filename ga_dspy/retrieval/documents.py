@@ -59,7 +59,7 @@ class Document(NamedTuple):
     Attributes:
         sections: The sections, in order.
         metadata: Title, author, date and other properties of the whole file.
-        notes: What a person should know about how it was read.
+        notes: Notes for people on how it was read.
         whole: Whether all of it was read.
         rows: The rows of a data file with a text column.
     """

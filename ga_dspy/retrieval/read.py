@@ -1,4 +1,4 @@
-"""Files and folders as passages: which files are read, how they are split, what was not read."""
+"""Reads files and folders into passages: finds files, splits texts, reports the outcome."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ Status = Literal["read", "in part", "unread", "left out"]
 
 
 class FileRead(BaseModel):
-    """What became of a file.
+    """The outcome of reading a file.
 
     Attributes:
         name: Its path below the folder that was read; a folder that was left out ends in a slash.
@@ -315,7 +315,7 @@ class FileRead(BaseModel):
 
 
 class Documents(NamedTuple):
-    """The passages of files and folders, and what became of each file."""
+    """The passages of files and folders, and the outcome for each file."""
 
     passages: list[Passage]
     files: tuple[FileRead, ...]
@@ -334,7 +334,7 @@ def read_files(
     progress: Progress = silent,
     known: Known | None = None,
 ) -> Documents:
-    """Read passages from files and folders, and report what became of each file.
+    """Read passages from files and folders, and report the outcome for each file.
 
     Passages with equal title and text count once. Hidden files, files that a `.gitignore` in the
     folder names, links, virtual environments and stored indexes are left out. A file that cannot
@@ -381,7 +381,7 @@ def read_files(
 
 
 class _Unit(NamedTuple):
-    """What was read of a file: rows or a document, or passages that are known."""
+    """The contents of a file: rows or a document, or passages that are known."""
 
     file: _Found
     read: FileRead
@@ -499,7 +499,7 @@ def read_passages(
 ) -> list[Passage]:
     """Read passages from files and folders, in order, equal title and text once.
 
-    Files that could not be read completely are logged; `read_files` returns what became of each.
+    Files that could not be read completely are logged; `read_files` reports each.
 
     A passage's id is its row's id; else its title, with a short hash if the title has several
     texts; else a hash of the text. For documents it is the path below the folder, which also
@@ -547,11 +547,11 @@ _SOURCES = "files.json"
 
 
 class Sources(BaseModel):
-    """What an index was built from; stored beside it, and not needed to search it.
+    """The source files of an index; stored beside it, not needed to search it.
 
     Attributes:
         paths: Files and folders, relative to the folder of the index, so that all can be moved.
-        files: What became of each file.
+        files: The outcome for each file.
         chunk_tokens: The maximum tokens of a passage.
         overlap: Tokens that a piece of a text shares with the one before.
     """
@@ -620,6 +620,6 @@ class Sources(BaseModel):
         return found
 
     def save(self, folder: Path, files: Sequence[FileRead]) -> None:
-        """Store them beside the index, with what became of the files now."""
+        """Store the sources beside the index, with the outcome for each file."""
         stored = self.model_copy(update={"files": tuple(files)})
         write_whole(folder / _SOURCES, stored.model_dump_json(exclude_defaults=True))
