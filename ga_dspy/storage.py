@@ -7,13 +7,14 @@ import contextvars
 import hashlib
 import logging
 import os
+import queue
 import shutil
 import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -428,14 +429,37 @@ def parallel(
         for item in items:
             yield contextvars.copy_context().run(work, item)
         return
-    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-    calls = [pool.submit(contextvars.copy_context().run, work, item) for item in items]
+    todo = iter([(contextvars.copy_context(), item) for item in items])
+    done: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def run() -> None:
+        for context, item in todo:  # a list's iterator gives each item to one thread
+            if stop.is_set():
+                return
+            try:
+                done.put((context.run(work, item), None))
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+                done.put((None, error))
+                return
+
+    # Daemons, so that Ctrl-C ends the process without waiting for running calls, as Python does
+    # for the threads of a ThreadPoolExecutor.
+    workers = [
+        threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
+        for number in range(min(threads, len(items)))
+    ]
+    for worker in workers:
+        worker.start()
     try:
-        for call in as_completed(calls):
-            yield call.result()
+        for _ in items:
+            result, error = done.get()
+            if error is not None:
+                raise error
+            yield result  # type: ignore[misc]
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        wait([call for call in calls if call.running()], timeout=_MOMENT)
+        stop.set()
+        _join(workers)
 
 
 def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
@@ -444,14 +468,19 @@ def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
     Python would wait for some of them, and stop others in a way that aborts C++ code below them.
     """
     begun = [thread for thread in threading.enumerate() if thread not in before]
-    deadline = time.monotonic() + _MOMENT
-    for thread in begun:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    _join(begun)
     if not any(thread.is_alive() for thread in begun):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    """Wait a moment for threads to end."""
+    deadline = time.monotonic() + _MOMENT
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 # By event loop, so that a forked process creates a pool of its own.
