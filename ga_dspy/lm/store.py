@@ -183,9 +183,12 @@ class Gate:
         Raises:
             BudgetExceeded: A cap is reached, or the gate was closed before.
         """
-        self.closed = self.closed or self.store.reserve(self.caps, asked)
-        if self.closed:
-            raise BudgetExceeded(self.closed)
+        if not self.closed:
+            reached = self.store.reserve(self.caps, asked)
+            if not reached:
+                return
+            self.close(reached)
+        raise BudgetExceeded(self.closed)
 
     def fail(self, asked: Spent, error: BaseException) -> None:
         """Give a request up; where the endpoint is down, or refuses all, close the gate."""
