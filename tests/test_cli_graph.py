@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
+from ga_dspy import extractive_lm
 from ga_dspy.cli import main
-from ga_dspy.graphrag import Summaries, open_graph
+from ga_dspy.cli.choices import choose_corpus
+from ga_dspy.graphrag import GraphIndex, Summaries, build_graph, open_graph
 from ga_dspy.graphrag.build import SUMMARIES
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Metadata, Passage
 from ga_dspy.retrieval import Index
 
 ROOT = Path(__file__).parents[1]
@@ -269,6 +271,16 @@ def test_an_error_of_the_process_is_one_line_and_exit_code_2_too(folder: Path) -
     done = run("stats", "nowhere", cwd=folder)
     assert done.code == 2 and done.out == ""
     assert len(done.err.splitlines()) == 1 and done.err.startswith("ga-dspy: nowhere holds")
+
+
+def test_where_restricts_the_graph_that_a_program_reads(tmp_path: Path) -> None:
+    texts = {"a": "Ada Lovelace was born in London.", "b": "Otto Brandt was born in Aarhus."}
+    rows = [Passage(id=k, text=v, metadata=Metadata({"tenant": k})) for k, v in texts.items()]
+    Index.build(rows, tmp_path / "index", encoder="hash-64")
+    build_graph(Index.open(tmp_path / "index"), tmp_path / "graph", lm=extractive_lm())
+    opened = choose_corpus(tmp_path / "index", tmp_path / "graph", "graph-rag", wanted=["tenant=a"])
+    assert isinstance(opened, GraphIndex)
+    assert opened.graph.find("Ada Lovelace") and not opened.graph.find("Otto Brandt")
 
 
 def test_a_label_that_hides_nothing_is_named(graph: Path, folder: Path) -> None:

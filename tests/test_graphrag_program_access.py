@@ -20,9 +20,16 @@ from ga_dspy import Index, Passage
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, Rules
-from ga_dspy.graphrag.communities import Summary, community_text, find_communities, topics_of
+from ga_dspy.graphrag.communities import (
+    Summary,
+    Topic,
+    community_text,
+    find_communities,
+    topics_of,
+)
 from ga_dspy.graphrag.program import GraphRAG
 from ga_dspy.graphrag.search import GraphIndex
+from ga_dspy.passage import Metadata
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.testing import Reply, scripted_lm
 from ga_dspy.text import mentions
@@ -85,6 +92,12 @@ def world() -> GraphIndex:
         labels={"fund": ["hr"], "loan": ["hr"]},
         rules=Rules(relation_labels={"was paid": frozenset({"hr"})}),
     )
+    index = Index.from_passages(PASSAGES.values(), encoder="hash-64")
+    return GraphIndex(index, graph, topics=topics(graph))
+
+
+def topics(graph: CorpusGraph) -> tuple[Topic, ...]:
+    """All communities, each with its own facts as its summary."""
     communities = find_communities(graph)
     summaries: dict[str, Summary | str] = {
         community.key: Summary(
@@ -93,8 +106,7 @@ def world() -> GraphIndex:
         )
         for place, community in enumerate(communities)
     }
-    index = Index.from_passages(PASSAGES.values(), encoder="hash-64")
-    return GraphIndex(index, graph, topics=topics_of(communities, summaries))
+    return topics_of(communities, summaries)
 
 
 def reply(prompt: str) -> Reply:
@@ -245,18 +257,80 @@ def test_generators_that_take_turns_each_have_their_own_rights(
     assert mode != "local" or all(SECRET.search(text) for text, _ in turns)
 
 
+# --- Conditions on metadata
+
+OURS = {"tenant": "ours"}
+SHARED = ("marlow", "salt", "brandt", "tavira")
+
+
+@pytest.fixture
+def tenants() -> GraphIndex:
+    """The same corpus without labels; what was private is another tenant's."""
+    of = {id: "ours" if id in SHARED else "theirs" for id in PASSAGES}
+    passages = [
+        p.model_copy(update={"metadata": Metadata({"tenant": of[p.id]})}) for p in PASSAGES.values()
+    ]
+    graph = CorpusGraph.of({id: stated(id) for id in FACTS})
+    index = Index.from_passages(passages, encoder="hash-64")
+    return GraphIndex(index, graph, topics=topics(graph))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("mode", MODES)
-def test_conditions_are_refused_before_anything_is_asked(world: GraphIndex, mode: Any) -> None:
+def test_nothing_that_conditions_exclude_reaches_a_prompt_or_a_field(
+    tenants: GraphIndex, mode: Any, question: str
+) -> None:
+    whole = GraphRAG(tenants, mode=mode, hops=4, facts=50)
+    handed_out(whole, question)
+    ours = tenants.only(OURS)
+    ours.topics = (*ours.topics, *topics(ours.graph))
+    assert not SECRET.search(handed_out(GraphRAG(ours, mode=mode, hops=4, facts=50), question))
+    if mode == "local":
+        assert not SECRET.search(handed_out(whole.only(OURS), question))
+
+
+def test_the_graph_under_conditions_is_that_of_the_visible_passages_alone(
+    tenants: GraphIndex,
+) -> None:
+    alone = CorpusGraph.of({id: stated(id) for id in SHARED})
+    ours = tenants.only(OURS).graph
+    assert (ours.entities, ours.relations, ours.names) == (
+        alone.entities, alone.relations, alone.names,
+    )  # fmt: skip
+
+
+def test_a_condition_in_use_resolves_nothing_again(tenants: GraphIndex) -> None:
+    assert tenants.only(OURS).graph is tenants.only({"tenant": ["ours"]}).graph
+
+
+def test_only_communities_that_the_conditions_leave_whole_keep_their_summaries(
+    tenants: GraphIndex,
+) -> None:
+    keys = {community.key for community in find_communities(tenants.only(OURS).graph)}
+    kept = {topic.community.key for topic in tenants.only(OURS).topics}
+    assert kept == keys & {topic.community.key for topic in tenants.topics}
+    assert len(kept) < len(tenants.topics)
+
+
+def test_conditions_and_labels_both_hold(world: GraphIndex) -> None:
+    passages = [
+        p.model_copy(update={"metadata": Metadata({"kind": p.id})}) for p in PASSAGES.values()
+    ]
+    index = Index.from_passages(passages, encoder="hash-64")
+    funds = GraphIndex(index, world.graph).only({"kind": ["fund", "marlow"]})
+    assert len(funds.graph.visible(HR).graph) > len(funds.graph.public)
+    assert not SECRET.search(handed_out(GraphRAG(funds), BETWEEN))
+    assert funds.for_caller(HR).scope == (*funds.scope, {"labels": {"within": ["hr"]}})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_required_condition_that_is_missing_is_refused_before_anything_is_asked(
+    world: GraphIndex, mode: Any
+) -> None:
     lm, program = scripted_lm([]), GraphRAG(world, mode=mode)
     with dspy.context(lm=lm):
-        for ask in (
-            lambda: program.only({"labels": "hr"}),
-            lambda: program(question=MAIN, where={"labels": "hr"}),
-            lambda: asyncio.run(program.acall(question=MAIN, where={"labels": "hr"})),
-            lambda: GraphIndex(world.index.only({"labels": "hr"}), world.graph),
-        ):
-            with pytest.raises(InputError):
-                ask()
+        with pytest.raises(InputError, match="no passage has"):
+            program(question=MAIN, where={"owner": "hr"})
         required = Index.from_passages(PASSAGES.values(), kind="sparse", require=["labels"])
         with pytest.raises(InputError, match="no condition on 'labels'"):
             GraphRAG(GraphIndex(required, world.graph, topics=world.topics), mode=mode).for_caller(

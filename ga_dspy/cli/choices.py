@@ -394,13 +394,12 @@ def choose_corpus(
     wanted: Sequence[str] | None = None,
     labels: Sequence[str] = (),
 ) -> Index | GraphIndex:
-    """Open the index, restricted by the `--where` conditions, or the index with its graph.
+    """Open the index, or the index with its graph, restricted by the `--where` conditions.
 
     The configured LM summarises communities if the program needs summaries that do not exist yet.
 
     Raises:
-        InputError: There are conditions and a graph, or labels without one; only passages have
-            metadata, and only graphs have labels.
+        InputError: There are labels without a graph; only graphs have labels.
     """
     if graph is None:
         if labels:
@@ -410,14 +409,10 @@ def choose_corpus(
                 remedy="add --graph, or pass --where for conditions on metadata",
             )
         return open_only(index, wanted)
-    if wanted:
-        raise InputError(
-            f"--where {wanted[0]} with --graph, which cannot enforce it",
-            expected="one of the two",
-            remedy="remove --graph, or build a graph with labels and pass --label",
-        )
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
     opened = GraphIndex.open(index, graph, summaries=summarised)
+    for where in choose_where(wanted):
+        opened = opened.only(where)
     return opened.for_caller(Access(labels=frozenset(labels))) if labels else opened
 
 

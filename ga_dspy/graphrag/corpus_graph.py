@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+MOST_PARTS: Final = 32
+"""How many graphs of parts of a corpus are cached, such as those of tenants."""
+
 
 class CorpusGraph:
     """A graph of everything that a corpus, or the part of it that a caller may see, states.
@@ -62,6 +65,7 @@ class CorpusGraph:
         self._load = sources
         self._load_public = public
         self._graphs: dict[Labels, CorpusGraph] = {}
+        self._parts: dict[frozenset[str], CorpusGraph] = {}
         self._derived: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -81,7 +85,11 @@ class CorpusGraph:
             rules: What enters, what is flagged, what is private.
         """
         read = (Batch.of(passage, update) for passage, update in records.items())
-        sources = Sources.of(read, labels or {}, rules or Rules())
+        return cls._resolved(Sources.of(read, labels or {}, rules or Rules()))
+
+    @classmethod
+    def _resolved(cls, sources: Sources) -> CorpusGraph:
+        """Make a graph of its records."""
         resolved = resolve(sources)
         tables = Tables.of(resolved, sources.withheld)
         graph = cls(tables, lambda: sources, labels_in_use=sources.labels_in_use)
@@ -231,6 +239,20 @@ class CorpusGraph:
         """Return the view of a caller; by default the public view."""
         access = access or Access()
         return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
+
+    def stated_by(self, passages: Iterable[str]) -> CorpusGraph:
+        """Return the graph that some passages alone state, resolved from their records.
+
+        Nothing in it depends on other passages: no name, type, alias, merge or path. The latest
+        `MOST_PARTS` of these graphs are cached.
+        """
+        asked = frozenset(passages)
+        with self._lock:
+            part = self._parts.pop(asked, None) or self._resolved(self.sources.stated_by(asked))
+            self._parts[asked] = part
+            if len(self._parts) > MOST_PARTS:
+                del self._parts[next(iter(self._parts))]
+        return part
 
     @property
     def public(self) -> CorpusGraph:

@@ -7,7 +7,7 @@ from them, so an update or a new rule gives the same graph as a build from scrat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -206,6 +206,11 @@ class Sources:
             if self.labels.get(batch.passage, NO_LABELS) <= labels
         )
         return replace(self, batches=seen)
+
+    def stated_by(self, passages: Collection[str]) -> Sources:
+        """Return the sources with the records of some passages alone."""
+        stating = tuple(batch for batch in self.batches if batch.passage in passages)
+        return replace(self, batches=stating)
 
     def _without_hidden(self, batch: Batch, labels: Labels) -> Batch:
         relations = batch.update.relations

@@ -15,7 +15,13 @@ from typing import Any, Final
 
 from ga_dspy.errors import InputError
 from ga_dspy.graphrag.build import SUMMARIES, VECTORS, open_graph
-from ga_dspy.graphrag.communities import Summaries, Topic, topics_of
+from ga_dspy.graphrag.communities import (
+    Summaries,
+    Summary,
+    Topic,
+    find_communities,
+    topics_of,
+)
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.linking import (
     Lexicon,
@@ -158,14 +164,32 @@ class GraphIndex(PassageRetriever):
         found.access = access
         return found
 
+    def only(self, where: Where) -> GraphIndex:
+        """Return the passages that meet conditions, with the graph that they alone state.
+
+        Other passages, and what only they state, do not count: no entity, name, relation, path,
+        community or summary of the result depends on them. A community that the conditions change
+        has no summary. The graph is that of the passages that meet the conditions now.
+
+        Raises:
+            InputError: A condition is malformed, or there is none.
+        """
+        found = copy.copy(self)
+        found.__dict__.pop("fingerprint", None)
+        found.index = self.index.only(where)
+        found.graph = self.graph.stated_by(passage.id for passage in found.index)
+        summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
+        found.topics = topics_of(found.graph.derive(find_communities), summaries)
+        return found
+
     @property
     def scope(self) -> tuple[Where, ...]:
-        """Return the caller's labels as a condition; empty for public access."""
+        """Return the conditions, with the caller's labels as one; empty for public access."""
         held = sorted(self.access.labels)
-        return ({"labels": {"within": held}},) if held else ()
+        return (*self.index.scope, *([{"labels": {"within": held}}] if held else ()))
 
     def check_scope(self) -> None:
-        """Raise `InputError` if the index requires conditions, which a graph cannot apply."""
+        """Raise `InputError` if a condition that the index requires is missing."""
         self.index.check_scope()
 
     def __call__(self, query: str, k: int = 5) -> list[Passage]:
