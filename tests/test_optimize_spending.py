@@ -232,6 +232,22 @@ def test_copies_of_any_kind_pay_into_one_ledger_and_none_leaves_the_process(
         pickle.dumps(asked)
 
 
+def test_a_gate_that_another_thread_closes_meanwhile_stays_closed(
+    ledger: CallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(ledger, Caps(calls=3))
+    reserve = ledger.reserve
+
+    def closing(caps: Caps, asked: Spent) -> str:
+        gate.close("the cap of 3 calls is reached")
+        return reserve(caps, asked)
+
+    monkeypatch.setattr(ledger, "reserve", closing)
+    gate.admit(Spent(calls=1))
+    with pytest.raises(BudgetExceeded, match="the cap of 3 calls"):
+        gate.admit(Spent(calls=1))
+
+
 def test_an_lm_in_a_nested_context_pays_and_the_outer_one_is_back_afterwards(
     ledger: CallStore,
 ) -> None:
