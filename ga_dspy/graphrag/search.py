@@ -178,8 +178,9 @@ class GraphIndex(PassageRetriever):
         found.__dict__.pop("fingerprint", None)
         found.index = self.index.only(where)
         found.graph = self.graph.stated_by(passage.id for passage in found.index)
-        summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
-        found.topics = topics_of(found.graph.derive(find_communities), summaries)
+        if self.topics:
+            summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
+            found.topics = topics_of(found.graph.derive(find_communities), summaries)
         return found
 
     @property
