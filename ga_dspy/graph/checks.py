@@ -148,21 +148,13 @@ def sound_chain(
             stated[relation] = tuple(each for each in found if own | each.denials <= denied)
         unstated = [relation for relation in chain if not stated[relation]]
         if not unstated:
-            return () if fault_of(rest, question, answer, chain, stated, passages) else chain
+            return () if _fault(_case(rest, question, answer, chain, stated, passages)) else chain
         rest = _without(rest, unstated)
     return ()
 
 
-def fault_of(
-    graph: KnowledgeGraph,
-    question: str,
-    answer: str,
-    chain: Sequence[Relation],
-    stated: Mapping[Relation, tuple[Statement, ...]],
-    passages: Mapping[str, Passage],
-) -> str:
+def _fault(case: Case) -> str:
     """Return the first fault of a chain whose links are all stated; empty if there is none."""
-    case = _case(graph, question, answer, chain, stated, passages)
     checks = (_joint, _polarity, _other_form, _missing, _other_kin, _other_time)
     last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
     return next(filter(None, (check(case) for check in (*checks, *last))), "")
@@ -176,7 +168,7 @@ def fits_question(
     A date for "when", yes or no for "is", one of the options for "A or B". It says nothing about
     whether the answer is right.
     """
-    case = _case(graph, question, answer, chain, {}, {})
+    case = _case(graph, question, answer, chain)
     return not (_other_form(case) or (not case.is_comparison and _other_kind(case)))
 
 
@@ -185,8 +177,8 @@ def _case(
     question: str,
     answer: str,
     chain: Sequence[Relation],
-    stated: Mapping[Relation, tuple[Statement, ...]],
-    passages: Mapping[str, Passage],
+    stated: Mapping[Relation, tuple[Statement, ...]] = {},
+    passages: Mapping[str, Passage] = {},
 ) -> Case:
     """A chain with everything that the checks need."""
     sources = named_in(graph, question)

@@ -248,7 +248,9 @@ class CorpusGraph:
         """
         asked = frozenset(passages)
         with self._lock:
-            part = self._parts.pop(asked, None) or self._resolved(self.sources.stated_by(asked))
+            part = self._parts.pop(asked, None)
+            if part is None:  # a graph without entities is false
+                part = self._resolved(self.sources.stated_by(asked))
             self._parts[asked] = part
             if len(self._parts) > MOST_PARTS:
                 del self._parts[next(iter(self._parts))]

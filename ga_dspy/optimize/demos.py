@@ -166,7 +166,7 @@ def _searches(demo: Mapping[str, Any]) -> bool:
 
 
 def shortened(demo: dspy.Example) -> dspy.Example:
-    """Return a demo with only those of its new passages that it cites, in outputs or the graph.
+    """Return a demo with only those of its passages that its other fields cite.
 
     A passage costs a hundred tokens in every prompt, and one that does not bear on the question
     teaches nothing. A demo that cites none keeps all.
