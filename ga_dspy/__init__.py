@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from extractive_lm.engine import extractive_lm as extractive_lm
     from ga_dspy.artifact import load as load
     from ga_dspy.artifact import save as save
+    from ga_dspy.cli.config import from_config as from_config
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
     from ga_dspy.lm.adapters import PlainAdapter as PlainAdapter
@@ -39,6 +40,7 @@ _HOME = {
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",
     "extractive_lm": "extractive_lm",
+    "from_config": "ga_dspy.cli.config",
     "load": "ga_dspy.artifact",
     "patient": "ga_dspy.lm.patience",
     "read_passages": "ga_dspy.retrieval",

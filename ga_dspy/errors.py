@@ -7,6 +7,7 @@ expected and what to do. The classes here are shared; the few that belong to one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -58,6 +59,15 @@ def listed(items: Iterable[object], most: int = 5, between: str = ", ") -> str:
     every = list(map(str, items))
     more = f" and {len(every) - most:,} more" if len(every) > most else ""
     return between.join(every[:most]) + more
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask whether the known name that is spelled most alike was meant; empty if none is.
+
+    >>> nearest("indx", ["lm", "index"])
+    'did you mean index?'
+    """
+    return "".join(f"did you mean {near}?" for near in get_close_matches(name, [*known], n=1))
 
 
 def install(extra: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, nearest
 from ga_dspy.graphrag import GraphRAG
 from ga_dspy.programs import (
     ClosedBook,
@@ -146,7 +146,7 @@ def method(name: str) -> Method:
         raise InputError(
             f"there is no method {name!r}",
             expected=f"one of {', '.join(METHODS)}",
-            remedy="pass one of these names",
+            remedy=nearest(name, METHODS) or "pass one of these names",
         )
     return METHODS[name]
 

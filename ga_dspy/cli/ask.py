@@ -21,7 +21,7 @@ from rich.text import Text
 from ga_dspy.cli import runs
 from ga_dspy.cli.choices import Asking, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import Console, build_progress, number, show_answer, show_steps
+from ga_dspy.cli.console import Console, build_progress, number, relative, show_answer, show_steps
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Report
@@ -81,7 +81,7 @@ def demo(
     console.print()
     console.print(Rule("3. Compare programs on the dev questions", align="left"))
     if options := show_recorded(console, RECORDED, index, keep / "runs"):
-        data, live = _relative(questions("dev")), keep / "runs" / "live"
+        data, live = relative(questions("dev")), keep / "runs" / "live"
         paths = f"--dataset hotpotqa --data {data} --index {keep / 'index'} --out {live}"
         console.print("Ask the LM itself, with the program of the last row:")
         line = f"  {_own_command()} eval {paths} {options} --api-base http://localhost:8080/v1"
@@ -122,7 +122,7 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
             console.warn(str(error))
             continue
         is_compiled = (folder / name).is_dir()
-        options = f"--artifact {_relative(folder / name)}" if is_compiled else f"--program {name}"
+        options = f"--artifact {relative(folder / name)}" if is_compiled else f"--program {name}"
     if not reports:
         return ""
     table = runs.summary_table(reports)
@@ -172,12 +172,7 @@ def replay(
 def _own_command() -> str:
     """Return the command by which this program was started."""
     path = Path(sys.argv[0]).absolute()
-    return str(_relative(path)) if path.is_relative_to(Path.cwd()) else path.name
-
-
-def _relative(path: Path) -> Path:
-    """Return a path below the working directory as a relative one."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return str(relative(path)) if path.is_relative_to(Path.cwd()) else path.name
 
 
 # --- ask

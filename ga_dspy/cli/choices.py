@@ -24,7 +24,7 @@ import ga_dspy
 from ga_dspy.arena.methods import method
 from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, nearest
 from ga_dspy.graphrag import Access, GraphIndex
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
@@ -214,13 +214,29 @@ def with_program(command: Callable[..., None]) -> Callable[..., None]:
         graph: Graph = None, label: Labels = None, where: Wanted = None, settings: Settings = None,
         **arguments: Any,
     ) -> None:  # fmt: skip
-        chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
         with dspy.context(lm=models.lm):
-            corpus = choose_corpus(index, graph, program, artifact, where, label or ())
-            made = choose_program(program, artifact, corpus, models, **chosen)
-            command(Asking(made, artifact or program, models, corpus), **arguments)
+            asking = make_asking(models, index, program, artifact, graph, label, where, settings)
+            command(asking, **arguments)
 
     return _extended(run, command, without=("asking",))
+
+
+def make_asking(
+    models: LMs, index: Path, program: str = "graph-anchor", artifact: str | None = None,
+    graph: Path | None = None, label: Sequence[str] | None = None,
+    where: Sequence[str] | None = None, settings: Sequence[str] | None = None,
+) -> Asking:  # fmt: skip
+    """Open the corpus and make the program, as the options of these names say.
+
+    The configured LM must be that of `models`.
+
+    Raises:
+        InputError: An option is invalid, or does not fit the others.
+    """
+    chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
+    corpus = choose_corpus(index, graph, program, artifact, where, label or ())
+    made = choose_program(program, artifact, corpus, models, **chosen)
+    return Asking(made, artifact or program, models, corpus)
 
 
 def choose_where(wanted: Sequence[str] | None) -> list[Where]:
@@ -460,7 +476,7 @@ def choose_settings(
             raise InputError(
                 f"--set {name}={value}",
                 expected=f"one of {', '.join(sorted(types))}",
-                remedy="remove it, or choose a program that has it",
+                remedy=nearest(name, types) or "remove it, or choose a program that has it",
             )
         kind, doc = types[name]
         try:

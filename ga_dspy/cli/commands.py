@@ -12,12 +12,13 @@ from typing import Annotated, Any, Final, cast
 import dspy
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import extractive_lm
 import ga_dspy
 from ga_dspy.cli import ask, runs
 from ga_dspy.cli import compile as compiling
+from ga_dspy.cli import config as configuring
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
 from ga_dspy.cli import serve as serving
@@ -71,12 +72,16 @@ _NAMES: Final = {"evaluate": "eval", "compile_program": "compile"}
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command to the tree; the examples of its docstring are shown below its options."""
+    """Add a command to the tree; the examples of its docstring are shown below its options.
+
+    All but `init` take the options that are not given from the environment and the settings file.
+    """
+    cls = TyperCommand if command is configuring.init else configuring.ConfiguredCommand
     text, _, examples = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)
     paragraphs = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     epilog = escape(f"Examples:\n\n{examples}") if examples else None
     name = _NAMES.get(command.__name__, command.__name__)
-    to.command(name, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(
+    to.command(name, cls=cls, rich_help_panel=panel, help=escape(paragraphs), epilog=epilog)(
         with_option_groups(command)
     )
 
@@ -89,6 +94,8 @@ def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]
 
 
 _add(app, ask.demo, START)
+_add(app, configuring.init, START)
+_add_group("config", "Settings of this folder.", START, configuring.show)
 for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
     # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
     _add(app, with_lms(with_program(answering), "30s", spreads=False), START)

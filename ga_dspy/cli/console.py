@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -303,3 +304,8 @@ def number(count: int, what: str) -> str:
     ('1 passage', '1,200 passages')
     """
     return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
+def relative(path: Path) -> Path:
+    """Return a path below the working directory as a relative one."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,324 @@
+"""The settings file `ga-dspy.toml`: read it, write it, show where each setting comes from.
+
+Command-line options stand above environment variables such as `GA_DSPY_LM`, and these above the
+file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import dspy
+import typer
+from dotenv import load_dotenv
+from pydantic import BaseModel, BeforeValidator, ValidationError
+from rich.prompt import Prompt
+from typer.core import TyperCommand
+
+from ga_dspy.arena.methods import method
+from ga_dspy.artifact.artifact import nothing
+from ga_dspy.cli import choices
+from ga_dspy.cli.console import Console, columns, relative
+from ga_dspy.errors import InputError, nearest
+from ga_dspy.lm.endpoints import EMBEDDED
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.secrets import secrets_in, secrets_of
+from ga_dspy.storage import write_whole
+
+FILE: Final = "ga-dspy.toml"
+
+
+# --- Read
+
+
+def _listed(value: Any) -> Any:
+    """Return a table as `name=value` texts, and a text as its words."""
+    if isinstance(value, Mapping):
+        texts = {
+            k: v if isinstance(v, str) else json.dumps(v, default=str) for k, v in value.items()
+        }
+        return [f"{name}={text}" for name, text in texts.items()]
+    return value.split() if isinstance(value, str) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class Config(BaseModel, extra="forbid"):
+    """The settings that a file or the environment may give; each is named as its option.
+
+    Attributes:
+        lm: DSPy model names: one for all steps, and `step=name` for single steps.
+        api_base: Addresses of endpoints: one for all LMs, and `step=address` for single steps.
+        index: Folder of the index.
+        graph: Folder of the index's graph.
+        program: Name of the program.
+        artifact: Compiled program; where a command accepts both, it is used instead of `program`.
+        settings: Settings of the program: a table in the file, `name=value` in the environment.
+    """
+
+    lm: Texts = [EMBEDDED]
+    api_base: Texts = []
+    index: Path | None = None
+    graph: Path | None = None
+    program: str = "graph-anchor"
+    artifact: str | None = None
+    settings: Texts = []
+
+
+_NAMES: Final = tuple(Config.model_fields)
+_PATHS: Final = ("index", "graph", "artifact")
+_OWNERS: Final = {"api_base": {"lm"}, "graph": {"index"}, "artifact": {"program"},
+                  "settings": {"program", "artifact"}}  # fmt: skip
+"""A setting is ignored if one of these is given at a higher place: it belongs to another."""
+_COMMAND_LINE: Final = "command line"
+
+
+class Setting(NamedTuple):
+    """A value, and the place that gives it: environment, command line, or a file."""
+
+    value: Any
+    source: str
+
+
+def find_config() -> Path | None:
+    """Return the nearest settings file in the working directory or a folder above it.
+
+    The search ends at the root of a git repository or the home folder. Outside of both, only the
+    working directory is searched, because a file in `/tmp` may be a stranger's.
+    """
+    folders = [Path.cwd(), *Path.cwd().parents]
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() fails where there is none
+    is_end = [folder == home or (folder / ".git").exists() for folder in folders]
+    searched = folders[: is_end.index(True) + 1] if any(is_end) else folders[:1]
+    return next((each / FILE for each in searched if (each / FILE).is_file()), None)
+
+
+def read_config(path: Path | None, given: Collection[str] = ()) -> dict[str, Setting]:
+    """Return the settings that the environment and a file give, by name.
+
+    The variables of the `.env` beside the file are added to the environment.
+
+    Args:
+        path: The file; None for the environment alone.
+        given: The settings that the command line gives, which are left out.
+
+    Raises:
+        InputError: The file cannot be read, a name is unknown, or a value is invalid or a key.
+    """
+    of_file: dict[str, Any] = {}
+    if path is not None:
+        try:
+            of_file = tomllib.loads(path.read_text("utf-8-sig"))
+            load_dotenv(path.with_name(".env"))
+        except (OSError, ValueError) as error:
+            expected = "TOML, and .env beside it, in UTF-8"
+            raise InputError(f"{relative(path)}: {error}", expected=expected) from error
+        for name in _PATHS:
+            value = of_file.get(name)
+            if isinstance(value, str) and ":/" not in value:  # models:/NAME is no path
+                of_file[name] = str(relative(path.absolute().parent / Path(value).expanduser()))
+    variables = {name: os.environ.get(f"GA_DSPY_{name.upper()}") for name in _NAMES}
+    found = dict.fromkeys(given, Setting(None, _COMMAND_LINE))
+    _add(found, {name: text for name, text in variables.items() if text}, "environment")
+    _add(found, of_file, str(path and relative(path)))
+    _check_program(found)
+    return {name: one for name, one in found.items() if name not in given}
+
+
+def _add(found: dict[str, Setting], values: Mapping[str, Any], source: str) -> None:
+    """Check the values of a source, and add those that no higher source gives or hides.
+
+    Raises:
+        InputError: A name is unknown, or a value is invalid or a key.
+    """
+    for name, value in values.items():
+        shown = str(value) if name in _NAMES else f"{name} = {value}"
+        for leak in secrets_in(shown, name, secrets_of(), digests=name in _PATHS):
+            remedy = f"put keys into the environment, or into .env beside {FILE}"
+            raise InputError(f"{source}: {name} holds {leak.kind}", remedy=remedy)
+        if name not in _NAMES:
+            known, remedy = f"one of {', '.join(_NAMES)}", nearest(name, _NAMES)
+            raise InputError(f"{source}: {name} is unknown", expected=known, remedy=remedy)
+    try:
+        checked = Config.model_validate(values).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        expected = first["msg"].lower().removeprefix("input should be ")
+        wrong = f"{source}: {first['loc'][0]} has the wrong type"
+        raise InputError(wrong, expected=expected) from error
+    hidden = {name for name, owners in _OWNERS.items() if owners & found.keys()}
+    for name in checked.keys() - found.keys() - hidden:
+        found[name] = Setting(checked[name], source)
+
+
+def _check_program(found: Mapping[str, Setting]) -> None:
+    """Check program and settings that are not of the command line; an artifact checks its own.
+
+    Raises:
+        InputError: There is no such program, or it cannot have the settings.
+    """
+    program = found.get("program", Setting(Config().program, _COMMAND_LINE))
+    settings = found.get("settings", Setting(None, program.source))
+    if settings.source == _COMMAND_LINE or "artifact" in found:
+        return
+    try:
+        chosen = method(program.value)
+        chosen.make(nothing, **choices.choose_settings(settings.value, chosen.program))
+    except InputError as error:
+        wrong = f"{settings.source}: {error.found}".replace("--set", "settings:")
+        raise InputError(wrong, expected=error.expected, remedy=error.remedy) from error
+
+
+class ConfiguredCommand(TyperCommand):
+    """A command whose options default to the environment and the settings file.
+
+    Its help shows the defaults without them.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line; what it lacks comes from the settings."""
+        options = {str(each.name): each for each in self.params if each.name in _NAMES}
+        parsed, *_ = self.make_parser(ctx).parse_args(args=[*args])
+        if options and not parsed.get("help"):
+            given = [name for name in options if parsed.get(name) is not None]
+            found = read_config(find_config(), given)
+            ctx.default_map = {name: one.value for name, one in found.items()}
+            for name in found.keys() & _PATHS:  # `arena` takes several
+                if getattr(options.get(name), "multiple", False):
+                    ctx.default_map[name] = [found[name].value]
+        return super().parse_args(ctx, args)
+
+
+def from_config(path: Path | str | None = None) -> MultiHopProgram:
+    """Return the program of a settings file, ready to answer; its LM is set on its predictors.
+
+    Environment variables stand above the file. The variables of the `.env` beside it are added to
+    `os.environ`; DSPy's settings stay as they are.
+
+    Args:
+        path: The file; by default `ga-dspy.toml` in the working directory or a folder above it, up
+            to the root of a git repository or the home folder.
+
+    Raises:
+        InputError: There is no index, a name is unknown, or a value is invalid.
+    """
+    file = Path(path) if path else find_config()
+    found = {name: one.value for name, one in read_config(file).items()}
+    if "index" not in found:
+        lacking = f"no index in {file or FILE}, and GA_DSPY_INDEX is not set"
+        raise InputError(lacking, expected="its folder", remedy="run: ga-dspy init --index DIR")
+    models = choices.choose_lms(found.pop("lm", None), found.pop("api_base", None))
+    with dspy.context(lm=models.lm):
+        made = choices.make_asking(models, **found).program
+    made.set_step_lms({step: models.lm for step, p in made.named_predictors() if p.lm is None})
+    return made
+
+
+# --- Write and show
+
+_HEAD: Final = """\
+# Defaults of the ga-dspy commands in this folder and below, and of ga_dspy.from_config().
+# Environment variables (GA_DSPY_LM, …) stand above them, options above both.
+# Names: lm, api_base, index, graph, program, artifact, and a table [settings] of the program.
+# Paths are relative to this file. Keys belong in .env, never here.
+"""
+_QUESTIONS: Final = {
+    "lm": "LM, such as openai/gpt-4.1-mini (empty: the embedded LM)",
+    "api_base": "Address of its server (empty: the provider's own)",
+    "index": "Folder of the index (empty: none)",
+    "graph": "Folder of the index's graph, for graph-rag (empty: none)",
+    "program": "Program (empty: graph-anchor)",
+}
+
+
+def init(
+    lm: choices.Models = None,
+    api_base: choices.Addresses = None,
+    index: Annotated[Path | None, typer.Option(help="Folder of the index.")] = None,
+    graph: choices.Graph = None,
+    program: Annotated[
+        str | None, typer.Option(help="Program.", show_default="graph-anchor")
+    ] = None,
+    artifact: choices.Artifact = None,
+    settings: choices.Settings = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write ga-dspy.toml: the LM, index and program that other commands use by default.
+
+    In a terminal, it asks for what is not given as an option.
+
+    Examples:
+        ga-dspy init
+        ga-dspy init --lm openai/gpt-4.1-mini --index my-index --set k=10
+    """
+    console, path = Console(), Path(FILE)
+    if path.exists() and not force:
+        raise InputError(f"{FILE} exists", remedy="edit it, or add --force to overwrite it")
+    given: dict[str, Any] = {
+        "lm": lm, "api_base": api_base, "index": index, "graph": graph, "program": program,
+        "artifact": artifact,
+    }  # fmt: skip
+    for name, question in _QUESTIONS.items() if console.can_ask else ():
+        if not given[name] and (name != "api_base" or given["lm"]):
+            given[name] = Prompt.ask(question, console=console, default="", show_default=False)
+    if given["lm"] or given["api_base"]:
+        choices.choose_lms(_listed(given["lm"]), _listed(given["api_base"]))
+    own = choices.read_pairs(settings, "--set")
+    values = {name: value for name, value in given.items() if value}
+    checked = dict[str, Setting]()
+    _add(checked, {**values, "settings": own}, FILE)
+    _check_program(checked)
+    for name, value in values.items():
+        values[name] = " ".join(value) if isinstance(value, list) else str(value)
+    write_whole(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(own), ""]))
+    console.print(f"wrote {FILE}; ga-dspy config show prints what is in effect")
+    console.print("keys belong in .env beside it, or the environment: OPENAI_API_KEY=…")
+    if _ignore_keys():
+        console.print("added .env to .gitignore")
+    if "index" in values and not Path(values["index"]).exists():
+        console.print(f"next: ga-dspy index build FILES --out {values['index']}", soft_wrap=True)
+
+
+def _toml(values: Mapping[str, Any]) -> list[str]:
+    values = {name: "none" if value is None else value for name, value in values.items()}
+    return [f"{name} = {json.dumps(each, ensure_ascii=False)}" for name, each in values.items()]
+
+
+def _ignore_keys() -> bool:
+    """Add .env to .gitignore if this is a git repository that would commit it."""
+    asked = ("git", "check-ignore", "-q", ".env")  # 0: ignored, 1: not ignored, 128: no repository
+    if not shutil.which("git") or subprocess.run(asked, capture_output=True).returncode != 1:
+        return False
+    rules = Path(".gitignore")
+    lines = rules.read_text("utf-8").splitlines() if rules.exists() else []
+    write_whole(rules, "\n".join([*lines, ".env", ""]))
+    return True
+
+
+def show() -> None:
+    """Print each setting, its value and where it comes from; keys only as "set".
+
+    Examples:
+        ga-dspy config show
+    """
+    console, path, before = Console(), find_config(), {*os.environ}
+    found, table = read_config(path), columns("setting", "value", "from")
+    for name, default in Config():
+        value, source = found.get(name) or Setting(default, "default")
+        table.add_row(
+            name, ", ".join(value) if isinstance(value, list) else str(value or ""), source
+        )
+    for name in sorted(os.environ):
+        if name not in before or name.endswith("_API_KEY"):
+            table.add_row(name, "set", "environment" if name in before else ".env")
+    console.print(table)
+    if path is None:
+        console.print(f"no {FILE} here or above; ga-dspy init writes one", style="dim")
