@@ -49,9 +49,9 @@ _MONTHS: Final = (
     "january february march april may june july august september october november december".split()
 )
 MONTHS: Final = frozenset(_MONTHS)
-_MONTH: Final = {name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))} | {
-    "sept": 9
-}
+MONTH_NUMBERS: Final = {
+    name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))
+} | {"sept": 9}
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
 """Words of a phrase that a passage need not contain to support it."""
 
@@ -307,7 +307,7 @@ _ROMAN: Final = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")
 _ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 
-_MONTH_NAME: Final = "|".join(sorted(_MONTH, key=len, reverse=True))
+_MONTH_NAME: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _PIECE: Final = re.compile(
     r"(?P<initials>(?<![^\W_])[A-ZÀ-Þ]\.(?:\s?[A-ZÀ-Þ]\.)*(?:[A-ZÀ-Þ](?![^\W_]))?"
     r"|(?<![^\W_])[B-HJ-Z](?: [A-Z](?![^\W_]))+)"
@@ -488,7 +488,7 @@ _UNTIL: Final = frozenset(("to", "until", "till", "through"))
 
 def _with_dates(found: list[Term], text: str) -> list[Term]:
     """Merge the terms of each date in words into one term."""
-    if not any(term.keys[0] in _MONTH for term in found):
+    if not any(term.keys[0] in MONTH_NUMBERS for term in found):
         return found
     letters, at = _letters(found, text)
     merged, done = list[Term](), 0
@@ -502,7 +502,9 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
 
 
 def _letters(found: list[Term], text: str) -> tuple[str, list[int]]:
-    near = {j for i, t in enumerate(found) if t.keys[0] in _MONTH for j in range(i - 4, i + 5)}
+    near = {
+        j for i, t in enumerate(found) if t.keys[0] in MONTH_NUMBERS for j in range(i - 4, i + 5)
+    }
     letters, at = list[str](), list[int]()
     for i, term in enumerate(found):
         if i in near:
@@ -518,7 +520,7 @@ def _letters(found: list[Term], text: str) -> tuple[str, list[int]]:
 def _letter(term: Term) -> str:
     key = term.keys[0]
     if isinstance(key, str):
-        if key in _MONTH and (term.proper or key not in ("may", "march")):
+        if key in MONTH_NUMBERS and (term.proper or key not in ("may", "march")):
             return "M"
         return "o" if key == "of" else "-" if key in _UNTIL else "x"
     if term.text.isdigit() and len(term.text) == 4:
@@ -536,7 +538,7 @@ def _dates(letters: str, found: list[Term]) -> list[tuple[int, int, tuple[int, i
             for groups in (_DAYS, _SECOND, _MONTH_GROUPS, _YEARS)
         )
         year = int(found[years[0]].text) if years else 0
-        numbers = [_MONTH[str(found[i].keys[0])] for i in months]
+        numbers = [MONTH_NUMBERS[str(found[i].keys[0])] for i in months]
         values = [(year, numbers[0], int(found[i].text[:2].rstrip("stndrh"))) for i in days]
         values = values or [(year, month, 0) for month in numbers]
         if year and dates and letters[dates[-1][1] + 1 : match.start()] == "-":

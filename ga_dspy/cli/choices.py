@@ -79,7 +79,11 @@ Settings = Annotated[
 Labels = Annotated[list[str] | None, typer.Option(help="Access label to read with; repeatable.")]
 Wanted = Annotated[
     list[str] | None,
-    typer.Option("--where", help="Condition on metadata: lang=en, 'date>=2020'; repeatable."),
+    typer.Option(
+        "--where",
+        help="Condition on metadata, or with --graph on relations: lang=en, 'date>=2020', "
+        "relation.time=2015; repeatable.",
+    ),
 ]
 Patience = Annotated[
     str, typer.Option(help="How long to wait for an endpoint that is down: 90, 10m, 2h.")

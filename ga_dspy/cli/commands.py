@@ -107,7 +107,7 @@ _add_group(
 _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
     with_lms(graphs.build), with_lms(graphs.update), graphs.stats, graphs.show,
-    graphs.paths, graphs.communities, graphs.merges, graphs.export,
+    graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.export,
 )  # fmt: skip
 for command in (
     with_lms(with_program(runs.evaluate)),

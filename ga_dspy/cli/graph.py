@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from ga_dspy.cli.choices import IndexDir, LMs, Yes
+from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where
 from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
@@ -35,6 +35,7 @@ from ga_dspy.graphrag import (
 )
 from ga_dspy.graphrag.build import SUMMARIES, Estimate, GraphManifest, read_manifest
 from ga_dspy.graphrag.communities import Summary
+from ga_dspy.graphrag.conditions import FIELDS, Conditions, split
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.walk import find_named, paths_between
@@ -46,6 +47,10 @@ Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", help="Access label to read with; by default only public items."),
+]
+Wanted = Annotated[
+    list[str] | None,
+    typer.Option("--where", help="Condition on relations: relation.time=2015; repeatable."),
 ]
 Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
 
@@ -92,6 +97,7 @@ def build(
        "critical": ["died in"],
        "single_valued": ["born in"],
        "single_dated": ["founded"],
+       "single_held": ["capital of"],
        "relation_labels": {"salary": ["hr"]},
        "overrides": {
          "same":  [["Bob Dylan", "Robert Zimmerman"]],
@@ -102,11 +108,12 @@ def build(
       critical         drop these unless two passages state them
       single_valued    flag a second value of an entity as a contradiction
       single_dated     flag a second year of an entity as a contradiction
+      single_held      flag a second entity with this relation to another
       relation_labels  access labels needed to see a relation
       overrides        names of the same entity, or of different ones; a name
                        may be limited to one passage
 
-    single_valued and single_dated replace the default lists.
+    The lists starting with single_ replace the default ones.
     "was born in" counts as "born in" everywhere.
     """
     own = _from_json(rules, Rules, "a JSON object of rules") if rules else Rules()
@@ -256,23 +263,39 @@ def _from_json(path: Path, kind: type[_Read], expected: str) -> _Read:
 _TOP, _NAMES_PER_COMMUNITY = 10, 5
 
 
-def _open(folder: Path, labels: Iterable[str] | None) -> tuple[StoredGraph, CorpusGraph]:
-    """Open a graph, and the part of it that is visible with these labels."""
+def _open(
+    folder: Path, labels: Iterable[str] | None, wanted: Sequence[str] | None = None
+) -> tuple[StoredGraph, CorpusGraph]:
+    """Open a graph, and the part of it that is visible with these labels and conditions.
+
+    Raises:
+        InputError: A condition is on metadata, which a graph has not.
+    """
     stored, allowed = open_graph(folder), frozenset(labels or ())
     unknown = sorted(allowed - stored.graph.labels_in_use)
     if unknown:
         note = f"nothing in {folder} needs the label {', '.join(unknown)}"
         Console(stderr=True).print(note, style="yellow", soft_wrap=True)
-    return stored, stored.graph.visible(Access(labels=allowed)).graph
+    whole = stored.graph
+    for where in choose_where(wanted):
+        on_passages, on_relations = split(where)
+        if on_passages:
+            raise InputError(
+                f"--where with {', '.join(on_passages)}, a field of passages",
+                expected=f"{', '.join(FIELDS)}, since a graph holds no metadata",
+                remedy="restrict a program instead: ga-dspy ask … --graph … --where …",
+            )
+        whole = whole.part(conditions=Conditions.of([on_relations]))
+    return stored, whole.visible(Access(labels=allowed)).graph
 
 
-def stats(graph: Folder, label: Labels = None) -> None:
+def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
     """Show the size of a graph, its most common relations and most central entities.
 
     Examples:
         ga-dspy graph stats my-graph
     """
-    stored, visible = _open(graph, label)
+    stored, visible = _open(graph, label, where)
     edges = visible.tables.edges
     sizes = visible.network.connected_components().sizes()
     wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
@@ -299,14 +322,16 @@ def show(
     graph: Folder,
     entity: Annotated[str, typer.Argument(help="Name or alias of an entity.")],
     label: Labels = None,
+    where: Wanted = None,
     most: Most = 40,
 ) -> None:
     """Show an entity: its names, relations and passages.
 
     Examples:
         ga-dspy graph show my-graph "Isambard Brunel"
+        ga-dspy graph show my-graph "Isambard Brunel" --where relation.time=1843
     """
-    _, visible = _open(graph, label)
+    _, visible = _open(graph, label, where)
     console = Console()
     for place, node in enumerate(find_named(visible, entity)):
         if place:
@@ -360,13 +385,14 @@ def paths(
     other: Annotated[str, typer.Argument(metavar="B", help="Name or alias of another.")],
     k: Annotated[int, typer.Option("--k", min=1, help="Maximum number of paths.")] = 3,
     label: Labels = None,
+    where: Wanted = None,
 ) -> None:
     """Show the shortest paths between two entities.
 
     Examples:
         ga-dspy graph paths my-graph "Isambard Brunel" "River Avon"
     """
-    _, visible = _open(graph, label)
+    _, visible = _open(graph, label, where)
     if set(find_named(visible, one)) & set(find_named(visible, other)):
         raise InputError(
             f"{one!r} and {other!r} are the same entity",
@@ -426,6 +452,28 @@ def communities(
     console.print_rest(len(found), most)
 
 
+def conflicts(graph: Folder, label: Labels = None, where: Wanted = None, most: Most = 40) -> None:
+    """List the relations that contradict each other, with their passages.
+
+    A relation that a later one replaced is no conflict; --where relation.time=DATE drops it.
+
+    Examples:
+        ga-dspy graph conflicts my-graph
+    """
+    _, visible = _open(graph, label, where)
+    against = enumerate(visible.tables.edges["contradicts"].to_pylist())
+    pairs = [(one, other) for one, others in against for other in others if one < other]
+    if not pairs:
+        Console().print("no relations contradict each other")
+        return
+    table = columns("one", "other", "passages")
+    for pair in pairs[:most]:
+        stated = dict.fromkeys(p for edge in pair for p in visible.passages_of_edge(edge))
+        table.add_row(*(Text(fact_text(visible.edge(e))) for e in pair), Text(", ".join(stated)))
+    Console().print(table)
+    Console().print_rest(len(pairs), most)
+
+
 def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
     """List the spellings that were merged into another name.
 
@@ -451,6 +499,7 @@ def export(
     graph: Folder,
     out: Annotated[Path, typer.Option(help="GraphML file to write.")],
     label: Labels = None,
+    where: Wanted = None,
 ) -> None:
     """Write a graph as GraphML, for Gephi, yEd and (with APOC) Neo4j.
 
@@ -459,7 +508,7 @@ def export(
     """
     if out.is_dir():
         raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
-    _, visible = _open(graph, label)
+    _, visible = _open(graph, label, where)
     nodes, edges = range(len(visible)), range(len(visible.heads))
     write_whole(out, to_graphml(visible.subgraph(nodes, edges)))
     Console().print(f"wrote {out}", soft_wrap=True)

@@ -21,6 +21,7 @@ import numpy as np
 from ga_dspy.errors import DamagedFile, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graphrag.conditions import ANY_RELATION, Conditions
 from ga_dspy.graphrag.records import NO_LABELS, Access, Batch, Labels, Rules, Sources
 from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
 
@@ -57,6 +58,7 @@ class CorpusGraph:
         *,
         labels_in_use: Labels = NO_LABELS,
         public: Callable[[], CorpusGraph] | None = None,
+        latest: bool = False,
     ) -> None:
         self.tables = tables
         self.labels_in_use = labels_in_use
@@ -64,8 +66,9 @@ class CorpusGraph:
         self.left_out: Counter[str] = Counter()
         self._load = sources
         self._load_public = public
+        self._latest = latest
         self._graphs: dict[Labels, CorpusGraph] = {}
-        self._parts: dict[frozenset[str], CorpusGraph] = {}
+        self._parts: dict[tuple[frozenset[str] | None, Conditions], CorpusGraph] = {}
         self._derived: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -85,14 +88,18 @@ class CorpusGraph:
             rules: What enters, what is flagged, what is private.
         """
         read = (Batch.of(passage, update) for passage, update in records.items())
-        return cls._resolved(Sources.of(read, labels or {}, rules or Rules()))
+        sources = Sources.of(read, labels or {}, rules or Rules())
+        return cls._resolved(sources, sources.withheld)
 
     @classmethod
-    def _resolved(cls, sources: Sources) -> CorpusGraph:
-        """Make a graph of its records."""
-        resolved = resolve(sources)
-        tables = Tables.of(resolved, sources.withheld)
-        graph = cls(tables, lambda: sources, labels_in_use=sources.labels_in_use)
+    def _resolved(
+        cls, sources: Sources, withheld: Mapping[str, Labels], *, latest: bool = False
+    ) -> CorpusGraph:
+        """Make a graph of its records, and the labels required to read the passages."""
+        resolved = resolve(sources, latest=latest)
+        labels = NO_LABELS.union(*withheld.values())
+        tables = Tables.of(resolved, withheld)
+        graph = cls(tables, lambda: sources, labels_in_use=labels, latest=latest)
         graph.unused_overrides, graph.left_out = resolved.unused, Counter(resolved.left_out)
         return graph
 
@@ -240,21 +247,36 @@ class CorpusGraph:
         access = access or Access()
         return View(self._graph_for(access.labels & self.labels_in_use), access, self._withheld)
 
-    def stated_by(self, passages: Iterable[str]) -> CorpusGraph:
-        """Return the graph that some passages alone state, resolved from their records.
+    def part(
+        self, passages: Iterable[str] | None = None, conditions: Conditions = ANY_RELATION
+    ) -> CorpusGraph:
+        """Return a part of the graph, resolved from its records alone.
 
-        Nothing in it depends on other passages: no name, type, alias, merge or path. The latest
+        Nothing in it depends on other records: no name, type, alias, merge or path. The latest
         `MOST_PARTS` of these graphs are cached.
+
+        Args:
+            passages: The ids of the passages whose records count; None for all.
+            conditions: Which relations count.
         """
-        asked = frozenset(passages)
+        asked = None if passages is None else frozenset(passages), conditions
         with self._lock:
             part = self._parts.pop(asked, None)
             if part is None:  # a graph without entities is false
-                part = self._resolved(self.sources.stated_by(asked))
+                part = self._part(*asked)
             self._parts[asked] = part
             if len(self._parts) > MOST_PARTS:
                 del self._parts[next(iter(self._parts))]
         return part
+
+    def _part(self, passages: frozenset[str] | None, conditions: Conditions) -> CorpusGraph:
+        sources, withheld = self.sources, self._withheld
+        if passages is not None:
+            sources = sources.stated_by(passages)
+            withheld = {id: labels for id, labels in withheld.items() if id in passages}
+        latest = self._latest or bool(conditions.as_of)
+        # A passage stays withheld because of a relation that the conditions exclude.
+        return self._resolved(sources.keeping(conditions.admit), withheld, latest=latest)
 
     @property
     def public(self) -> CorpusGraph:
@@ -271,7 +293,7 @@ class CorpusGraph:
                 else:
                     seen = self.sources.seen_with(labels)
                     # The remaining labels hide nothing from this caller.
-                    self._graphs[labels] = CorpusGraph(Tables.of(resolve(seen), {}), lambda: seen)
+                    self._graphs[labels] = self._resolved(seen, {}, latest=self._latest)
             return self._graphs[labels]
 
     @cached_property

@@ -7,7 +7,7 @@ from them, so an update or a new rule gives the same graph as a build from scrat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -32,6 +32,11 @@ SINGLE_DATED: Final = frozenset(
     "founded|established|released|published|premiered|opened|completed|built".split("|")
 )
 """Events that happen once: a second year contradicts the first, a place does not."""
+
+SINGLE_HELD: Final = frozenset(
+    "capital of|president of|prime minister of|mayor of|ceo of".split("|")
+)
+"""Relations that one entity at a time has to another: a country has one capital."""
 
 Labels = frozenset[str]
 NO_LABELS: Final[Labels] = frozenset()
@@ -102,6 +107,7 @@ class Rules(Value):
         critical: Relations that need evidence from two passages.
         single_valued: Relations that an entity has once; two of them contradict each other.
         single_dated: Relations, also with "in" or "on", that have one date.
+        single_held: Relations that one entity at a time has to another.
         relation_labels: The labels that a caller needs to see a relation of this name.
         overrides: Names joined or separated manually.
     """
@@ -111,6 +117,7 @@ class Rules(Value):
     critical: frozenset[str] = frozenset()
     single_valued: frozenset[str] = SINGLE_VALUED
     single_dated: frozenset[str] = SINGLE_DATED
+    single_held: frozenset[str] = SINGLE_HELD
     relation_labels: Mapping[str, Labels] = Field(default_factory=dict)
     overrides: Overrides = Overrides()
 
@@ -196,32 +203,36 @@ class Sources:
     def seen_with(self, labels: Labels) -> Sources:
         """Return the sources that a caller with these labels may see.
 
-        A batch requires all labels of its passage, and each relation those of its name. A hidden
-        relation also hides its ends, unless another relation of the passage has them, and the
-        attributes that mention them.
+        A batch requires all labels of its passage, and each relation those of its name.
         """
-        seen = tuple(
-            self._without_hidden(batch, labels)
-            for batch in self.batches
-            if self.labels.get(batch.passage, NO_LABELS) <= labels
-        )
-        return replace(self, batches=seen)
+        seen = (b for b in self.batches if self.labels.get(b.passage, NO_LABELS) <= labels)
+        whole = replace(self, batches=tuple(seen))
+        return whole.keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
 
     def stated_by(self, passages: Collection[str]) -> Sources:
         """Return the sources with the records of some passages alone."""
         stating = tuple(batch for batch in self.batches if batch.passage in passages)
         return replace(self, batches=stating)
 
-    def _without_hidden(self, batch: Batch, labels: Labels) -> Batch:
-        relations = batch.update.relations
-        shown = tuple(r for r in relations if self.rules.labels_of(r.relation) <= labels)
-        if len(shown) == len(relations):
-            return batch
-        hidden = _ends(relations) - _ends(shown)
-        shown_entities = [entity for entity in batch.update.entities if entity.name not in hidden]
-        entities = tuple(_redact(entity, hidden) for entity in shown_entities)
-        update = GraphUpdate(entities=entities, relations=shown)
-        return batch.model_copy(update={"update": update})
+    def keeping(self, admit: Callable[[Relation], bool]) -> Sources:
+        """Return the sources without the relations that a condition excludes.
+
+        A hidden relation also hides its ends, unless another relation of the passage has them,
+        and the attributes that mention them.
+        """
+        return replace(self, batches=tuple(_keeping(batch, admit) for batch in self.batches))
+
+
+def _keeping(batch: Batch, admit: Callable[[Relation], bool]) -> Batch:
+    relations = batch.update.relations
+    shown = tuple(filter(admit, relations))
+    if len(shown) == len(relations):
+        return batch
+    hidden = _ends(relations) - _ends(shown)
+    shown_entities = [entity for entity in batch.update.entities if entity.name not in hidden]
+    entities = tuple(_redact(entity, hidden) for entity in shown_entities)
+    update = GraphUpdate(entities=entities, relations=shown)
+    return batch.model_copy(update={"update": update})
 
 
 def _ends(relations: Iterable[Relation]) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -27,6 +27,7 @@ from ga_dspy.graph.clusters import (
 )
 from ga_dspy.graph.identity import identity
 from ga_dspy.graph.knowledge_graph import view
+from ga_dspy.graph.times import ENDLESS, interval_of
 from ga_dspy.graph.traits import kind_of, traits
 from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
 from ga_dspy.text import MONTHS
@@ -71,8 +72,13 @@ class Resolved(NamedTuple):
     unused: tuple[str, ...]
 
 
-def resolve(sources: Sources) -> Resolved:
-    """Resolve all records of a graph; the result does not depend on their order."""
+def resolve(sources: Sources, *, latest: bool = False) -> Resolved:
+    """Resolve all records of a graph; the result does not depend on their order.
+
+    Args:
+        sources: The records and rules.
+        latest: Drop what a later value of a single-valued relation has replaced.
+    """
     rules = sources.rules
     records, left_out = _admit(sources)
     named = references(records)
@@ -96,6 +102,10 @@ def resolve(sources: Sources) -> Resolved:
     relations = [r for r in shown.relations if not is_critical(r) or len(passages_of(r)) > 1]
     left_out += ["too little evidence"] * (len(shown.relations) - len(relations))
     row = {entity.name: i for i, entity in enumerate(shown.entities)}
+    if latest:
+        gone = _replaced(shown.entities, relations, row, rules)
+        relations = [relation for j, relation in enumerate(relations) if j not in gone]
+        left_out += ["replaced by a later one"] * len(gone)
     ends = tuple((row[r.head], row[r.tail]) for r in relations)
     firsts = (merged[0] for merged in shown.entity_records)
     clusters = [parts[part_of[first.name, passages_of(first)]] for first in firsts]
@@ -284,7 +294,6 @@ def _merges(
 
 # --- Contradictions: both relations are kept.
 
-_YEAR: Final = re.compile(r"\b\d{4}\b")
 _NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
 _VALUE_WORD: Final = re.compile(
     r"[\d.,:/%$€£°+×=-]+(?:st|nd|rd|th|s|m|km|kg|c)?|century|bc|ad|bce|ce|million|billion|thousand|"
@@ -312,44 +321,72 @@ def _contradictions(
 ) -> list[tuple[int, ...]]:
     """Return for each relation the relations that contradict it.
 
-    Two relations contradict each other if one denies the other, or if an entity has two values of
-    a single-valued relation: different years, or places of which neither is known to contain the
-    other. Relations of different times do not contradict each other.
+    Two relations contradict each other if one denies the other, or if they state two values where
+    there is one: different years, or places of which neither is known to contain the other. They
+    do not if they are of different times, or if one replaced the other.
     """
     against: list[set[int]] = [set() for _ in relations]
-    linked = set(ends) | {(tail, head) for head, tail in ends}
-    for one, other in _candidates(relations, ends, rules):
-        tails = ends[one][1], ends[other][1]
-        denied = tails[0] == tails[1]
-        apart = tails not in linked and not agree(*(entities[tail] for tail in tails))
-        years = [set(_YEAR.findall(relations[edge].time or "")) for edge in (one, other)]
-        at_other_times = all(years) and years[0].isdisjoint(years[1])
-        if (denied or apart) and not at_other_times:
+    for one, other in _candidates(entities, relations, ends, rules):
+        if _earlier(relations, one, other) is None:
             against[one].add(other)
             against[other].add(one)
     return [tuple(sorted(edges)) for edges in against]
 
 
+def _replaced(
+    entities: Sequence[Entity],
+    relations: Sequence[Relation],
+    row: Mapping[str, int],
+    rules: Rules,
+) -> set[int]:
+    """Return the relations that a later value of a single-valued relation has replaced."""
+    ends = [(row[relation.head], row[relation.tail]) for relation in relations]
+    pairs = _candidates(entities, relations, ends, rules)
+    earlier = {_earlier(relations, one, other) for one, other in pairs}
+    return {edge for edge in earlier if edge is not None}
+
+
+def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
+    """Return which of two values the other one followed, or None if their times do not say."""
+    times = {edge: interval_of(relations[edge].time or "") for edge in (one, other)}
+    dated = sorted((time.start, edge, time) for edge, time in times.items() if time)
+    if len(dated) < 2 or dated[0][0] == dated[1][0]:
+        return None
+    (_, edge, first), (_, _, second) = dated
+    lasts = first.is_span and first.end == ENDLESS
+    return edge if lasts or not first.overlaps(second) else None
+
+
 def _candidates(
-    relations: Sequence[Relation], ends: Sequence[tuple[int, int]], rules: Rules
+    entities: Sequence[Entity],
+    relations: Sequence[Relation],
+    ends: Sequence[tuple[int, int]],
+    rules: Rules,
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs of one head that assert and deny one tail, or state a single value twice."""
+    """Yield pairs that assert and deny the same, or that state two values where there is one."""
     asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    valued: dict[tuple[int, str], list[int]] = defaultdict(list)
+    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
         key = relation_key(relation.relation)
         plain = normalise(_NEGATED.sub("", key))
         (asserted if plain == key else denied)[head, tail, plain].append(edge)
         event = key.removesuffix(" in").removesuffix(" on")
         if key in rules.single_valued:
-            valued[head, key].append(edge)
+            valued[1, head, key].append(edge)
         elif event in rules.single_dated and is_plain_value(relation.tail):
-            valued[head, event].append(edge)
+            valued[1, head, event].append(edge)
+        if key in rules.single_held:
+            valued[0, tail, key].append(edge)
     for stated, edges in denied.items():
         yield from ((one, other) for one in asserted.get(stated, ()) for other in edges)
-    for edges in valued.values():
-        yield from ((a, b) for a, b in combinations(edges, 2) if ends[a][1] != ends[b][1])
+    linked = set(ends) | {(tail, head) for head, tail in ends}
+    for (end, _, _), edges in valued.items():
+        for pair in combinations(edges, 2):
+            one, other = (ends[edge][end] for edge in pair)
+            same = one == other or (one, other) in linked
+            if not same and not agree(entities[one], entities[other]):
+                yield pair
 
 
 def agree(one: Entity, other: Entity) -> bool:

@@ -22,6 +22,7 @@ from ga_dspy.graphrag.communities import (
     find_communities,
     topics_of,
 )
+from ga_dspy.graphrag.conditions import Conditions, split
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.linking import (
     Lexicon,
@@ -122,6 +123,7 @@ class GraphIndex(PassageRetriever):
             )
         self.index, self.graph, self.access = index, graph, Access()
         self.topics = tuple(topics)
+        self._wheres: tuple[Where, ...] = ()
         # The key under which each caller's graph caches its vectors.
         self._profiles = partial(Profiles, encoder=index.encoder, folder=folder)
 
@@ -171,13 +173,22 @@ class GraphIndex(PassageRetriever):
         community or summary of the result depends on them. A community that the conditions change
         has no summary. The graph is that of the passages that meet the conditions now.
 
+        Conditions on `relation.name`, `relation.confidence` and `relation.time` restrict the graph
+        (`ga_dspy.graphrag.conditions`), not the passages that are searched.
+
         Raises:
             InputError: A condition is malformed, or there is none.
         """
+        on_passages, on_relations = split(where)
         found = copy.copy(self)
         found.__dict__.pop("fingerprint", None)
-        found.index = self.index.only(where)
-        found.graph = self.graph.stated_by(passage.id for passage in found.index)
+        if on_relations:
+            found._wheres = (*self._wheres, on_relations)
+        ids = None
+        if on_passages or not on_relations:
+            found.index = self.index.only(on_passages)
+            ids = found.index.ids
+        found.graph = self.graph.part(ids, Conditions.of([on_relations]))
         if self.topics:
             summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
             found.topics = topics_of(found.graph.derive(find_communities), summaries)
@@ -187,7 +198,8 @@ class GraphIndex(PassageRetriever):
     def scope(self) -> tuple[Where, ...]:
         """Return the conditions, with the caller's labels as one; empty for public access."""
         held = sorted(self.access.labels)
-        return (*self.index.scope, *([{"labels": {"within": held}}] if held else ()))
+        labels = [{"labels": {"within": held}}] if held else []
+        return (*self.index.scope, *self._wheres, *labels)
 
     def check_scope(self) -> None:
         """Raise `InputError` if a condition that the index requires is missing."""

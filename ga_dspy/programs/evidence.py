@@ -35,19 +35,22 @@ class EvidenceLink(Sourced):
     """One link of the evidence chain: a triple with the passage and the words that state it.
 
     The triple is empty if a program without a graph quotes the passage that holds the answer.
-    `metadata` is the passage's, `source` its file or address and page.
+    `time` is when the triple holds, where stated. `metadata` is the passage's, `source` its file or
+    address and page.
     """
 
     head: str = ""
     relation: str = ""
     tail: str = ""
+    time: str = ""
     passage_id: str
     title: str
     quote: str
 
     def __str__(self) -> str:
         """The link on one line."""
-        triple = f"{self.head} -> {self.relation} -> {self.tail}: " if self.head else ""
+        when = f" ({self.time})" if self.time else ""
+        triple = f"{self.head} -> {self.relation} -> {self.tail}{when}: " if self.head else ""
         where = "; ".join(filter(None, (self.title or self.passage_id, self.source)))
         return " ".join(f'{triple}"{self.quote}" ({where})'.split())
 
@@ -74,7 +77,7 @@ def chain_links(
             first = spans[0][0]
             quote = _quote(first, [span for passage, span in spans if passage.id == first.id])
             triple = {name: getattr(relation, name) for name in ("head", "relation", "tail")}
-            links.append(EvidenceLink.to(first, quote, **triple))
+            links.append(EvidenceLink.to(first, quote, time=relation.time or "", **triple))
     return tuple(links)
 
 

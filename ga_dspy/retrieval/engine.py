@@ -394,6 +394,11 @@ class LocalEngine:
         """Return all rows, ascending."""
         return np.arange(self.size) if self._alive is None else np.flatnonzero(self._alive)
 
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """Return the ids of all passages."""
+        return frozenset(passage.id for passage in self.passages(self.rows().tolist()))
+
     def rows_if_small(self) -> Rows | None:
         """Return all rows if they are at most `SMALL`, else None."""
         return self.rows() if len(self) <= SMALL else None

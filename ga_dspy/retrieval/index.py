@@ -389,6 +389,12 @@ class Index(PassageRetriever):
             self._state.searched.restricted(json.dumps(view.scope))
         return view
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """Return the ids of all passages."""
+        engine = self._state.engine
+        return engine.ids if isinstance(engine, LocalEngine) else frozenset(p.id for p in self)
+
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
 
