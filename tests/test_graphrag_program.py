@@ -319,3 +319,32 @@ def test_the_embedded_lm_answers_over_the_demo_corpus_with_a_chain() -> None:
     assert ("Wernher von Braun", "was born in", "Wirsitz") in [
         (link.head, link.relation, link.tail) for link in prediction.evidence
     ]
+
+
+def test_a_report_cites_passages_and_each_citation_is_checked() -> None:
+    n = labels_of(ask(BETWEEN, [GILAO])[0])
+    text = f"Ines Marlow printed The Salt Road [{n['salt']}]. "
+    text += f"Otto Brandt wrote it in Aarhus [{n['brandt']}]. It sold well [9]."
+    reply = {"verdict": "answered", "links": "", "answer": text}
+    prediction, prompts = ask(BETWEEN, [reply], style="report")
+    assert "Answer in paragraphs" in prompts[0]
+    found = [(one.passage_id, one.holds) for one in prediction.citations]
+    assert found == [("salt", True), ("brandt", True), ("", False)]
+    assert prediction.paths == ("Ines Marlow → printed → The Salt Road ← wrote ← Otto Brandt",)
+
+
+class Ranked(dspy.Signature):
+    """Answer from the graph and rate the answer."""
+
+    question: str = dspy.InputField()
+    graph: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    rating: int = dspy.OutputField()
+
+
+def test_a_signature_of_ones_own_answers_and_its_outputs_are_fields() -> None:
+    prediction, prompts = ask(QUESTION, [{"answer": "Gilão", "rating": 4}], answer_with=Ranked)
+    assert (prediction.answer, prediction.rating) == ("Gilão", 4)
+    assert "Tavira -> lies on -> Gilão" in prompts[0]
+    with pytest.raises(InputError, match="mode='global'"):
+        GraphRAG(world(), mode="global", style="report")

@@ -37,17 +37,19 @@ from ga_dspy.programs.loop import (
     end_round,
     predict,
 )
-from ga_dspy.programs.prediction import Step
+from ga_dspy.programs.prediction import Step, check_outputs
 from ga_dspy.programs.program import MultiHopProgram, Signatures
 from ga_dspy.programs.reading import fit_passages
 from ga_dspy.programs.settings import setting
 from ga_dspy.signatures import (
     AnswerFromPoints,
-    AnswerQuestion,
     CollectPoints,
+    IndexKind,
+    Style,
     Verdict,
     answer_signature,
 )
+from ga_dspy.signatures.examples import examples
 from ga_dspy.signatures.graphrag import with_summaries
 from ga_dspy.signatures.prompt import EMPTY, cited_labels, free_text, render_passage
 from ga_dspy.text import TokenCounter, mentions, words
@@ -94,8 +96,8 @@ class GraphRAG(MultiHopProgram):
     demos of restricted text.
 
     Besides the fields of every program, the prediction has `seconds` (of linking, expansion,
-    ranking, passages and lm), `gap` (whether the graph has none of the names) and `communities`
-    (the keys of the summaries used).
+    ranking, passages and lm), `gap` (whether the graph has none of the names), `paths` (those found
+    between the question's entities, as text) and `communities` (the keys of the summaries used).
 
     The retriever is a `GraphIndex`.
     """
@@ -133,18 +135,39 @@ class GraphRAG(MultiHopProgram):
     summary_tokens: int = setting(
         "Budget for the summaries in an answer prompt.", default=1000, minimum=50
     )
+    style: Style = setting(
+        'The answer from passages: a "span", a "sentence" or two, or a "report"; the latter two '
+        "cite passages in the text, and each citation is checked.",
+        default="span",
+    )
+    answer_with: type[dspy.Signature] | None = setting(
+        "A custom signature for the answer step, as for `GraphAnchor`.", default=None, saved=False
+    )
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the LM's steps under these settings."""
+        """Return the signatures of the LM's steps under these settings.
+
+        Raises:
+            InputError: An answer from summaries is to have a style or a signature of its own; or a
+                custom signature has no output `answer`.
+        """
         if self.mode == "global":
+            if self.style != "span" or self.answer_with is not None:
+                raise InputError(
+                    "mode='global' with style or answer_with",
+                    expected="an answer from summaries, which is as long as the question asks for",
+                    remedy='pass mode="hybrid" or "local"',
+                )
             return {"collect": CollectPoints, "answer": AnswerFromPoints}
         steps: Signatures = {}
-        answering = AnswerQuestion
-        if not (self.facts or self.paths):
-            answering = answer_signature(None)
+        if self.answer_with is not None:
+            check_outputs(self.answer_with.output_fields.keys())
+        shown: IndexKind = "graph" if self.facts or self.paths else None
+        answering = self.answer_with or answer_signature(shown, style=self.style)
         if self.mode == "hybrid":
             steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
-            answering = with_summaries(answering) if self.summaries else answering
+            if self.summaries and self.answer_with is None:
+                answering = with_summaries(answering)
         return {**steps, "answer": answering}
 
     @property
@@ -209,7 +232,8 @@ class GraphRAG(MultiHopProgram):
             topics = self._topics(f"summaries={self.summaries}")
             linked = [link.name for link in found.linked]
             inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
-        end = yield from answer(inquiry)
+        outputs = self.answer_with.output_fields if self.answer_with else ()
+        end = yield from answer(inquiry, style=self.style, outputs=outputs)
         return self._predict(inquiry, end, self._chain(inquiry, end))
 
     def _used(self, found: Found) -> KnowledgeGraph:
@@ -239,6 +263,9 @@ class GraphRAG(MultiHopProgram):
             graph=inquiry.graph,
             **stated,
         )
+
+    def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
+        return examples(signature, self.style)
 
     def _topics(self, setting: str) -> tuple[Topic, ...]:
         if not self.graph_index.topics:
@@ -272,7 +299,7 @@ class GraphRAG(MultiHopProgram):
 
     def _chain(self, inquiry: Inquiry, end: Conclusion) -> tuple[EvidenceLink, ...]:
         """Return the links that lead from what the question names to the answer."""
-        if inquiry.found is None or not end.is_answer:
+        if inquiry.found is None or self.style != "span" or not end.is_answer:
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
         known = dict(read)
@@ -363,6 +390,7 @@ class GraphRAG(MultiHopProgram):
         prediction.seconds = {**searched, "lm": inquiry.meter.seconds}
         prediction.gap = inquiry.found is not None and inquiry.found.gap
         prediction.quoted = inquiry.quoted
+        prediction.paths = tuple(path.text for path in inquiry.found.paths) if inquiry.found else ()
         prediction.communities = tuple(topic.community.key for topic in inquiry.topics)
         return prediction
 
