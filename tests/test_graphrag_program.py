@@ -348,3 +348,19 @@ def test_a_signature_of_ones_own_answers_and_its_outputs_are_fields() -> None:
     assert "Tavira -> lies on -> Gilão" in prompts[0]
     with pytest.raises(InputError, match="mode='global'"):
         GraphRAG(world(), mode="global", style="report")
+
+
+def test_a_path_reranker_orders_facts_and_paths_by_their_wording() -> None:
+    asked: list[list[str]] = []
+
+    def longest(question: str, texts: Sequence[str]) -> list[int]:
+        asked.append([*texts])
+        return [len(text) for text in texts]
+
+    plain = world()
+    corpus = GraphIndex(plain.index, plain.graph, path_reranker=longest)
+    found = corpus.find(BETWEEN, hops=3, keep=3)
+    texts = [fact.text for fact in found.facts]
+    assert texts == sorted(asked[-1], key=len, reverse=True)[:3]
+    assert asked[0] == [path.text for path in found.paths]
+    assert texts != [fact.text for fact in plain.find(BETWEEN, hops=3, keep=3).facts]

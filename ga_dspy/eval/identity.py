@@ -158,7 +158,8 @@ class _Description:
             return self.of(retriever.source)
         if isinstance(retriever, GraphIndex):
             labels = sorted(retriever.access.labels)
-            return [retriever.fingerprint, self.of(retriever.index), labels]
+            reranker = self.of(retriever.path_reranker)
+            return [retriever.fingerprint, self.of(retriever.index), labels, reranker]
         about = {p.id: hashlib.sha256(repr(sorted(p.metadata.items())).encode()).hexdigest()
                  for p in retriever}  # fmt: skip
         metadata = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

@@ -21,7 +21,7 @@ from ga_dspy.graph.identity import identity, words_in_digits
 from ga_dspy.graph.traits import is_placed_kind, kind_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph
 from ga_dspy.graphrag.walk import GraphPath, Neighbourhood, Wiring
-from ga_dspy.retrieval.encoders import Encoder, encode_texts
+from ga_dspy.retrieval.encoders import Encoder, Reranker, encode_texts, rerank
 from ga_dspy.retrieval.engine import top
 from ga_dspy.text import ARTICLES, CONNECTORS, STOPWORDS, fold, fold_words, longest_matches
 
@@ -488,6 +488,7 @@ def rank_facts(
     paths: Sequence[GraphPath],
     *,
     encoder: Encoder | None,
+    reranker: str | Reranker | None = None,
     keep: int,
 ) -> tuple[RankedFact, ...]:
     """Return the facts of a neighbourhood and of paths that fit a question best.
@@ -498,6 +499,7 @@ def rank_facts(
         near: The neighbourhood of the linked entities.
         paths: Paths between the linked entities.
         encoder: Rescores the best facts by meaning; the score is the mean of both.
+        reranker: Rescores them instead of the encoder: a function or the name of a cross-encoder.
         keep: The maximum number of facts.
     """
     on_path: dict[int, float] = {}
@@ -518,7 +520,10 @@ def rank_facts(
     first = np.lexsort((edges, -scores))[: max(_POOL, keep)]
     edges, scores = edges[first], _scaled(scores[first])
     texts = [fact_text(graph.edge(j)) for j in edges.tolist()]
-    if encoder is not None:
+    if reranker is not None:
+        ranked = dict(rerank(reranker, query.question, texts))
+        scores = np.array([ranked[i] for i in range(len(texts))])
+    elif encoder is not None:
         scores += _scaled(encoder.encode(texts) @ encoder.encode_query(query.question))
         scores /= 2
     order = np.lexsort((edges, -scores))[:keep].tolist()

@@ -39,6 +39,7 @@ from ga_dspy.graphrag.walk import GRAPH_SHARE, GraphPath, PassageWalk, expand, f
 from ga_dspy.passage import Passage
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Encoder, Where
+from ga_dspy.retrieval.encoders import Reranker, rerank
 from ga_dspy.retrieval.index import Hit, Index
 from ga_dspy.retrieval.protocol import PassageRetriever, check_query
 
@@ -51,7 +52,7 @@ class Found:
         linked: The entities that the question is about, most certain first.
         nodes: The linked entities and their neighbourhood, in this order.
         edges: The relations among them.
-        paths: Paths between linked entities, cheapest first.
+        paths: Paths between linked entities, cheapest first or as the reranker orders them.
         facts: The relations that fit the question best, best first.
         passages: The passages to read, best first; only those that the caller may read.
         seconds: Time spent on "linking", "expansion", "ranking" and "passages".
@@ -96,6 +97,9 @@ class GraphIndex(PassageRetriever):
         graph: Their graph.
         topics: Summarised communities of the graph's public part (`topics_of`).
         folder: The cache folder of entity vectors; in memory only if None.
+        path_reranker: Orders facts and paths by their wording, best first: a function of a
+            question and texts, or the name of a cross-encoder. By default facts are ordered by
+            features and the cosine to the question, paths by cost.
 
     Attributes:
         index: The passages; searching the index directly ignores labels.
@@ -114,6 +118,7 @@ class GraphIndex(PassageRetriever):
         *,
         topics: Sequence[Topic] = (),
         folder: Path | None = None,
+        path_reranker: str | Reranker | None = None,
     ) -> None:
         if index.scope:
             raise InputError(
@@ -122,7 +127,7 @@ class GraphIndex(PassageRetriever):
                 remedy="build a graph of these passages alone, or label them",
             )
         self.index, self.graph, self.access = index, graph, Access()
-        self.topics = tuple(topics)
+        self.topics, self.path_reranker = tuple(topics), path_reranker
         self._wheres: tuple[Where, ...] = ()
         # The key under which each caller's graph caches its vectors.
         self._profiles = partial(Profiles, encoder=index.encoder, folder=folder)
@@ -136,6 +141,7 @@ class GraphIndex(PassageRetriever):
         encoder: Encoder | None = None,
         summaries: bool = False,
         lm: Any = None,
+        path_reranker: str | Reranker | None = None,
     ) -> GraphIndex:
         """Open a stored index and the stored graph of its passages.
 
@@ -146,6 +152,7 @@ class GraphIndex(PassageRetriever):
             summaries: Summarise the communities that have no summary yet; the modes "global" and
                 "hybrid" need summaries.
             lm: Writes summaries; by default the configured one.
+            path_reranker: As for `GraphIndex`.
 
         Raises:
             InputError: A summary must be made and there is no LM.
@@ -158,7 +165,13 @@ class GraphIndex(PassageRetriever):
         if summaries:
             written = cache.of(stored.graph, stored.communities, lm=lm)
         topics = topics_of(stored.communities, written)
-        return cls(opened, stored.graph, topics=topics, folder=stored.path / VECTORS / "profiles")
+        return cls(
+            opened,
+            stored.graph,
+            topics=topics,
+            folder=stored.path / VECTORS / "profiles",
+            path_reranker=path_reranker,
+        )
 
     def for_caller(self, access: Access) -> GraphIndex:
         """Return the same index and graph for a caller with exactly these labels."""
@@ -253,8 +266,14 @@ class GraphIndex(PassageRetriever):
         starts = {link.node: link.score for link in links}
         near = expand(lexicon.wiring, starts, query.fit, hops=hops)
         between = _between(links, graph, paths) if paths else ()
+        reranker = self.path_reranker
+        if reranker is not None and between:
+            ranked = rerank(reranker, question, [path.text for path in between])
+            between = tuple(between[place] for place, _ in ranked)
         clock.append(time.perf_counter())
-        facts = rank_facts(query, graph, near, between, encoder=self.index.encoder, keep=keep)
+        facts = rank_facts(
+            query, graph, near, between, encoder=self.index.encoder, reranker=reranker, keep=keep
+        )
         clock.append(time.perf_counter())
         passages = self._passages(question, links, view, k)
         clock.append(time.perf_counter())
