@@ -12,8 +12,11 @@ from pathlib import Path
 import dspy
 import pytest
 from endpoint import Behaviour, Endpoint
+from typer.testing import CliRunner
 
 import ga_dspy
+from ga_dspy.arena.methods import METHODS
+from ga_dspy.cli.commands import app
 from ga_dspy.cli.console import Console, show_answer, show_steps
 from ga_dspy.demo import DEMO_QUESTION, corpus
 
@@ -148,3 +151,14 @@ def test_a_conversation_asks_what_it_understood(
     assert "asked as: Where was Isambard Kingdom Brunel born? (1 call" in done.stdout
     assert f"Q: {OTHER}\nA: Brunel" in lm.engine.prompts[1]
     assert "he born" not in lm.engine.prompts[2]
+
+
+def test_programs_lists_every_program_and_the_settings_of_one() -> None:
+    listed = CliRunner().invoke(app, ["programs"])
+    assert all(name in listed.output for name in METHODS)
+    one = CliRunner().invoke(app, ["programs", "qa-graph"], env={"COLUMNS": "160"})
+    rows = {line.split()[0]: line for line in one.output.splitlines() if line.strip()}
+    assert rows["answer_from"].split()[1:5] == ["graph", "both,", "passages,", "graph"]
+    assert rows["token_budget"].split()[1:5] == ["None", "int", "|", "None"]
+    wrong = CliRunner().invoke(app, ["programs", "graph-anker"])
+    assert "graph-anchor" in str(wrong.exception)

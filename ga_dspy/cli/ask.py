@@ -9,19 +9,29 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from inspect import formatannotation
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import dspy
 import typer
 from rich.rule import Rule
 from rich.text import Text
 
+from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.cli import runs
 from ga_dspy.cli.choices import Asking, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
-from ga_dspy.cli.console import Console, build_progress, number, relative, show_answer, show_steps
+from ga_dspy.cli.console import (
+    Console,
+    build_progress,
+    columns,
+    number,
+    relative,
+    show_answer,
+    show_steps,
+)
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Report
@@ -30,6 +40,7 @@ from ga_dspy.passage import replace_invalid
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.prediction import as_json
+from ga_dspy.programs.settings import listed_values
 from ga_dspy.retrieval import Index
 from ga_dspy.testing import recorded_lm
 from ga_dspy.text import json_text
@@ -173,6 +184,43 @@ def _own_command() -> str:
     """Return the command by which this program was started."""
     path = Path(sys.argv[0]).absolute()
     return str(relative(path)) if path.is_relative_to(Path.cwd()) else path.name
+
+
+# --- programs
+
+
+def programs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show the settings of this program.")
+    ] = None,
+) -> None:
+    """List the programs for --program, or the settings of one for --set.
+
+    Examples:
+        ga-dspy programs
+        ga-dspy programs graph-anchor
+    """
+    console = Console()
+    if name is None:
+        table = columns("program", "kind", "what it is")
+        for each in METHODS.values():
+            about = each.label
+            if not each.settings:
+                about = (each.program.__doc__ or about).partition("\n")[0]
+            settings = ", ".join(f"{key}={value}" for key, value in each.settings.items())
+            table.add_row(each.name, each.group, f"{about} ({settings})" if settings else about)
+    else:
+        chosen = method(name)
+        kinds = get_type_hints(chosen.program)
+        table = columns("setting", "default", "values", "what it does")
+        for key, one in chosen.program.declared().items():
+            if one.metadata["saved"]:
+                default = chosen.settings.get(key, one.default)
+                listed = ", ".join(map(str, listed_values(kinds[key])))
+                values = (listed.removesuffix("None") and listed) or formatannotation(kinds[key])
+                row = key, str(default), values, one.metadata["doc"]
+                table.add_row(*map(Text, row))
+    console.print(table)
 
 
 # --- ask

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import is_dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
@@ -37,10 +37,13 @@ Dataset = Annotated[
         help="Dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions."
     ),
 ]
-IndexDir = Annotated[Path, typer.Option("--index", help="Folder of the index.")]
+_of_lm = partial(typer.Option, rich_help_panel="LM")
+_of_program = partial(typer.Option, rich_help_panel="Program")
+_of_corpus = partial(typer.Option, rich_help_panel="Documents")
+IndexDir = Annotated[Path, _of_corpus("--index", help="Folder of the index.")]
 Models = Annotated[
     list[str] | None,
-    typer.Option(
+    _of_lm(
         "--lm",
         help="Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of "
         "one step, such as answer=openai/gpt-4.1; repeatable.",
@@ -48,13 +51,13 @@ Models = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(
+    _of_lm(
         help="Timeout of one LM call in seconds.", show_default="600 at a local address, else 120"
     ),
 ]
 Addresses = Annotated[
     list[str] | None,
-    typer.Option(
+    _of_lm(
         "--api-base",
         help="Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of "
         "one step; repeatable.",
@@ -62,41 +65,41 @@ Addresses = Annotated[
 ]
 Artifact = Annotated[
     str | None,
-    typer.Option(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…"),
+    _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…"),
 ]
-Program = Annotated[
-    str, typer.Option(help="Program: graph-anchor, vanilla-rag, ircot, iter-retgen, deep-note, …")
-]
+Program = Annotated[str, _of_program(help="Program; `ga-dspy programs` lists them.")]
 Graph = Annotated[
-    Path | None, typer.Option("--graph", help="Folder of the index's graph, for graph-rag.")
+    Path | None, _of_corpus("--graph", help="Folder of the index's graph, for graph-rag.")
 ]
 Limit = Annotated[int | None, typer.Option(help="Ask only the first N questions.")]
 Threads = Annotated[int, typer.Option(help="Questions to ask in parallel.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Program setting: k=10, abstain=chained, style=report; repeatable."),
+    _of_program(
+        "--set", help="Setting, such as k=10; `ga-dspy programs NAME` lists them; repeatable."
+    ),
 ]
-Labels = Annotated[list[str] | None, typer.Option(help="Access label to read with; repeatable.")]
+Labels = Annotated[list[str] | None, _of_corpus(help="Access label to read with; repeatable.")]
 Wanted = Annotated[
     list[str] | None,
-    typer.Option(
+    _of_corpus(
         "--where",
         help="Condition on metadata, or with --graph on relations: lang=en, 'date>=2020', "
         "relation.time=2015; repeatable.",
     ),
 ]
 Patience = Annotated[
-    str, typer.Option(help="How long to wait for an endpoint that is down: 90, 10m, 2h.")
+    str, _of_lm(help="How long to wait for an endpoint that is down: 90, 10m, 2h.")
 ]
 Retries = Annotated[
-    int, typer.Option(help="Retries of a failed LM call; 0 also disables waiting for an endpoint.")
+    int, _of_lm(help="Retries of a failed LM call; 0 also disables waiting for an endpoint.")
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Bypass DSPy's cache.")]
+NoCache = Annotated[bool, _of_lm("--no-cache", help="Bypass DSPy's cache.")]
 AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
-Adapter = Annotated[AdapterName | None, typer.Option(help="Prompt format.")]
+Adapter = Annotated[AdapterName | None, _of_lm(help="Prompt format.")]
 LmSettings = Annotated[
     list[str] | None,
-    typer.Option(help="LM setting: max_tokens=2000, temperature=0.7; repeatable."),
+    _of_lm(help="LM setting: max_tokens=2000, temperature=0.7; repeatable."),
 ]
 Ray = Annotated[
     str | None,

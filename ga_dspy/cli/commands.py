@@ -96,6 +96,7 @@ def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]
 _add(app, ask.demo, START)
 _add(app, configuring.init, START)
 _add_group("config", "Settings of this folder.", START, configuring.show)
+_add(app, ask.programs, START)
 for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
     # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
     _add(app, with_lms(with_program(answering), "30s", spreads=False), START)

@@ -103,7 +103,7 @@ class Configured(dspy.Module):
     def _check(self, name: str, value: Any) -> None:
         """Check the value of one setting."""
         about = self.declared()[name].metadata
-        listed = _listed_values(typing.get_type_hints(type(self))[name])
+        listed = listed_values(typing.get_type_hints(type(self))[name])
         if about["minimum"] is not None:
             if value is not None or None not in listed:
                 check_whole(name, value, about["minimum"], about["maximum"])
@@ -120,14 +120,14 @@ class Configured(dspy.Module):
         return {name: getattr(self, name) for name in saved}
 
 
-def _listed_values(kind: Any) -> tuple[Any, ...]:
+def listed_values(kind: Any) -> tuple[Any, ...]:
     """The values that a type lists, including None if it is optional."""
     if kind is bool:
         return (False, True)
     if typing.get_origin(kind) is Literal:
         return typing.get_args(kind)
     parts = typing.get_args(kind)
-    return (None,) if kind is NoneType else tuple(v for p in parts for v in _listed_values(p))
+    return (None,) if kind is NoneType else tuple(v for p in parts for v in listed_values(p))
 
 
 def check_whole(name: str, value: int, minimum: int = 1, maximum: int = LARGEST) -> int:
