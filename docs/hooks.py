@@ -27,6 +27,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(ABOVE)}))", r"](\1", markdown)
 
 
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Load the worker of the offline search from the site, not from another host."""
+    ours = "../" * page.url.count("/") + "assets/iframe-worker.js"
+    return output.replace("https://unpkg.com/iframe-worker/shim", ours)
+
+
 class Settings(griffe.Extension):
     """Programs are shown with the arguments that their declared settings make."""
 
