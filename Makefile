@@ -15,7 +15,7 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 # One more than there are cores: some tests wait for servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
-.PHONY: demo test setup lint types contracts wheel unit browser bench docs constraints clean
+.PHONY: demo test setup lint types contracts wheel unit browser bench release docs constraints clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
@@ -72,6 +72,11 @@ wheel: $(VENV)/.ready
 	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.graphrag, ga_dspy.artifact, ga_dspy.eval, ga_dspy.arena, ga_dspy.optimize, ga_dspy.signatures, extractive_lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
 	@build/wheel/venv/bin/ga-dspy --help >/dev/null
 	@cd build/wheel && venv/bin/python ../../tests/app_of_ten_lines.py ../../artifacts/demo && echo "an app with the core alone answers"
+
+# Wheel and sdist in dist/, checked; a version tag publishes them (.github/workflows/release.yml).
+release: wheel
+	@rm -rf dist && $(BIN)/python -m build -q --no-isolation --outdir dist .
+	@$(BIN)/uv tool run -q twine check --strict dist/*
 
 # The documentation as a site in build/site; links and anchors are checked.
 docs: $(VENV)/.docs
