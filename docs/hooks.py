@@ -27,10 +27,17 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(ABOVE)}))", r"](\1", markdown)
 
 
+WORKER, OURS = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
+
+
 def on_post_page(output: str, page: Any, **_: Any) -> str:
     """Load the worker of the offline search from the site, not from another host."""
-    ours = "../" * page.url.count("/") + "assets/iframe-worker.js"
-    return output.replace("https://unpkg.com/iframe-worker/shim", ours)
+    return output.replace(WORKER, "../" * page.url.count("/") + OURS)
+
+
+def on_post_template(output: str, **_: Any) -> str:
+    """Load it in the page for errors, too."""
+    return output.replace(WORKER, OURS)
 
 
 class Settings(griffe.Extension):
