@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ _ID_KEYS = ("id", "_id", "pid", "doc_id", "docid", "passage_id", "node_id")
 _SEARCH_KEYS = ("score", "_score", "distance", "similarity", "rank", "embedding", "vector")
 _KNOWN = frozenset((*TEXT_KEYS, *_ID_KEYS, *_SEARCH_KEYS, "title", "metadata"))
 _LONGEST_TITLE = 150
+_QUOTED_TITLE = re.compile(r'"([^"\n]{1,150})"\n')
 
 
 def _unreadable(found: object, where: str) -> InputError:
@@ -141,12 +143,19 @@ def row_of(fields: Mapping[Any, Any]) -> Row:
 
     >>> row_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})[:4]
     ('Red Lodge', 'A city.', '7', {'url': 'red.example'})
+
+    FlashRAG's corpora have the title in quotes on the first line of `contents`:
+
+    >>> row_of({"id": "0", "contents": '"Red Lodge"\\nA city.'})[:2]
+    ('Red Lodge', 'A city.')
     """
     texts = (fields.get(key) for key in TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
     metadata = fields.get("metadata")
     more = metadata if isinstance(metadata, Mapping) else {}
     title = fields.get("title") or more.get("title") or ""
+    if not title and text == fields.get("contents") and (quoted := _QUOTED_TITLE.match(text)):
+        title, text = quoted[1], text[quoted.end() :]
     ids = (source.get(key) for source in (fields, more) for key in _ID_KEYS)
     id = next((str(v) for v in ids if v is not None and str(v) != ""), "")
     others = {key: value for key, value in fields.items() if key not in _KNOWN} | {**more}
