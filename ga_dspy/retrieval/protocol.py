@@ -139,14 +139,14 @@ class Row(NamedTuple):
 
 
 def row_of(fields: Mapping[Any, Any]) -> Row:
-    """Return the title, text and id of a mapping, under any usual key; the rest is metadata.
+    r"""Return the title, text and id of a mapping, under any usual key; the rest is metadata.
 
     >>> row_of({"_id": 7, "title": "Red Lodge", "contents": "A city.", "url": "red.example"})[:4]
     ('Red Lodge', 'A city.', '7', {'url': 'red.example'})
 
     FlashRAG's corpora have the title in quotes on the first line of `contents`:
 
-    >>> row_of({"id": "0", "contents": '"Red Lodge"\\nA city.'})[:2]
+    >>> row_of({"id": "0", "contents": '"Red Lodge"\nA city.'})[:2]
     ('Red Lodge', 'A city.')
     """
     texts = (fields.get(key) for key in TEXT_KEYS)
