@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -226,6 +227,16 @@ def plain_relation(relation: str) -> str:
     """
     plain = normalise(relation)
     return _AUXILIARY.sub("", plain) or plain
+
+
+@lru_cache(maxsize=65536)
+def relation_key(relation: str) -> str:
+    """Return the wording by which relations are compared, without tense, person and articles.
+
+    >>> relation_key("was born in"), relation_key("is the capital of")
+    ('born in', 'capital of')
+    """
+    return normalise(plain_relation(relation))
 
 
 # --- Empty statements

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final
 
 from pydantic import Field, model_validator
 
 from ga_dspy.errors import check_names
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
-from ga_dspy.graph.identity import plain_relation
+from ga_dspy.graph.identity import relation_key as relation_key
 from ga_dspy.graph.records import Confidence, Value
 from ga_dspy.text import stands_in
 
@@ -40,16 +40,6 @@ SINGLE_HELD: Final = frozenset(
 
 Labels = frozenset[str]
 NO_LABELS: Final[Labels] = frozenset()
-
-
-@lru_cache(maxsize=65536)
-def relation_key(relation: str) -> str:
-    """Return the wording by which relations are compared, without tense, person and articles.
-
-    >>> relation_key("was born in"), relation_key("is the capital of")
-    ('born in', 'capital of')
-    """
-    return normalise(plain_relation(relation))
 
 
 class Spelling(Value):
