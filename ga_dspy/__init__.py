@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ga_dspy.cli.config import from_config as from_config
     from ga_dspy.errors import GaDspyError as GaDspyError
     from ga_dspy.graph import KnowledgeGraph as KnowledgeGraph
+    from ga_dspy.graph import Schema as Schema
     from ga_dspy.lm.adapters import PlainAdapter as PlainAdapter
     from ga_dspy.lm.adapters import SchemaAdapter as SchemaAdapter
     from ga_dspy.lm.patience import Patience as Patience
@@ -36,6 +37,7 @@ _HOME = {
     "Passage": "ga_dspy.passage",
     "Patience": "ga_dspy.lm.patience",
     "PlainAdapter": "ga_dspy.lm.adapters",
+    "Schema": "ga_dspy.graph",
     "SchemaAdapter": "ga_dspy.lm.adapters",
     "VanillaRAG": "ga_dspy.programs",
     "as_retriever": "ga_dspy.retrieval",

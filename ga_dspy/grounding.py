@@ -26,6 +26,7 @@ from ga_dspy.graph import (
     Evidence,
     GraphUpdate,
     Relation,
+    Schema,
     draft_from,
     is_hedged,
     is_placeholder,
@@ -43,7 +44,9 @@ MAX_EVIDENCE = 3
 """The maximum number of passages that an item quotes."""
 
 ItemKind = Literal["entity", "relation", "attribute", "line"]
-Cause = Literal["ungrounded", "placeholder", "hedged", "unreadable"]
+Cause = Literal[
+    "ungrounded", "placeholder", "hedged", "unreadable", "outside the schema", "over the maximum"
+]
 
 
 class Dropped(BaseModel):
@@ -55,6 +58,11 @@ class Dropped(BaseModel):
     item: str
     cause: Cause
     reason: str
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether it is a fault of the proposal; else the schema or the maximum left it out."""
+        return self.cause not in ("outside the schema", "over the maximum")
 
     def __str__(self) -> str:
         """Return one sentence, for a prompt or a person.
@@ -72,7 +80,12 @@ class Grounding(NamedTuple):
     dropped: tuple[Dropped, ...]
 
 
-def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str] = ()) -> Grounding:
+def ground(
+    draft: Draft,
+    passages: Mapping[int, Passage],
+    known: Collection[str] = (),
+    schema: Schema | None = None,
+) -> Grounding:
     """Keep what the passages support.
 
     Args:
@@ -80,6 +93,8 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
         passages: The passages read so far, by label.
         known: Names already shown in the graph. A qualifier, as in "Mercury (planet)", is kept if
             the name is one of them or a passage supports the qualifier; otherwise it is removed.
+            A mapping also tells the schema the type of each.
+        schema: The types and relations to keep; None for all.
 
     Returns:
         The grounded update, with evidence spans in `Passage.content`, and what was dropped.
@@ -87,6 +102,10 @@ def ground(draft: Draft, passages: Mapping[int, Passage], known: Collection[str]
         attributes that a passage mentions.
     """
     check = _Check(passages, known)
+    if schema is not None:
+        draft, misfits = schema.fit(draft, known if isinstance(known, Mapping) else {})
+        for misfit in misfits:
+            check.drop(*misfit, "outside the schema")
     for line in draft.skipped:
         check.drop("line", line, "not read as a graph line", "unreadable")
     proposed, ends = draft.nodes[: len(draft.entities)], draft.nodes[len(draft.entities) :]

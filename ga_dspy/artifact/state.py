@@ -311,8 +311,8 @@ def build(name: str, settings: Mapping[str, Any], retriever: Any) -> MultiHopPro
         program = kind(retriever, **checked)
     except InputError as error:
         raise _invalid_setting(name, str(error)) from error
-    for setting in program.settings():
-        if setting not in settings:
+    for setting, value in program.settings().items():
+        if setting not in settings and value is not None:  # a new setting that is unset is None
             raise ArtifactError(
                 f"the artifact has no {setting!r} of {name}",
                 expected="a value for every setting",

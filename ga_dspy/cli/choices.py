@@ -25,7 +25,7 @@ from ga_dspy.arena.methods import method
 from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, nearest
-from ga_dspy.graphrag import Access, GraphIndex
+from ga_dspy.graphrag import Access, GraphIndex, Schema
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index, Where
@@ -486,6 +486,8 @@ def choose_settings(
                 remedy=nearest(name, types) or "remove it, or choose a program that has it",
             )
         kind, doc = types[name]
+        if name == "schema" and isinstance(value, str):
+            value = Schema.read(value)
         try:
             given = None if str(value).lower() in ("none", "null") else value
             found[name] = TypeAdapter(kind).validate_python(given)

@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -402,6 +402,30 @@ def _end(end: str, part: str) -> dict[str, Any]:
 def _states_type(group: str) -> bool:
     """Return whether parentheses contain one of `TYPES`, with or without attributes."""
     return _details(group)[0].casefold() in TYPES
+
+
+def with_types(draft: Draft, types: Collection[str]) -> Draft:
+    """Return a draft in which the ends of relations may carry these types in parentheses, too.
+
+    Args:
+        draft: The draft.
+        types: Types in lower case.
+
+    >>> draft = with_types(parse("- Aspirin (Drug) -> treats -> pain (Disease)"), {"drug"})
+    >>> draft.relations[0].head, draft.relations[0].head_type, draft.relations[0].tail
+    ('Aspirin', 'Drug', 'pain (Disease)')
+    """
+    relations = list[DraftRelation]()
+    for relation in draft.relations:
+        typed = dict[str, Any]()
+        for end, entity in zip(("head", "tail"), relation.entities, strict=True):
+            group = None if entity.type else _last_group(entity.name)
+            if group and group[0].strip() and _details(group[1])[0].casefold() in types:
+                kind, attributes = _details(group[1])
+                typed |= {end: group[0].strip(), f"{end}_type": kind}
+                typed[f"{end}_attributes"] = attributes
+        relations.append(relation.model_copy(update=typed))
+    return Draft(entities=draft.entities, relations=tuple(relations), skipped=draft.skipped)
 
 
 def _is_title(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ga_dspy.graph import Schema as Schema
 from ga_dspy.graphrag.build import StoredGraph as StoredGraph
 from ga_dspy.graphrag.build import build_graph as build_graph
 from ga_dspy.graphrag.build import estimate_build as estimate_build

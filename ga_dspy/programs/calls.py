@@ -18,7 +18,7 @@ from dspy.utils import BaseCallback, with_callbacks
 from pydantic import ValidationError
 
 from ga_dspy.errors import GaDspyError, InputError
-from ga_dspy.graph import GraphUpdate, KnowledgeGraph, linearise
+from ga_dspy.graph import GraphUpdate, KnowledgeGraph, Schema, linearise
 from ga_dspy.grounding import Dropped, ground
 from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
 from ga_dspy.lm.endpoints import reply_cap
@@ -464,6 +464,7 @@ def ask_grounded(
     passages: Labelled,
     *,
     known: Collection[str] = (),
+    schema: Schema | None = None,
     required: Collection[str] | None = None,
     optional: Collection[str] = (),
 ) -> Generator[Ask, Any, Grounded]:
@@ -477,7 +478,8 @@ def ask_grounded(
         inputs: Its inputs.
         meter: Counts the calls.
         passages: The passages read so far, by label.
-        known: Names that are already in the graph.
+        known: As for `ground`.
+        schema: As for `ground`.
         required: As for `ask`.
         optional: As for `ask`.
 
@@ -489,7 +491,7 @@ def ask_grounded(
     )
     reply = yield from asked
     proposal = _proposal(reply.additions)
-    found = ground(proposal.draft, passages, known)
+    found = ground(proposal.draft, passages, known, schema)
     labels = {passage.id: label for label, passage in passages.items()}
     lines = linearise(KnowledgeGraph().merge(found.update), labels=labels)
     additions = type(proposal).model_validate(lines)

@@ -11,6 +11,7 @@ import dspy
 from ga_dspy.errors import InputError
 from ga_dspy.graph import (
     Relation,
+    Schema,
     distances,
     evidence_chain,
     fits_question,
@@ -52,7 +53,7 @@ from ga_dspy.signatures import (
     read_signature,
 )
 from ga_dspy.signatures.examples import examples
-from ga_dspy.signatures.facts import with_facts
+from ga_dspy.signatures.facts import with_facts, with_schema
 from ga_dspy.signatures.prompt import EMPTY, free_text, short_text
 from ga_dspy.text import STOPWORDS, fold, proper_names, words
 
@@ -95,6 +96,10 @@ class GraphAnchor(IterativeProgram):
     answer_from: Literal["both", "passages", "graph"] = setting(
         'What the final answer sees: "both", "passages" or "graph" (the index).', default="both"
     )
+    schema: Schema | None = setting(
+        "The types and relations that the graph should have (`Schema`); None for any.",
+        default=None,
+    )
     as_published: bool = setting(
         "The paper's own loop: index and judge in two LM calls, and always a separate call for the "
         "answer, which reads all passages (2n + 1 calls for n steps, not n or n + 1).",
@@ -130,8 +135,8 @@ class GraphAnchor(IterativeProgram):
         """Return the signatures under these settings.
 
         Raises:
-            InputError: The answer, or the form of the graph, needs an index that is not kept; or a
-                custom signature has no output `answer`.
+            InputError: The answer, the form of the graph or its schema needs an index that is not
+                kept; or a custom signature has no output `answer`.
         """
         if self.index is None and self.answer_from == "graph":
             remedy = 'pass answer_from="passages", or index="graph"'
@@ -142,6 +147,12 @@ class GraphAnchor(IterativeProgram):
             remedy = 'pass graph_form="lines", or index="graph"'
             raise InputError(
                 "graph_form='json' and no graph", expected="one to write", remedy=remedy
+            )
+        if self.schema is not None and (self.index != "graph" or type(self.schema) is not Schema):
+            raise InputError(
+                f"schema is {self.schema!r:.80} and index {self.index!r}",
+                expected="a ga_dspy.Schema, and a graph that it describes",
+                remedy='pass schema=Schema.read("schema.yaml") and index="graph"',
             )
         if self.answer_with is not None:
             check_outputs(self.answer_with.output_fields.keys())
@@ -156,8 +167,11 @@ class GraphAnchor(IterativeProgram):
             if self.index is not None:
                 steps = {"update": UpdateGraph if self.index == "graph" else UpdateNotes}
             steps["judge"] = judge_signature(self.index)
-        if self.graph_form == "json":
-            steps |= {n: with_facts(steps[n]) for n in ("read", "update") if n in steps}
+        for step in ("read", "update") if self.index == "graph" else ():
+            if step in steps and self.schema:
+                steps[step] = with_schema(steps[step], self.schema)
+            if step in steps and self.graph_form == "json":
+                steps[step] = with_facts(steps[step], self.schema)
         return {**steps, "answer": answering}
 
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
@@ -224,7 +238,8 @@ class GraphAnchor(IterativeProgram):
             inputs,
             state.meter,
             state.reading.passages,
-            known={entity.name for entity in before.entities},
+            known={entity.name: entity.type for entity in before.entities},
+            schema=self.schema,
             required=required,
             optional=OPTIONAL if required else (),
         )

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 import dspy
+from pydantic import BaseModel
 
 from ga_dspy.errors import InputError
 
@@ -117,7 +118,11 @@ class Configured(dspy.Module):
     def settings(self) -> dict[str, Any]:
         """Return the settings that make this program again, by name, as JSON values."""
         saved = (name for name, one in self.declared().items() if one.metadata["saved"])
-        return {name: getattr(self, name) for name in saved}
+        values = {name: getattr(self, name) for name in saved}
+        return {
+            name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            for name, value in values.items()
+        }
 
 
 def listed_values(kind: Any) -> tuple[Any, ...]:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, get_args
+import re
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import dspy
-from pydantic import BaseModel, ConfigDict, TypeAdapter, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    create_model,
+    model_serializer,
+    model_validator,
+)
 
+from ga_dspy.graph import Schema
 from ga_dspy.graph.records import DraftEntity, EntityType
+from ga_dspy.graph.schema import OTHER
 from ga_dspy.signatures.graph_anchor import GraphProposal
 
 FACT_FORMAT: Final = """\
@@ -29,11 +40,11 @@ class Fact(BaseModel):
     passages: list[int]
 
 
-_FACTS: Final = TypeAdapter(list[Fact])
-
-
 class GraphFacts(GraphProposal):
     """A graph proposal that is written as a list of facts; lines are read as well."""
+
+    adapter: ClassVar[TypeAdapter[Any]] = TypeAdapter(list[Fact])
+    types: ClassVar[tuple[str, ...]] = get_args(EntityType)
 
     @classmethod
     def description(cls) -> str:
@@ -43,9 +54,9 @@ class GraphFacts(GraphProposal):
     @property
     def facts(self) -> list[Fact]:
         """The relations proposed; the type of an end that has none of ours is "other"."""
-        types = {node.name: _type_of(node) for node in self.draft.nodes}
+        types: dict[str, Any] = {node.name: self._type_of(node) for node in self.draft.nodes}
         return [
-            Fact(
+            Fact.model_construct(
                 head=relation.head,
                 head_type=types[relation.head],
                 relation=relation.relation,
@@ -63,7 +74,7 @@ class GraphFacts(GraphProposal):
     @model_serializer()
     def serialize_model(self) -> list[dict[str, Any]]:
         """The facts as JSON values."""
-        facts: list[dict[str, Any]] = _FACTS.dump_python(self.facts, mode="json")
+        facts: list[dict[str, Any]] = self.adapter.dump_python(self.facts, mode="json")
         return facts
 
     @model_validator(mode="before")
@@ -75,21 +86,54 @@ class GraphFacts(GraphProposal):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         """That of a list of facts."""
-        schema: dict[str, Any] = handler(_FACTS.core_schema)
+        schema: dict[str, Any] = handler(cls.adapter.core_schema)
         return schema
 
+    @classmethod
+    def _type_of(cls, node: DraftEntity) -> str:
+        kind = node.type.casefold().replace("organization", "organisation")
+        return next((name for name in cls.types if name.casefold() == kind), OTHER)
 
-def _type_of(node: DraftEntity) -> EntityType:
-    kind = node.type.casefold().replace("organization", "organisation")
-    return kind if kind in get_args(EntityType) else "other"  # type: ignore[return-value]
+
+@lru_cache
+def _facts_of(schema: Schema) -> type[GraphFacts]:
+    """Return the facts that a schema allows: its types, and its relations if it drops others."""
+    kind = Literal.__getitem__((*schema.types, OTHER))
+    fields: dict[str, Any] = {"head_type": kind, "tail_type": kind}
+    if schema.relations and schema.other == "drop":
+        fields["relation"] = Literal.__getitem__((*schema.relations, "same as"))
+    fact = create_model("Fact", __base__=Fact, **fields)
+
+    class SchemaFacts(GraphFacts):
+        __doc__ = GraphFacts.__doc__
+        adapter = TypeAdapter(list[fact])
+        types = schema.types
+
+    return SchemaFacts
 
 
-def with_facts(signature: type[dspy.Signature]) -> type[dspy.Signature]:
+def with_facts(
+    signature: type[dspy.Signature], schema: Schema | None = None
+) -> type[dspy.Signature]:
     """Return a step that adds to the graph, with facts as JSON in the place of lines."""
-    asked: type[dspy.Signature] = signature.with_updated_fields("additions", type_=GraphFacts)
+    kind = _facts_of(schema) if schema else GraphFacts
+    asked: type[dspy.Signature] = signature.with_updated_fields("additions", type_=kind)
+    return asked
+
+
+_TYPES: Final = re.compile(r"Types:\s" + r",\s".join(get_args(EntityType)))
+
+
+def with_schema(signature: type[dspy.Signature], schema: Schema) -> type[dspy.Signature]:
+    """Return a step that adds to the graph, with the types and relations of a schema."""
+    text = _TYPES.sub(lambda _: schema.instruction, signature.instructions)
+    asked: type[dspy.Signature] = signature.with_instructions(text)
     return asked
 
 
 def writes_facts(signature: type[dspy.Signature]) -> bool:
     """Return whether a step writes facts as JSON."""
-    return any(field.annotation is GraphFacts for field in signature.output_fields.values())
+    return any(
+        isinstance(field.annotation, type) and issubclass(field.annotation, GraphFacts)
+        for field in signature.output_fields.values()
+    )

@@ -1,0 +1,275 @@
+"""A schema of one's own: what the LM is told, what fits, what a program and its artifact keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import dspy
+import pytest
+
+import ga_dspy
+from ga_dspy import GraphAnchor, Passage, Schema
+from ga_dspy.errors import InputError
+from ga_dspy.graph import Draft, parse
+from ga_dspy.grounding import ground
+from ga_dspy.lm.adapters import SchemaAdapter, reply_schema
+from ga_dspy.testing import scripted_lm
+
+DRUGS = Schema(
+    entities={"Drug": "a medicine"},
+    relations={
+        "treats": ("Drug", "Disease", "cures or eases it"),
+        "interacts with": ("Drug", "Drug"),
+        "causes": ("Drug|Disease", "Disease"),
+    },
+)
+ONLY = DRUGS.model_copy(update={"other": "drop"})
+LEAFLET = Passage(
+    id="1",
+    title="Metformin",
+    text="Metformin treats diabetes. Aspirin interacts with metformin. Dr. Lee works in Oslo.",
+)
+
+
+def fitted(lines: str, schema: Schema = DRUGS, known: dict[str, str] | None = None) -> list[Any]:
+    draft, _ = schema.fit(parse(lines), known or {})
+    return [(r.head, r.head_type, r.relation, r.tail, r.tail_type) for r in draft.relations]
+
+
+def reasons(lines: str, schema: Schema = ONLY) -> list[str]:
+    return [misfit.reason for misfit in schema.fit(parse(lines))[1]]
+
+
+def test_types_in_parentheses_are_those_of_the_schema_in_its_spelling() -> None:
+    assert fitted("- Metformin (drug; oral) -> treats -> diabetes (DISEASE) [1]") == [
+        ("Metformin", "Drug", "treats", "diabetes", "Disease")
+    ]
+    # Without a schema, or for a word that is no type of it, parentheses belong to the name.
+    assert fitted("- Mercury (element) -> treats -> flu (Disease)")[0][0] == "Mercury (element)"
+    assert parse("- Metformin (Drug) -> treats -> flu").relations[0].head == "Metformin (Drug)"
+
+
+def test_tense_does_not_matter_but_another_wording_is_no_relation_of_the_schema() -> None:
+    assert fitted("- A (Drug) -> Is  Treats -> B (Disease)")[0][2] == "treats"
+    assert fitted("- A (Drug) -> is used to treat -> B (Disease)")[0][2] == "is used to treat"
+    assert reasons("- A (Drug) -> is used to treat -> B (Disease)") == [
+        "no such relation between these types in the schema"
+    ]
+
+
+def test_a_relation_is_turned_around_where_its_ends_fit_only_that_way() -> None:
+    assert fitted("- flu (Disease) -> treats -> Zeta (Drug; new)", ONLY) == [
+        ("Zeta", "Drug", "treats", "flu", "Disease")
+    ]
+    draft, _ = ONLY.fit(parse("- flu (Disease) -> treats -> Zeta (Drug; new)"))
+    assert draft.relations[0].head_attributes == ("new",)
+    both_ways = "- B (Drug) -> interacts with -> A (Drug)"
+    assert fitted(both_ways) == [("B", "Drug", "interacts with", "A", "Drug")]
+    untyped = "- flu (Disease) -> treats -> Zeta"
+    assert reasons(untyped) == ["treats: Disease -> (no type); expected Drug -> Disease"]
+
+
+def test_what_does_not_fit_is_dropped_with_the_reason_or_kept_as_other() -> None:
+    wrong = "- Lee (Disease) -> treats -> flu (Disease)\n- Oslo (place)"
+    assert reasons(wrong) == [
+        "type place; expected Drug, Disease",
+        "treats: Disease -> Disease; expected Drug -> Disease",
+    ]
+    assert fitted(wrong) == [("Lee", "Disease", "other", "flu", "Disease")]
+    kept, misfits = DRUGS.fit(parse(wrong))
+    assert [entity.type for entity in kept.entities] == ["other"] and not misfits
+
+
+def test_an_end_without_a_type_has_the_one_it_is_known_by() -> None:
+    line = "- Zeta -> interacts with -> flu"
+    assert fitted(line) == [("Zeta", "", "interacts with", "flu", "")]
+    assert fitted(line, known={"Zeta": "Drug", "flu": "Disease"})[0][2] == "other"
+    listed = "Entities:\n- flu (Disease)\nRelations:\n- Zeta -> interacts with -> flu"
+    assert reasons(listed) == ["interacts with: (no type) -> Disease; expected Drug -> Drug"]
+
+
+def test_an_end_may_have_several_types_and_names_may_be_joined_under_every_schema() -> None:
+    assert reasons("- A (Drug) -> causes -> B (Disease)\n- B (Disease) -> causes -> C") == []
+    assert reasons("- A (Drug) -> same as -> B (Drug)") == []
+    assert reasons("- A (person) -> same as -> B") != []
+
+
+def test_a_schema_of_types_alone_takes_any_relation_between_them() -> None:
+    types = Schema(entities={"Drug": "", "Disease": ""}, other="drop")
+    assert reasons("- A (Drug) -> eases -> B (Disease)", types) == []
+    assert len(reasons("- A (Drug) -> made by -> B (person)", types)) == 1
+
+
+def test_a_draft_without_a_schema_is_left_as_it_is() -> None:
+    draft = parse("- Metformin (Drug) -> treats -> diabetes (Disease) [1]")
+    assert ground(draft, {1: LEAFLET}).update.relations[0].head == "Metformin"
+    assert [e.type for e in ground(draft, {1: LEAFLET}).update.entities] == ["", ""]
+
+
+def test_grounding_names_what_the_schema_left_out() -> None:
+    draft = parse("- Metformin (Drug) -> treats -> diabetes (Disease) [1]\n"
+                  "- Dr. Lee (person) -> works in -> Oslo (place) [1]\n"
+                  "- Zeta (Drug) -> treats -> diabetes [1]")  # fmt: skip
+    found = ground(draft, {1: LEAFLET}, schema=ONLY)
+    assert [(e.name, e.type) for e in found.update.entities] == [
+        ("Metformin", "Drug"), ("diabetes", "Disease")
+    ]  # fmt: skip
+    assert [(d.cause, d.is_unsupported) for d in found.dropped] == [
+        ("outside the schema", False), ("ungrounded", True)
+    ]  # fmt: skip
+    assert str(found.dropped[0]).startswith('relation "Dr. Lee -> works in -> Oslo": no such')
+
+
+@pytest.mark.parametrize("name", ["schema.yaml", "schema.json"])
+@pytest.mark.parametrize("schema", [DRUGS, ONLY, Schema(entities={"Größe": "so: »x«"})])
+def test_a_schema_survives_its_file(tmp_path: Path, name: str, schema: Schema) -> None:
+    schema.write(tmp_path / name)
+    assert Schema.read(str(tmp_path / name)) == schema
+
+
+def test_a_file_may_list_ends_as_people_write_them(tmp_path: Path) -> None:
+    (tmp_path / "s.yml").write_text("entities: {Drug: a medicine}\nrelations:\n"
+                                    "  treats: [Drug, Disease]\n"
+                                    "  causes: {head: Drug, tail: Disease}\n")  # fmt: skip
+    schema = Schema.read(tmp_path / "s.yml")
+    assert schema.types == ("Drug", "Disease") and schema.other == "keep"
+    assert schema.relations["treats"] == schema.relations["causes"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "parsing"),
+        ("", "dictionary"),
+        ("other: drop", "no type and no relation"),
+        ("types: {Drug: a}", "types: Extra"),
+        ("relations: {treats: [Drug]}", "relations.treats"),
+        ("relations: {'a -> b': [Drug, Drug]}", "should match"),
+        ("entities: {Drug: a, drug: b}", "'drug' twice"),
+        ("relations: {treats: [A, B], is treats: [A, B]}", "'treats' twice"),
+    ],
+)
+def test_a_file_that_is_no_schema_is_named_with_its_fault(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(InputError, match=fault) as found:
+        Schema.read(tmp_path / "bad.yaml")
+    assert "bad.yaml" in str(found.value) and "expected a schema" in str(found.value)
+    with pytest.raises(InputError, match="no such file"):
+        Schema.read(tmp_path / "none.yaml")
+
+
+# --- In a program
+
+
+def nothing(query: str, k: int) -> list[Passage]:
+    return []
+
+
+STEP = {
+    "reasoning": "r", "judgement": "sufficient", "candidate": "Metformin", "next_query": "none",
+    "links": "l", "answer": "Metformin", "verdict": "answered",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_the_step_that_reads_is_told_the_schema_and_held_to_it(as_published: bool) -> None:
+    lines = "- diabetes (Disease) -> treats -> Metformin (Drug) [1]\n" \
+            "- Dr. Lee (person) -> works in -> Oslo (place) [1]"  # fmt: skip
+    lm = scripted_lm(lambda prompt: {**STEP, "additions": lines})
+    program = GraphAnchor(lambda query, k: [LEAFLET], schema=ONLY, as_published=as_published)
+    with dspy.context(lm=lm):
+        found = program(question="What treats diabetes?")
+    told = "Relations, no others: Drug -> treats -> Disease (cures or eases it); Drug -> "
+    assert told in lm.engine.prompts[0]
+    assert "Types, no others: Drug (a medicine), Disease." in lm.engine.prompts[0]
+    assert "organisation" not in lm.engine.prompts[0]
+    assert [(r.head, r.relation, r.tail) for r in found.graph.relations] == [
+        ("Metformin", "treats", "diabetes")
+    ]
+    assert [dropped.cause for dropped in found.steps[0].dropped] == ["outside the schema"]
+
+
+def test_types_that_the_graph_has_hold_in_later_steps() -> None:
+    replies = iter([
+        {**STEP, "judgement": "insufficient", "next_query": "aspirin",
+         "additions": "- Metformin (Drug) -> treats -> diabetes (Disease) [1]"},
+        {**STEP, "additions": "- diabetes -> interacts with -> Metformin [1]"},
+        STEP,
+    ])  # fmt: skip
+    more = LEAFLET.model_copy(update={"id": "2", "text": LEAFLET.text + " More."})
+    found_for = {"aspirin": [more]}
+    program = GraphAnchor(lambda query, k: found_for.get(query, [LEAFLET]), schema=ONLY)
+    with dspy.context(lm=scripted_lm(lambda prompt: next(replies))):
+        found = program(question="What treats diabetes?")
+    assert [d.reason for d in found.steps[1].dropped] == [
+        "interacts with: Disease -> Drug; expected Drug -> Drug"
+    ]
+
+
+def test_without_a_schema_the_prompt_is_what_it_was() -> None:
+    plain = GraphAnchor(nothing)
+    assert (
+        "Types: person, place, organisation, work, event, date" in plain.read.signature.instructions
+    )
+    assert plain.settings()["schema"] is None
+    kept = GraphAnchor(nothing, schema=DRUGS).read.signature.instructions
+    told = "; others in the passage's words. Types: Drug (a medicine), Disease, other. Two names"
+    assert told in kept
+
+
+@pytest.mark.parametrize("other", ["keep", "drop"])
+def test_facts_as_json_are_held_to_the_types_and_relations(other: Literal["keep", "drop"]) -> None:
+    schema = DRUGS.model_copy(update={"other": other})
+    program = GraphAnchor(nothing, schema=schema, graph_form="json")
+    fact = reply_schema(program.read.signature)["properties"]["additions"]["items"]["properties"]
+    assert fact["head_type"]["enum"] == ["Drug", "Disease", "other"]
+    named = ["treats", "interacts with", "causes", "same as"]
+    assert fact["relation"].get("enum") == (named if other == "drop" else None)
+    again = GraphAnchor(nothing, schema=schema, graph_form="json")
+    assert again.read.signature.equals(program.read.signature)
+    reply = {**STEP, "additions": [
+        {"head": "diabetes", "head_type": "Disease", "relation": "treats", "tail": "Metformin",
+         "tail_type": "Drug", "passages": [1]}
+    ]}  # fmt: skip
+    program.retriever = lambda query, k: [LEAFLET]
+    with dspy.context(lm=scripted_lm(lambda prompt: json.dumps(reply)), trace=[]):
+        found = program(question="What treats diabetes?")
+        shown = dspy.settings.trace[0][2].additions
+    assert [r.head for r in found.graph.relations] == ["Metformin"]
+    # The demo that an optimizer would make of it has the types of the schema.
+    assert SchemaAdapter().format(
+        program.read.signature, [{"additions": shown, **STEP}], {"question": "q"}
+    )
+    assert [fact.head_type for fact in shown.facts] == ["Drug"]
+
+
+def test_an_artifact_keeps_the_schema(tmp_path: Path) -> None:
+    ga_dspy.save(GraphAnchor(nothing, schema=ONLY), tmp_path / "mine")
+    loaded = ga_dspy.load(tmp_path / "mine", retriever=nothing)
+    assert loaded.schema == ONLY
+    manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
+    # An artifact of an earlier version has no such setting.
+    ga_dspy.save(GraphAnchor(nothing), tmp_path / "old")
+    manifest = json.loads((tmp_path / "old" / "manifest.json").read_text())
+    del manifest["settings"]["schema"]
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
+    assert ga_dspy.load(tmp_path / "old", retriever=nothing).settings()["schema"] is None
+
+
+@pytest.mark.parametrize("wrong", [{"index": "text"}, {"schema": "schema.yaml"}])
+def test_a_schema_needs_a_graph_and_is_read_first(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"Schema\.read"):
+        GraphAnchor(nothing, **{"schema": DRUGS, **wrong})
+
+
+def test_the_command_line_reads_a_schema_from_its_file(tmp_path: Path) -> None:
+    from ga_dspy.cli.choices import choose_settings
+
+    ONLY.write(tmp_path / "drugs.yaml")
+    chosen = choose_settings([f"schema={tmp_path / 'drugs.yaml'}"], GraphAnchor)
+    assert chosen == {"schema": ONLY}
+    assert Draft() == ONLY.fit(Draft())[0]
