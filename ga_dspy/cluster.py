@@ -27,6 +27,7 @@ import dspy
 from dspy.utils import BaseCallback
 
 from ga_dspy.errors import InputError, RunAborted, require
+from ga_dspy.lm.budget import BudgetExceeded
 from ga_dspy.lm.patience import METER, PATIENCE
 from ga_dspy.lm.store import recorded
 from ga_dspy.lm.wrapper import LMWrapper, Replayed, unwrapped
@@ -239,7 +240,7 @@ class _ClusterRun:
             with dspy.context(**{METER: tally}):
                 _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(json.dumps(result.dump(), default=vars))
-        except Exception as error:  # noqa: BLE001 - raised again in the worker
+        except (Exception, BudgetExceeded) as error:  # noqa: BLE001 - raised again in the worker
             answer = _sendable(error)
         self.calls.answer.remote(number, (answer, tally.failed, tally.waited))
 
@@ -258,7 +259,7 @@ class _Tally(BaseCallback):
         self.failed += exception is not None
 
 
-def _sendable(error: Exception) -> Exception:
+def _sendable(error: BaseException) -> BaseException:
     """Return the error, or one with its message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
