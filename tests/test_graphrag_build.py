@@ -288,7 +288,7 @@ def test_the_estimate_counts_calls_that_are_left_and_their_tokens(tmp_path: Path
     assert expected.calls == sum(call.calls for call in calls) == 6
     assert expected.tokens == pytest.approx(sum(call.tokens for call in calls), rel=0.25)
     build_graph(index, tmp_path, lm=lm)
-    assert estimate_build(index, tmp_path, lm=lm) == (0, 0, 0, 6)
+    assert estimate_build(index, tmp_path, lm=lm) == (0, 0, 0, 6, 0)
 
 
 def test_what_a_passage_does_not_support_is_dropped_and_named() -> None:

@@ -25,7 +25,9 @@ from ga_dspy.graph.paths import MAX_HOPS
 from ga_dspy.graphrag import (
     Access,
     CorpusGraph,
+    Extractor,
     Rules,
+    Schema,
     StoredGraph,
     Summaries,
     build_graph,
@@ -33,12 +35,19 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.build import SUMMARIES, Estimate, GraphManifest, read_manifest
+from ga_dspy.graphrag.build import (
+    SUMMARIES,
+    Estimate,
+    GraphManifest,
+    extractor_of,
+    read_manifest,
+)
 from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.conditions import FIELDS, Conditions, split
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
 from ga_dspy.graphrag.walk import find_named, paths_between
+from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST, write_whole
@@ -70,13 +79,47 @@ class ReadOptions:
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
     ] = False
+    max_calls: Annotated[
+        int | None, typer.Option(min=1, help="Stop reading after this many LM calls.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Stop reading after this many tokens.")
+    ] = None
     yes: Yes = False
+
+    @property
+    def caps(self) -> Caps:
+        """The caps of LM calls and tokens."""
+        return Caps(self.max_calls, self.max_tokens)
+
+
+@dataclass(frozen=True)
+class ExtractionOptions:
+    """The options of what the LM is asked to read; an update takes those of the build."""
+
+    schema: Annotated[
+        Path | None, typer.Option(help="YAML or JSON file of types and relations; see below.")
+    ] = None
+    per_call: Annotated[int, typer.Option(min=1, help="Passages in one LM call.")] = 1
+    max_relations: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of relations per passage.")
+    ] = None
+    gleanings: Annotated[
+        int, typer.Option(min=0, help="Further LM calls for what a reply left out.")
+    ] = 0
+
+    @property
+    def extractor(self) -> Extractor:
+        """The extractor with these settings."""
+        given = {**vars(self), "schema": Schema.read(self.schema) if self.schema else None}
+        return Extractor(**given)
 
 
 def build(
     models: LMs,
     index: IndexDir,
     out: Annotated[Path, typer.Option(help="Folder of the graph.")],
+    extraction: ExtractionOptions,
     options: ReadOptions,
     rules: Annotated[
         Path | None, typer.Option(help="JSON file of what to keep, flag or restrict; see below.")
@@ -89,6 +132,18 @@ def build(
 
     Examples:
         ga-dspy graph build --index my-index --out my-graph --rules rules.json
+        ga-dspy graph build --index my-index --out my-graph --schema schema.yaml \
+            --per-call 4 --max-tokens 500000
+
+    A file for --schema is YAML or JSON; see `ga-dspy graph schema propose`:
+
+      entities:
+        Drug: a medicine
+        Disease: an illness
+      relations:
+        treats: [Drug, Disease]
+        interacts with: [Drug, Drug, changes its effect]
+      other: drop        # or keep, the default
 
     A file for --rules is JSON; each part is optional:
 
@@ -118,7 +173,8 @@ def build(
     """
     own = _from_json(rules, Rules, "a JSON object of rules") if rules else Rules()
     before = read_manifest(out) if (out / MANIFEST).is_file() else None
-    _read_graph(partial(build_graph, rules=own), index, out, models, before, options)
+    make = partial(build_graph, rules=own)
+    _read_graph(make, index, out, models, before, extraction.extractor, options)
 
 
 def update(
@@ -129,13 +185,14 @@ def update(
 ) -> None:
     """Bring a graph up to date with its index.
 
-    Only new and changed passages are read. The rules stay as they were built, and the labels too
-    unless --labels is given.
+    Only new and changed passages are read, under the schema and settings of the build. The rules
+    stay as they were built, and the labels too unless --labels is given.
 
     Examples:
         ga-dspy graph update --index my-index --graph my-graph
     """
-    _read_graph(update_graph, index, graph, models, read_manifest(graph), options)
+    before = read_manifest(graph)
+    _read_graph(update_graph, index, graph, models, before, extractor_of(before), options)
 
 
 def _read_graph(
@@ -144,6 +201,7 @@ def _read_graph(
     folder: Path,
     models: LMs,
     before: GraphManifest | None,
+    extractor: Extractor,
     options: ReadOptions,
 ) -> None:
     """Confirm the cost, build the graph, and print its sizes and what went wrong.
@@ -164,19 +222,20 @@ def _read_graph(
         labels = _from_json(options.labels, kind, expected)
     unknown = sorted((labels or {}).keys() - {passage.id for passage in index})
     console.print_first("labelled, but not in the index", unknown, style="yellow")
-    cost = estimate_build(index, folder, lm=lm)
+    cost = estimate_build(index, folder, lm=lm, extractor=extractor)
     _confirm(console, cost, lm, options)
     began, written = time.perf_counter(), dict[str, Summary | str]()
     console.print("you can interrupt this: run the same command again to resume", style="dim")
     with build_progress(console) as progress:
         reading: dict[str, Any] = {"lm": lm, "threads": options.threads, "progress": progress}
-        stored = make(index, folder, labels=labels, **reading)
+        asked = {"extractor": extractor, "caps": options.caps}
+        stored = make(index, folder, labels=labels, **asked, **reading)
         if options.summaries:
             summaries = Summaries(stored.path / SUMMARIES)
             written = summaries.of(stored.graph, stored.communities, **reading)
     now = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
-    rows = [("read", number(cost.calls, "passage"))]
+    rows = [("read", number(cost.passages, "passage"))]
     for what in ("passages", "entities", "relations", "communities"):
         earlier = f", before {getattr(before, what):,}" if before else ""
         rows.append((what, f"{getattr(now, what):,}{earlier}"))
@@ -186,7 +245,8 @@ def _read_graph(
     rows += [
         ("labels", ", ".join(now.labels)),
         ("kept out", counted(now.left_out)),
-        ("unsupported", counted(now.dropped)),
+        ("dropped", counted(now.dropped)),
+        *_cost(now),
         ("failed", f"{len(now.failed):,} of {now.passages:,} passages"),
         ("seconds", f"{time.perf_counter() - began:.1f}"),
         ("graph", str(stored.path)),
@@ -211,9 +271,9 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions
         InputError: There is no terminal to ask at, and `--yes` was not given.
         Exit: The answer was no.
     """
-    if cost.calls:
+    if cost.passages:
         known = f"; {cost.finished:,} were read before" if cost.finished else ""
-        calls = f"{number(cost.calls, 'passage')}, about {number(cost.calls, 'LM call')}"
+        calls = f"{number(cost.passages, 'passage')}, about {number(cost.calls, 'LM call')}"
         tokens = f"{cost.tokens:,} tokens ({cost.completion_tokens:,} of them completion)"
         console.print(f"to read: {calls} and {tokens}{known}")
     else:
@@ -222,8 +282,25 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions
         console.print("summaries: one or two more calls for each community without one")
     if lm.model == EMBEDDED or options.yes or not (cost.calls or options.summaries):
         return
+    if any(options.caps) and not console.can_ask:
+        return  # a cap stands for a confirmation
     if not console.confirm(f"call {lm.model}?"):
         raise typer.Exit(1)
+
+
+def _cost(graph: GraphManifest) -> list[tuple[str, str]]:
+    """Return what it cost to read the passages of a graph, and what of the replies is grounded."""
+    if not graph.proposed:
+        return []
+    share, each = 100 * graph.stated / graph.proposed, graph.stated / graph.passages
+    return [
+        ("cost", f"{number(graph.calls, 'LM call')}, {graph.tokens:,} tokens"),
+        (
+            "grounded",
+            f"{graph.stated:,} of {number(graph.proposed, 'relation')} ({share:.1f} %), "
+            f"{each:.1f} per passage",
+        ),
+    ]
 
 
 def counted(causes: Mapping[str, int]) -> str:
@@ -308,6 +385,7 @@ def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
         ("entities", f"{len(visible):,}, {sum(values):,} dates, numbers or amounts"),
         ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
         ("passages", f"{len(visible.passages):,} state something"),
+        *_cost(stored.manifest),
         ("components", f"{len(sizes):,}, the largest of {max(sizes, default=0):,} entities"),
         ("isolated", f"{sizes.count(1):,} entities without a relation"),
         ("merged", f"{visible.tables.merges.num_rows:,} spellings"),

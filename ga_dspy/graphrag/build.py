@@ -12,6 +12,7 @@ build from scratch.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ga_dspy.cluster import map_parallel
 from ga_dspy.errors import GaDspyError, InputError, RunAborted, UnknownFormat
+from ga_dspy.graph import Schema
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, Tables, arrow_table, read_table, write_table
 from ga_dspy.graphrag.extraction import (
@@ -39,9 +41,11 @@ from ga_dspy.graphrag.extraction import (
 )
 from ga_dspy.graphrag.records import Batch, Labels, Rules, Sources
 from ga_dspy.lm.adapters import PlainAdapter
-from ga_dspy.lm.store import CallStore
+from ga_dspy.lm.budget import BudgetExceeded, Caps
+from ga_dspy.lm.store import CallStore, Gate
 from ga_dspy.lm.wrapper import wrap_for_work
 from ga_dspy.passage import Passage
+from ga_dspy.programs.meter import prompt_tokens
 from ga_dspy.programs.settings import check_whole
 from ga_dspy.retrieval import Index
 from ga_dspy.retrieval.store import not_empty, writing
@@ -84,6 +88,11 @@ class GraphManifest(Generation):
         labels: The labels that hide something.
         left_out: Number of relations dropped by the rules, by cause.
         dropped: Number of unsupported proposals, by cause.
+        extractor: The settings of the extractor that are not the defaults; an update uses them.
+        calls: LM calls that read the passages.
+        tokens: Prompt and completion tokens of these.
+        stated: Relations that entered, before the graph merges them.
+        proposed: The same, with those that no passage supports and lines that could not be read.
         failed: Passages that could not be read.
         unused_overrides: Descriptions of the overrides that did not match.
     """
@@ -103,6 +112,11 @@ class GraphManifest(Generation):
     labels: tuple[str, ...] = ()
     left_out: Mapping[str, int] = {}
     dropped: Mapping[str, int] = {}
+    extractor: Mapping[str, Any] = {}
+    calls: int = 0
+    tokens: int = 0
+    stated: int = 0
+    proposed: int = 0
     failed: tuple[FailedPassage, ...] = ()
     unused_overrides: tuple[str, ...] = ()
 
@@ -257,6 +271,7 @@ def build_graph(
     extractor: Extractor | None = None,
     rules: Rules | None = None,
     labels: Mapping[str, Iterable[str]] | None = None,
+    caps: Caps | None = None,
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
@@ -272,6 +287,8 @@ def build_graph(
         extractor: The module that reads a passage.
         rules: What enters, what is flagged, what is private.
         labels: The labels of restricted passages, by passage id.
+        caps: The most LM calls and tokens of this run; a build that reaches one stops, and resumes
+            when it is run again.
         threads: Number of passages read in parallel.
         progress: Called with the name of the stage, the units done and the total.
 
@@ -281,7 +298,8 @@ def build_graph(
     Raises:
         InputError: There is no LM, the folder's passages were read by another one, or the folder
             has other contents.
-        RunAborted: Too many consecutive passages could not be read; finished ones are kept.
+        RunAborted: Too many consecutive passages could not be read, or a cap was reached; finished
+            ones are kept.
         InUse: Another process builds there.
     """
     folder = Path(out)
@@ -291,7 +309,8 @@ def build_graph(
             if not path.name.startswith(ours):
                 raise not_empty(folder, repr(path.name))
         settings = Sources.of((), labels or {}, rules or Rules())
-        return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
+        extractor = extractor or Extractor()
+        return _build(folder, index, settings, extractor, lm, caps, threads, progress)
 
 
 def update_graph(
@@ -301,6 +320,7 @@ def update_graph(
     lm: Any = None,
     extractor: Extractor | None = None,
     labels: Mapping[str, Iterable[str]] | None = None,
+    caps: Caps | None = None,
     threads: int = 8,
     progress: Progress | None = None,
 ) -> StoredGraph:
@@ -313,21 +333,32 @@ def update_graph(
         index: The passages as they are now.
         out: The folder of the graph.
         lm: As for `build_graph`.
-        extractor: As for `build_graph`.
+        extractor: As for `build_graph`; by default with the settings of the build.
         labels: The new labels of passages; by default unchanged. Labels of deleted passages are
             kept.
+        caps: As for `build_graph`.
         threads: Number of passages read in parallel.
         progress: As for `build_graph`.
 
     Raises:
         InputError: There is no graph in the folder, no LM, or another one read the passages.
-        RunAborted: Too many consecutive passages could not be read; finished ones are kept.
+        RunAborted: Too many consecutive passages could not be read, or a cap was reached; finished
+            ones are kept.
     """
     folder = Path(out)
     with writing(folder):
-        before = open_graph(folder).graph.sources
+        stored = open_graph(folder)
+        before, extractor = stored.graph.sources, extractor or extractor_of(stored.manifest)
         settings = Sources.of((), before.labels if labels is None else labels, before.rules)
-        return _build(folder, index, settings, extractor or Extractor(), lm, threads, progress)
+        return _build(folder, index, settings, extractor, lm, caps, threads, progress)
+
+
+def extractor_of(manifest: GraphManifest) -> Extractor:
+    """Return an extractor with the settings of the one that read a graph's passages."""
+    own = dict(manifest.extractor)
+    if "schema" in own:
+        own["schema"] = Schema.model_validate(own["schema"])
+    return Extractor(**own)
 
 
 def _build(
@@ -336,6 +367,7 @@ def _build(
     settings: Sources,
     extractor: Extractor,
     lm: Any,
+    caps: Caps | None,
     threads: int,
     progress: Progress | None,
 ) -> StoredGraph:
@@ -361,7 +393,7 @@ def _build(
             return open_graph(folder)
         generation = before.generation + 1
     with dspy.context(lm=lm):
-        read, failed = _read(folder, list(index), extractor, reading, threads, progress)
+        read, failed = _read(folder, list(index), extractor, reading, caps, threads, progress)
     progress("resolving", 0, 1)
     graph = CorpusGraph.of(
         {id: extraction.update for id, extraction in read.items()},
@@ -369,7 +401,9 @@ def _build(
         rules=settings.rules,
     )
     communities = find_communities(graph)
-    dropped = (item.cause for extraction in read.values() for item in extraction.dropped)
+    dropped = [item for extraction in read.values() for item in extraction.dropped]
+    wrong = [item for item in dropped if item.kind in ("relation", "line") and item.is_unsupported]
+    stated = sum(len(extraction.update.relations) for extraction in read.values())
     manifest = GraphManifest(
         generation=generation,
         index=index.fingerprint,
@@ -382,7 +416,12 @@ def _build(
         communities=len(communities),
         labels=tuple(sorted(graph.labels_in_use)),
         left_out=graph.left_out,
-        dropped=Counter(dropped),
+        dropped=Counter(item.cause for item in dropped),
+        extractor=extractor.own_settings(),
+        calls=sum(extraction.calls for extraction in read.values()),
+        tokens=sum(extraction.tokens for extraction in read.values()),
+        stated=stated,
+        proposed=stated + len(wrong),
         failed=tuple(failed),
         unused_overrides=graph.unused_overrides,
     )
@@ -397,13 +436,14 @@ def _read(
     passages: Sequence[Passage],
     extractor: Extractor,
     fingerprint: str,
+    caps: Caps | None,
     threads: int,
     progress: Progress,
 ) -> tuple[dict[str, Extraction], list[FailedPassage]]:
     """Return the extraction of every passage, and the passages that could not be read."""
 
-    def lm_for(passage: Passage) -> Any:
-        return wrap_for_work(dspy.settings.lm, calls, keys[passage.id])
+    def lm_for(group: Sequence[Passage]) -> Any:
+        return wrap_for_work(dspy.settings.lm, calls, keys[group[0].id], gate)
 
     read = partial(_outcome, extractor)
     keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
@@ -412,37 +452,64 @@ def _read(
         FinishedSteps(folder / JOURNAL) as journal,
         CallStore(folder / CALLS, "graph build", is_temporary=True) as calls,
     ):
+        gate = Gate(calls, caps)
         known = journal.known(Extraction)
         pending = [passage for passage in passages if keys[passage.id] not in known]
-        finished, in_a_row = len(passages) - len(pending), 0
-        progress("reading", finished, len(passages))
+        size, left, in_a_row = extractor.per_call, 0, 0
+        groups = [pending[n : n + size] for n in range(0, len(pending), size)]
+        done = len(passages) - len(pending)
+        progress("reading", done, len(passages))
         check_whole("threads", threads)
-        with closing(map_parallel(read, pending, threads, lm_for=lm_for)) as outcomes:
-            for done, (passage, outcome) in enumerate(outcomes, finished + 1):
-                if isinstance(outcome, str):
-                    failed.append(FailedPassage(passage=passage.id, error=outcome))
-                    in_a_row += 1
-                else:
-                    known[keys[passage.id]] = outcome
-                    journal.record(keys[passage.id], outcome)
-                    in_a_row = 0
-                calls.forget(keys[passage.id])
-                if in_a_row == min(ABORT_AFTER, len(passages)):
-                    raise RunAborted(
-                        f"{in_a_row} passages in a row could not be read, the last because of "
-                        f"{outcome}",
-                        expected="an LM that answers",
-                        remedy=f"check it, then run the same build again: {folder} keeps what was "
-                        "read",
-                    )
+        with closing(map_parallel(read, groups, threads, lm_for=lm_for)) as outcomes:
+            for group, found in outcomes:
+                if found is None:
+                    left += len(group)
+                    continue
+                pairs = list(zip(group, found, strict=True))
+                new = {keys[p.id]: one for p, one in pairs if isinstance(one, Extraction)}
+                journal.record_all(new)
+                known |= new
+                calls.forget(keys[group[0].id])
+                for passage, outcome in pairs:
+                    in_a_row = in_a_row + 1 if isinstance(outcome, str) else 0
+                    if isinstance(outcome, str):
+                        failed.append(FailedPassage(passage=passage.id, error=outcome))
+                    if in_a_row == min(ABORT_AFTER, len(passages)):
+                        raise RunAborted(
+                            f"{in_a_row} passages in a row could not be read, the last because of "
+                            f"{outcome}",
+                            expected="an LM that answers",
+                            remedy=f"check it, then run the same build again: {folder} keeps what "
+                            "was read",
+                        )
+                done += len(group)
                 progress("reading", done, len(passages))
+        if left:
+            spent = f"{calls.spent.calls:,} LM calls and {calls.spent.tokens:,} tokens"
+            raise RunAborted(
+                f"a cap was reached after {spent}: {left:,} of {len(passages):,} passages are left",
+                remedy=f"run the same command again to go on: {folder} keeps what was read",
+            )
         journal.keep_only(keys.values())
     extractions = {id: known[key] for id, key in keys.items() if key in known}
     return extractions, sorted(failed, key=lambda one: one.passage)
 
 
-def _outcome(extractor: Extractor, passage: Passage) -> tuple[Passage, Extraction | str]:
-    return passage, outcome_of(lambda: extractor(passage=passage).extraction)
+def _outcome(
+    extractor: Extractor, group: Sequence[Passage]
+) -> tuple[Sequence[Passage], Sequence[Extraction | str] | None]:
+    """Return what the passages state, or the errors; None if the LM may not be called any more."""
+
+    def read() -> Sequence[Extraction | str]:
+        if len(group) > 1:
+            return extractor(passages=group).extractions  # type: ignore[no-any-return]
+        return [extractor(passage=group[0]).extraction]
+
+    try:
+        found = outcome_of(read)
+    except BudgetExceeded:
+        return group, None
+    return group, [found] * len(group) if isinstance(found, str) else found
 
 
 # --- Cost estimate of a build.
@@ -452,16 +519,19 @@ class Estimate(NamedTuple):
     """The estimated LM usage of a build, without retries.
 
     Attributes:
-        calls: Passages that have not been read yet.
+        calls: LM calls.
         prompt_tokens: Prompt tokens.
-        completion_tokens: Completion tokens, about as many as the passages have.
+        completion_tokens: Completion tokens: about as many as the passages have, and for each
+            gleaning half as many more.
         finished: Passages that need no call.
+        passages: Passages that have not been read yet.
     """
 
     calls: int
     prompt_tokens: int
     completion_tokens: int
     finished: int
+    passages: int
 
     @property
     def tokens(self) -> int:
@@ -492,9 +562,14 @@ def estimate_build(
             known = journal.known(Extraction)
         passages = [p for p in passages if reading_key(p, fingerprint) not in known]
     content = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
+    calls, more = math.ceil(len(passages) / extractor.per_call), extractor.gleanings
     adapter = dspy.settings.adapter or PlainAdapter()
-    predictor = extractor.extract
-    messages = adapter.format(predictor.signature, predictor.demos, {"passages": ""})
-    framing = sum(estimate_tokens(str(message["content"])) for message in messages)
-    calls = len(passages)
-    return Estimate(calls, framing * calls + content, content, len(index) - calls)
+    first, *_, last = [
+        prompt_tokens(predictor.signature, adapter, estimate_tokens, predictor.demos)
+        for predictor in (extractor.extract, *extractor.predictors())
+    ]
+    # A gleaning is shown the passages, and what was found in them: about as much again.
+    prompt = calls * (first + more * last) + content * (1 + 2 * more)
+    completion = content + more * content // 2
+    finished = len(index) - len(passages)
+    return Estimate(calls * (1 + more), prompt, completion, finished, len(passages))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,14 +13,23 @@ import dspy
 from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.graph import GraphUpdate
-from ga_dspy.grounding import Dropped
+from ga_dspy.graph import (
+    Draft,
+    DraftEntity,
+    DraftRelation,
+    GraphUpdate,
+    KnowledgeGraph,
+    Schema,
+    linearise,
+)
+from ga_dspy.grounding import Dropped, ground
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Ask, adrive, ask_grounded, drive
+from ga_dspy.programs.calls import Ask, StepFailed, adrive, ask_grounded, drive
 from ga_dspy.programs.meter import Meter
-from ga_dspy.signatures.graphrag import ExtractFacts
-from ga_dspy.signatures.prompt import render_passage
+from ga_dspy.programs.settings import Configured, setting
+from ga_dspy.signatures.graphrag import extract_signature, glean_signature
+from ga_dspy.signatures.prompt import render_passages
 from ga_dspy.storage import Journal
 
 _FORMAT = 3
@@ -45,31 +54,63 @@ class Extraction(BaseModel):
     tokens: int = 0
 
 
-class Extractor(dspy.Module):
-    """Read a passage into grounded entities and relations; `extract` is its only predictor."""
+class Extractor(Configured):
+    """Read passages into grounded entities and relations.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.extract = dspy.Predict(ExtractFacts)
+    `extract` is its predictor; `glean` is the one that asks again, if there are `gleanings`.
+    """
 
-    def forward(self, passage: Passage) -> dspy.Prediction:
-        """Read a passage.
+    schema: Schema | None = setting(
+        "The types and relations that the graph should have (`Schema`); None for any.", default=None
+    )
+    per_call: int = setting("Passages in one LM call.", default=1, minimum=1, maximum=100)
+    max_relations: int | None = setting(
+        "The most relations of a passage, in the order of the reply; None for no limit.",
+        default=None,
+        minimum=1,
+    )
+    gleanings: int = setting(
+        "How often the LM is asked once more for what it left out.", default=0, minimum=0, maximum=5
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings; make the predictors."""
+        super().__post_init__()
+        signature = extract_signature(self.schema, self.per_call, self.max_relations)
+        self.extract = dspy.Predict(signature)
+        if self.gleanings:
+            self.glean = dspy.Predict(glean_signature(signature))
+
+    def forward(
+        self, passage: Passage | None = None, *, passages: Sequence[Passage] = ()
+    ) -> dspy.Prediction:
+        """Read a passage, or several in one LM call.
+
+        Several are read one by one if the reply to the call is unusable.
 
         Returns:
-            A prediction whose `extraction` is an `Extraction`.
+            A prediction with the `extraction` of the passage, or with `extractions` of the
+            passages: an `Extraction` for each, or the error message if it could not be read.
 
         Raises:
-            StepFailed: The reply is unusable.
+            StepFailed: The reply for the only passage is unusable.
         """
-        return drive(self._read(passage))
+        return drive(self._read(passages or _only(passage)))
 
-    async def aforward(self, passage: Passage) -> dspy.Prediction:
-        """Read a passage from a coroutine."""
-        return await adrive(self._read(passage))
+    async def aforward(
+        self, passage: Passage | None = None, *, passages: Sequence[Passage] = ()
+    ) -> dspy.Prediction:
+        """Read passages from a coroutine."""
+        return await adrive(self._read(passages or _only(passage)))
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return the settings that are not the defaults, as JSON values."""
+        usual = self.declared()
+        return {n: value for n, value in self.settings().items() if value != usual[n].default}
 
     def fingerprint(self, lm: Any = None) -> str:
         """Return a hash of instructions, fields, demos, settings and LM."""
-        lm = chosen_lm(lm, self.extract)
+        lm, own = chosen_lm(lm, self.extract), self.own_settings()
         names = ("temperature", "max_tokens", "reasoning_effort")
         sampling = {key: lm.kwargs.get(key) for key in names} if hasattr(lm, "kwargs") else {}
         return digest_of(
@@ -79,24 +120,107 @@ class Extractor(dspy.Module):
                 "fields": str(self.extract.signature.model_json_schema()["properties"].keys()),
                 "lm": getattr(lm, "model", ""),
                 "sampling": sampling,
+                **({"settings": own} if own else {}),
                 **nondefault_settings(self, Extractor, self.extract, lm),
             }
         )
 
-    def _read(self, passage: Passage) -> Generator[Ask, dspy.Prediction, dspy.Prediction]:
-        """Ask the LM and keep what the passage supports."""
+    def _read(self, passages: Sequence[Passage]) -> _Reading[dspy.Prediction]:
+        """Ask the LM about passages, and keep of the reply what each of them supports."""
         meter = Meter()
-        inputs = {"passages": render_passage(1, passage)}
-        found = yield from ask_grounded("extract", self.extract, inputs, meter, {1: passage})
-        distinct = {name: tuple(dict.fromkeys(part)) for name, part in found.update}
-        return dspy.Prediction(
-            extraction=Extraction(
-                update=GraphUpdate(**distinct),
-                dropped=found.dropped,
-                calls=meter.calls,
-                tokens=meter.tokens,
+        try:
+            update, dropped = yield from self._ask(dict(enumerate(passages, 1)), meter)
+            found: list[Extraction | str] = []
+            for passage in passages:
+                own = update if len(passages) == 1 else _stated_in(passage, update)
+                found.append(self._extraction(own, () if found else dropped))
+        except _FAILURES:
+            if len(passages) == 1:
+                raise
+            found = []
+            for passage in passages:
+                found.append((yield from self._read_alone(passage)))
+        found = _with_cost(found, meter)
+        return dspy.Prediction(extraction=found[0], extractions=found)
+
+    def _read_alone(self, passage: Passage) -> _Reading[Extraction | str]:
+        """Read one passage of several; return the error message if it fails."""
+        try:
+            return (yield from self._read([passage])).extraction  # type: ignore[no-any-return]
+        except _FAILURES as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _ask(
+        self, passages: Mapping[int, Passage], meter: Meter
+    ) -> _Reading[tuple[GraphUpdate, tuple[Dropped, ...]]]:
+        """Ask for what passages state, and as often as set for what is missing."""
+        inputs = {"passages": render_passages(passages.items())}
+        asked = ("extract", self.extract, inputs, meter, passages)
+        found = yield from ask_grounded(*asked, schema=self.schema)
+        update, dropped = found.update, found.dropped
+        labels = {passage.id: label for label, passage in passages.items()}
+        for _ in range(self.gleanings):
+            inputs["graph"] = linearise(KnowledgeGraph().merge(update), labels=labels)
+            asked = ("glean", self.glean, inputs, meter, passages)
+            try:
+                more = yield from ask_grounded(*asked, schema=self.schema)
+            except _FAILURES:
+                break  # what was found before stands
+            new = {name: getattr(update, name) + part for name, part in more.update}
+            update, dropped = GraphUpdate(**new), (*dropped, *more.dropped)
+            if not more.update.relations:
+                break
+        return update, tuple(dict.fromkeys(dropped))
+
+    def _extraction(self, update: GraphUpdate, dropped: tuple[Dropped, ...]) -> Extraction:
+        """Return the distinct records of a passage, no more relations than the maximum."""
+        distinct: dict[str, Any] = {name: tuple(dict.fromkeys(part)) for name, part in update}
+        most = self.max_relations or len(distinct["relations"])
+        kept, over = distinct["relations"][:most], distinct["relations"][most:]
+        if over:
+            gone = {end for one in over for end in one.ends} - {e for one in kept for e in one.ends}
+            entities = tuple(e for e in distinct["entities"] if e.name not in gone)
+            distinct = {"entities": entities, "relations": kept}
+            reason, cause = f"more than {self.max_relations} relations", "over the maximum"
+            texts = (f"{one.head} -> {one.relation} -> {one.tail}" for one in over)
+            dropped += tuple(
+                Dropped(kind="relation", item=text, cause=cause, reason=reason) for text in texts
             )
-        )
+        return Extraction(update=GraphUpdate(**distinct), dropped=dropped)
+
+
+Found = TypeVar("Found")
+_Reading = Generator[Ask, Any, Found]
+_FAILURES = (StepFailed, dspy.LMError)
+
+
+def _only(passage: Passage | None) -> tuple[Passage, ...]:
+    if passage is None:
+        raise InputError("no passage", expected="one to read", remedy="pass passage=…")
+    return (passage,)
+
+
+def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
+    """Return what an update quotes from a passage, grounded in that passage alone."""
+    kinds: dict[str, type[BaseModel]] = {"entities": DraftEntity, "relations": DraftRelation}
+    parts = dict[str, Any]()
+    for name, items in update:
+        own = (i for i in items if any(quote.passage == passage.id for quote in i.evidence))
+        fields = set(kinds[name].model_fields)
+        parts[name] = tuple(kinds[name](**i.model_dump(include=fields), passages=(1,)) for i in own)
+    return ground(Draft(**parts), {1: passage}).update
+
+
+def _with_cost(found: list[Extraction | str], meter: Meter) -> list[Extraction | str]:
+    """Add what a reading cost to what was read: the calls to the first, tokens in equal parts."""
+    calls, (tokens, rest) = meter.calls, divmod(meter.tokens, len(found))
+    costly = list[Extraction | str]()
+    for one in found:
+        if isinstance(one, Extraction):
+            more = {"calls": one.calls + calls, "tokens": one.tokens + tokens + rest}
+            one, calls, rest = one.model_copy(update=more), 0, 0
+        costly.append(one)
+    return costly
 
 
 # --- Shared by extraction and summaries: the LM, failures, the journal.
@@ -191,7 +315,12 @@ class FinishedSteps(Journal):
 
     def record(self, key: str, found: BaseModel) -> None:
         """Record a finished step."""
-        self.write("INSERT OR REPLACE INTO finished VALUES (?, ?)", key, found.model_dump_json())
+        self.record_all({key: found})
+
+    def record_all(self, found: Mapping[str, BaseModel]) -> None:
+        """Record finished steps by key, all or none."""
+        insert = "INSERT OR REPLACE INTO finished VALUES (?, ?)"
+        self.transaction([(insert, (key, one.model_dump_json())) for key, one in found.items()])
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Delete all other steps."""

@@ -226,16 +226,17 @@ def unwrapped(lm: Any) -> Any:
     return lm
 
 
-def wrap_for_work(lm: Any, store: CallStore, work: object) -> Any:
+def wrap_for_work(lm: Any, store: CallStore, work: object, gate: Gate | None = None) -> Any:
     """Return an LM whose calls are stored until a piece of work is done (`CallStore.forget`).
 
     The work may be interrupted and begin again: it is answered as before as far as it got. An LM
-    that stores its calls elsewhere is returned as it is.
+    that stores its calls elsewhere is returned as it is. Calls go through the gate, if there is
+    one.
     """
     is_stored = type(lm) is not LMWrapper or lm.scope is not None
     if not isinstance(lm, dspy.BaseLM) or (isinstance(lm, LMWrapper) and is_stored):
         return lm
-    return LMWrapper(unwrapped(lm), Scope(Gate(store), str(work), Counter()))
+    return LMWrapper(unwrapped(lm), Scope(gate or Gate(store), str(work), Counter()))
 
 
 def wrap_for_gate(lm: dspy.BaseLM, gate: Gate, role: str) -> LMWrapper:

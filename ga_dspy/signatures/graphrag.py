@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dspy
 
+from ga_dspy.graph import Schema
+from ga_dspy.signatures.facts import with_schema
 from ga_dspy.signatures.graph_anchor import GraphProposal, Verdict
 
 # --- Extract: everything that one passage states, with no question in mind.
@@ -23,6 +27,31 @@ class ExtractFacts(dspy.Signature):
 
     passages: str = dspy.InputField(desc="the passage to read, numbered")
     additions: GraphProposal = dspy.OutputField(desc='all it states; "none" if nothing')
+
+
+def extract_signature(
+    schema: Schema | None = None, per_call: int = 1, max_relations: int | None = None
+) -> type[dspy.Signature]:
+    """Return `ExtractFacts` under the settings of an `Extractor`."""
+    signature: Any = with_schema(ExtractFacts, schema) if schema else ExtractFacts
+    more = [
+        "Read each passage by itself, and put its number behind every line, like [2]."
+        if per_call > 1
+        else "",
+        f"Write at most {max_relations} relations of a passage, those that matter most first."
+        if max_relations
+        else "",
+    ]
+    text = " ".join([signature.instructions, *filter(None, more)])
+    return signature if text == signature.instructions else signature.with_instructions(text)  # type: ignore[no-any-return]
+
+
+def glean_signature(signature: type[dspy.Signature]) -> type[dspy.Signature]:
+    """Return a signature that asks for what an extraction has left out."""
+    text = f"{signature.instructions} Part of it was found before: add only what is missing there."
+    graph = dspy.InputField(desc="what was found before")
+    asked: Any = signature.with_instructions(text)
+    return asked.insert(1, "graph", graph, str)  # type: ignore[no-any-return]
 
 
 # --- Summarise: what one community of the graph is about.

@@ -1,0 +1,287 @@
+"""Extraction under control: several passages a call, maxima, gleanings, caps, and their cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ga_dspy import Index, Passage, Schema, extractive_lm
+from ga_dspy.demo import corpus
+from ga_dspy.errors import RunAborted
+from ga_dspy.graphrag import Extractor, build_graph, estimate_build, open_graph, update_graph
+from ga_dspy.graphrag.build import extractor_of
+from ga_dspy.graphrag.extraction import Extraction, FinishedSteps
+from ga_dspy.lm.budget import Caps
+from ga_dspy.testing import scripted_lm
+
+SHOWN = re.compile(r"^\[(\d+)\] (.*)\n(.*)", re.MULTILINE)
+
+
+def road(id: str, *ways: str) -> Passage:
+    return Passage(id=id, title=f"Road {id}", text="".join(f"{way}. " for way in ways).strip())
+
+
+ROADS = [
+    road("1", "Aberdeen to Bath", "Aberdeen to Ayr"),
+    road("2", "Bath to Crewe"),
+    road("3", "Crewe to Derby"),
+    road("4", "Derby to Ely"),
+    road("5", "Ely to Frome"),
+]
+
+
+def index_of(passages: Iterable[Passage]) -> Index:
+    return Index.from_passages(passages, kind="sparse")
+
+
+def ways(prompt: str) -> list[tuple[str, str]]:
+    """The lines that state the ways in the passages of a prompt, each with its passage's title."""
+    return [
+        (title, f"- {way.strip(' .').replace(' to ', ' -> leads to -> ')} [{label}]")
+        for label, title, text in SHOWN.findall(prompt.rpartition("passages ## ]]")[2])
+        for way in text.split(". ")
+    ]
+
+
+def reader(asked: list[tuple[str, ...]], reply: Callable[[str], Any] | None = None) -> Any:
+    """An LM that states every way in the passages; `asked` lists the titles of each call."""
+
+    def answer(prompt: str) -> Any:
+        found = ways(prompt)
+        asked.append(tuple(dict.fromkeys(title for title, _ in found)))
+        given = reply(prompt) if reply else None
+        return given or {"additions": "\n".join(line for _, line in found)}
+
+    return scripted_lm(answer)
+
+
+def read(extractor: Extractor, lm: Any, passages: Iterable[Passage]) -> list[Any]:
+    with dspy.context(lm=lm):
+        found: list[Any] = extractor(passages=list(passages)).extractions
+    return found
+
+
+def facts(extraction: Extraction) -> list[tuple[str, str]]:
+    return [relation.ends for relation in extraction.update.relations]
+
+
+# --- Several passages a call
+
+
+def test_several_passages_in_a_call_are_read_as_each_alone() -> None:
+    asked: list[tuple[str, ...]] = []
+    together = read(Extractor(per_call=4), reader(asked), ROADS[:4])
+    assert asked == [("Road 1", "Road 2", "Road 3", "Road 4")]
+    for passage, found in zip(ROADS, together, strict=False):
+        with dspy.context(lm=reader([])):
+            alone = Extractor()(passage=passage).extraction
+        assert found.update == alone.update
+        assert {e.passage for r in found.update.relations for e in r.evidence} == {passage.id}
+
+
+def test_the_embedded_lm_reads_the_same_from_two_passages_a_call() -> None:
+    some = corpus()[:8]
+    with dspy.context(lm=extractive_lm()):
+        alone = [Extractor()(passage=passage).extraction for passage in some]
+    pairs = [some[n : n + 2] for n in range(0, 8, 2)]
+    together = [one for pair in pairs for one in read(Extractor(per_call=2), extractive_lm(), pair)]
+    for one, other in zip(together, alone, strict=True):
+        assert set(one.update.relations) == set(other.update.relations)
+    assert (sum(one.calls for one in together), sum(one.calls for one in alone)) == (4, 8)
+    assert sum(one.tokens for one in together) < sum(one.tokens for one in alone)
+
+
+def test_a_relation_belongs_to_the_passage_that_states_it_and_to_no_other() -> None:
+    lines = (
+        "- Bath -> leads to -> Crewe [1]\n"  # stated by the second
+        "- Aberdeen -> leads to -> Bath\n"  # cites none
+        "- Aberdeen -> leads to -> Crewe [1, 2]"  # stated by none
+    )
+    lm = scripted_lm([{"additions": lines}])
+    one, two = read(Extractor(per_call=2), lm, ROADS[:2])
+    assert facts(one) == [("Aberdeen", "Bath")] and facts(two) == [("Bath", "Crewe")]
+    assert [d.cause for d in (*one.dropped, *two.dropped)] == ["ungrounded"]
+    assert "number behind every line" in lm.engine.prompts[0]
+
+
+def test_an_unusable_reply_for_several_is_asked_for_passage_by_passage() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def broken(prompt: str) -> Any:
+        return ValueError("too much at once") if len(asked[-1]) > 1 else None
+
+    found = read(Extractor(per_call=3), reader(asked, broken), ROADS[:3])
+    assert asked[-3:] == [("Road 1",), ("Road 2",), ("Road 3",)]
+    assert list(map(facts, found)) == [facts(one) for one in read(
+        Extractor(per_call=3), reader([]), ROADS[:3]
+    )]  # fmt: skip
+
+
+def test_the_cost_of_a_reply_that_was_cut_off_is_counted() -> None:
+    from ga_dspy.testing import CutOff
+
+    def cut(prompt: str) -> Any:
+        return CutOff("[[ ## additions ## ]]\n- Bath") if prompt.count("Road") > 1 else None
+
+    lm = reader([], cut)
+    found = read(Extractor(per_call=2), lm, ROADS[:2])
+    whole = sum(one.tokens for one in read(Extractor(per_call=2), reader([]), ROADS[:2]))
+    assert [facts(one)[0] for one in found] == [("Aberdeen", "Bath"), ("Bath", "Crewe")]
+    assert len(lm.engine.prompts) == 4 and sum(one.tokens for one in found) > 2 * whole
+
+
+def test_a_passage_that_fails_alone_costs_the_others_nothing(tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def failing(prompt: str) -> Any:
+        return ValueError("no such road") if "Road 2" in asked[-1] else None
+
+    extractor = Extractor(per_call=2)
+    stored = build_graph(index_of(ROADS), tmp_path, lm=reader(asked, failing), extractor=extractor)
+    (failed,) = stored.manifest.failed
+    assert failed.passage == "2" and "no such road" in failed.error
+    assert stored.manifest.relations == 5
+    asked.clear()
+    again = build_graph(index_of(ROADS), tmp_path, lm=reader(asked), extractor=extractor)
+    assert asked == [("Road 2",)] and not again.manifest.failed
+
+
+def test_a_build_that_was_stopped_reads_no_passage_of_a_finished_call_again(tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def stop(prompt: str) -> Any:
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return None
+
+    extractor = Extractor(per_call=2)
+    given: dict[str, Any] = {"extractor": extractor, "threads": 1}
+    with pytest.raises(KeyboardInterrupt):
+        build_graph(index_of(ROADS), tmp_path, lm=reader(asked, stop), **given)
+    with FinishedSteps(tmp_path / "journal.sqlite") as journal:
+        assert len(journal.known(Extraction)) == 2  # each passage by itself
+    asked.clear()
+    build_graph(index_of(ROADS), tmp_path, lm=reader(asked), **given)
+    assert asked == [("Road 3", "Road 4"), ("Road 5",)]
+
+
+# --- Maxima and gleanings
+
+
+def test_no_passage_has_more_relations_than_the_maximum() -> None:
+    lm = reader([])
+    one, two = read(Extractor(per_call=2, max_relations=1), lm, ROADS[:2])
+    assert facts(one) == [("Aberdeen", "Bath")] and facts(two) == [("Bath", "Crewe")]
+    assert [str(dropped) for dropped in one.dropped] == [
+        'relation "Aberdeen -> leads to -> Ayr": more than 1 relations'
+    ]
+    assert not one.dropped[0].is_unsupported
+    assert [entity.name for entity in one.update.entities] == ["Aberdeen", "Bath"]
+    assert "at most 1 relations of a passage" in lm.engine.prompts[0]
+
+
+def test_a_gleaning_adds_what_was_left_out_and_is_shown_what_was_found() -> None:
+    replies = [
+        {"additions": "- Aberdeen -> leads to -> Bath [1]"},
+        {"additions": "- Aberdeen -> leads to -> Ayr [1]\n- Ayr -> leads to -> Mars [1]"},
+        {"additions": "none"},
+    ]
+    lm = scripted_lm(replies)
+    (found,) = read(Extractor(gleanings=5), lm, ROADS[:1])
+    assert facts(found) == [("Aberdeen", "Bath"), ("Aberdeen", "Ayr")]
+    assert [dropped.cause for dropped in found.dropped] == ["ungrounded"]
+    assert found.calls == 3  # none is asked for after one that adds nothing
+    first, second, _ = lm.engine.prompts
+    assert "Aberdeen -> leads to -> Bath [1]" in second and "Aberdeen ->" not in first
+    assert "add only what is missing" in second
+
+
+def test_a_gleaning_that_fails_takes_nothing_away() -> None:
+    lm = scripted_lm(lambda prompt: ValueError("down") if "missing there" in prompt else
+                     {"additions": "- Aberdeen -> leads to -> Bath [1]"})  # fmt: skip
+    (found,) = read(Extractor(gleanings=1), lm, ROADS[:1])
+    assert facts(found) == [("Aberdeen", "Bath")]
+
+
+# --- The settings of a build
+
+
+def test_every_setting_is_another_fingerprint_and_the_defaults_are_none() -> None:
+    lm, schema = extractive_lm(), Schema(entities={"Road": ""})
+    other: list[dict[str, Any]] = [
+        {}, {"per_call": 2}, {"max_relations": 3}, {"gleanings": 1}, {"schema": schema},
+        {"schema": schema.model_copy(update={"other": "drop"})},
+    ]  # fmt: skip
+    assert len({Extractor(**one).fingerprint(lm) for one in other}) == len(other)
+    assert Extractor().own_settings() == {}
+
+
+def test_an_update_reads_as_the_build_did(tmp_path: Path) -> None:
+    schema = Schema(entities={"Town": ""}, relations={"goes to": ("Town", "Town")}, other="drop")
+    extractor = Extractor(schema=schema, per_call=2, gleanings=1)
+    lines = "- Bath (Town) -> goes to -> Crewe (Town) [1]\n- Bath -> leads to -> Crewe [1]"
+    lm = scripted_lm(lambda prompt: {"additions": lines})
+    build_graph(index_of(ROADS[1:2]), tmp_path, lm=lm, extractor=extractor)
+    assert extractor_of(open_graph(tmp_path).manifest).settings() == extractor.settings()
+    stored = update_graph(index_of(ROADS[1:3]), tmp_path, lm=lm)
+    assert "goes to" in lm.engine.prompts[-1]
+    manifest = stored.manifest
+    assert [r.relation for r in stored.graph.relations] == ["goes to"]
+    assert {entity.type for entity in stored.graph.entities} == {"Town"}
+    assert manifest.dropped["outside the schema"] == 2
+    assert (manifest.calls, manifest.stated, manifest.proposed) == (len(lm.engine.prompts), 1, 2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"per_call": 4}, {"per_call": 4, "gleanings": 1}])
+def test_the_estimate_knows_the_settings(settings: dict[str, Any]) -> None:
+    lm, some, extractor = extractive_lm(), corpus()[:6], Extractor(**settings)
+    expected = estimate_build(index_of(some), lm=lm, extractor=extractor)
+    size = extractor.per_call
+    groups = [some[n : n + size] for n in range(0, 6, size)]
+    found = [one for group in groups for one in read(extractor, lm, group)]
+    assert expected.passages == 6 and expected.finished == 0
+    assert expected.calls == sum(one.calls for one in found)
+    assert expected.tokens == pytest.approx(sum(one.tokens for one in found), rel=0.35)
+
+
+# --- Caps
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_build_stops_at_its_cap_and_goes_on_where_it_stopped(
+    tmp_path: Path, threads: int
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    lm, index = reader(asked), index_of(ROADS)
+    caps = Caps(calls=2)
+    with pytest.raises(RunAborted, match=r"after 2 LM calls and \d+ tokens: 3 of 5 passages"):
+        build_graph(index, tmp_path, lm=lm, caps=caps, threads=threads)
+    assert len(asked) == 2
+    with pytest.raises(RunAborted, match="1 of 5 passages"):
+        build_graph(index, tmp_path, lm=lm, caps=caps, threads=threads)
+    stored = build_graph(index, tmp_path, lm=lm, caps=caps, threads=threads)
+    assert sorted(asked) == [(passage.title,) for passage in ROADS]
+    assert stored.manifest.relations == 6 and not (tmp_path / "calls.sqlite").exists()
+
+
+def test_a_cap_of_tokens_leaves_the_graph_before_an_update_as_it_was(tmp_path: Path) -> None:
+    build_graph(index_of(ROADS[:2]), tmp_path, lm=reader([]))
+    tokens = open_graph(tmp_path).manifest.tokens
+    with pytest.raises(RunAborted, match="1 of 5 passages are left"):
+        update_graph(index_of(ROADS), tmp_path, lm=reader([]), caps=Caps(tokens=tokens), threads=1)
+    assert open_graph(tmp_path).manifest.passages == 2
+    assert update_graph(index_of(ROADS), tmp_path, lm=reader([])).manifest.passages == 5
+
+
+def test_a_cap_in_the_middle_of_a_reading_loses_none_of_its_calls(tmp_path: Path) -> None:
+    lm, extractor = reader([]), Extractor(gleanings=1)
+    given: dict[str, Any] = {"extractor": extractor, "threads": 1}
+    with pytest.raises(RunAborted, match="5 of 5"):
+        build_graph(index_of(ROADS), tmp_path, lm=lm, caps=Caps(calls=1), **given)
+    build_graph(index_of(ROADS), tmp_path, lm=lm, **given)
+    assert len(lm.engine.prompts) == len(set(lm.engine.prompts)) == 10
