@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, product
 from textwrap import dedent
 from typing import Any, Literal, NamedTuple
@@ -103,9 +104,8 @@ def ground(
     """
     check = _Check(passages, known)
     if schema is not None:
-        draft, misfits = schema.fit(draft, known if isinstance(known, Mapping) else {})
-        for misfit in misfits:
-            check.drop(*misfit, "outside the schema")
+        drop = partial(check.drop, cause="outside the schema")
+        draft = schema.fit(draft, drop, known if isinstance(known, Mapping) else {})
     for line in draft.skipped:
         check.drop("line", line, "not read as a graph line", "unreadable")
     proposed, ends = draft.nodes[: len(draft.entities)], draft.nodes[len(draft.entities) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import hashlib
+import json
 import logging
 import os
 import queue
@@ -13,6 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,9 +23,17 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ga_dspy.errors import DamagedFile, GaDspyError, InUse, RunAborted, UnknownFormat
+from ga_dspy.errors import (
+    DamagedFile,
+    GaDspyError,
+    InputError,
+    InUse,
+    RunAborted,
+    UnknownFormat,
+    require,
+)
 from ga_dspy.secrets import SHORTEST_SECRET, secrets_of, without
 
 Item = TypeVar("Item")
@@ -210,6 +220,41 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def read_as(path: Path, kind: type[Item], *, expected: str, remedy: str) -> Item:
+    """Read a JSON file, or YAML by its suffix, as a type.
+
+    Args:
+        path: The file.
+        kind: The type, for Pydantic.
+        expected: What the file should be, for messages.
+        remedy: What to do if it is not.
+
+    Raises:
+        InputError: It is missing, or not of this type.
+        MissingExtra: It is YAML, and PyYAML is not installed.
+    """
+    try:
+        data: str | bytes = path.read_bytes().removeprefix(BOM_UTF8)
+        data = _yaml_as_json(data) if path.suffix.casefold() in (".yaml", ".yml") else data
+        return TypeAdapter(kind).validate_json(data)
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+    except ValidationError as error:
+        first = error.errors()[0]
+        found = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+    except ValueError as error:
+        found = " ".join(str(error).split())
+    raise InputError(f"{path}: {found}", expected=expected, remedy=remedy)
+
+
+def _yaml_as_json(data: str | bytes) -> str:
+    yaml = require("yaml", "search")
+    try:
+        return json.dumps(yaml.safe_load(data), default=str)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -62,7 +62,7 @@ def reader(asked: list[tuple[str, ...]], reply: Callable[[str], Any] | None = No
 
 def read(extractor: Extractor, lm: Any, passages: Iterable[Passage]) -> list[Any]:
     with dspy.context(lm=lm):
-        found: list[Any] = extractor(passages=list(passages)).extractions
+        found: list[Any] = extractor(passage=list(passages)).extractions
     return found
 
 

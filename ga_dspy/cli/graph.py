@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final
 
 import dspy
 import typer
-from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -50,7 +48,7 @@ from ga_dspy.graphrag.walk import find_named, paths_between
 from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
-from ga_dspy.storage import MANIFEST, write_whole
+from ga_dspy.storage import MANIFEST, read_as, write_whole
 
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
 Labels = Annotated[
@@ -66,6 +64,8 @@ Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
 
 # --- Build and update
 
+_HELP: Final = "see ga-dspy graph build --help"
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -74,7 +74,7 @@ class ReadOptions:
     threads: Annotated[int, typer.Option(min=1, help="Passages to read in parallel.")] = 8
     labels: Annotated[
         Path | None,
-        typer.Option(help="Access labels: a JSON file of passage ids with lists of labels."),
+        typer.Option(help="Access labels: JSON or YAML of passage ids with lists of labels."),
     ] = None
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
@@ -97,9 +97,9 @@ class ReadOptions:
 class ExtractionOptions:
     """The options of what the LM is asked to read; an update takes those of the build."""
 
-    schema: Annotated[
-        Path | None, typer.Option(help="YAML or JSON file of types and relations; see below.")
-    ] = None
+    schema: Annotated[Path | None, typer.Option(help="File of types and relations; see below.")] = (
+        None
+    )
     per_call: Annotated[int, typer.Option(min=1, help="Passages in one LM call.")] = 1
     max_relations: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of relations per passage.")
@@ -122,7 +122,8 @@ def build(
     extraction: ExtractionOptions,
     options: ReadOptions,
     rules: Annotated[
-        Path | None, typer.Option(help="JSON file of what to keep, flag or restrict; see below.")
+        Path | None,
+        typer.Option(help="JSON or YAML file of what to keep, flag or restrict; see below."),
     ] = None,
 ) -> None:
     """Build the graph of an index: the LM reads every passage.
@@ -145,7 +146,7 @@ def build(
         interacts with: [Drug, Drug, changes its effect]
       other: drop        # or keep, the default
 
-    A file for --rules is JSON; each part is optional:
+    A file for --rules is JSON or YAML; each part is optional:
 
       {"min_confidence": 0.5,
        "relations": ["born in", "wrote"],
@@ -171,7 +172,7 @@ def build(
     The lists starting with single_ replace the default ones.
     "was born in" counts as "born in" everywhere.
     """
-    own = _from_json(rules, Rules, "a JSON object of rules") if rules else Rules()
+    own = read_as(rules, Rules, expected="rules", remedy=_HELP) if rules else Rules()
     before = read_manifest(out) if (out / MANIFEST).is_file() else None
     make = partial(build_graph, rules=own)
     _read_graph(make, index, out, models, before, extraction.extractor, options)
@@ -218,8 +219,8 @@ def _read_graph(
     console, lm, index = Console(), models.lm, Index.open(index_dir)
     labels = None
     if options.labels:
-        kind, expected = dict[str, frozenset[str]], 'JSON such as {"p1": ["hr"]}'
-        labels = _from_json(options.labels, kind, expected)
+        kind, expected = dict[str, frozenset[str]], 'labels such as {"p1": ["hr"]}'
+        labels = read_as(options.labels, kind, expected=expected, remedy=_HELP)
     unknown = sorted((labels or {}).keys() - {passage.id for passage in index})
     console.print_first("labelled, but not in the index", unknown, style="yellow")
     cost = estimate_build(index, folder, lm=lm, extractor=extractor)
@@ -311,28 +312,6 @@ def counted(causes: Mapping[str, int]) -> str:
     """
     ranked = sorted(causes.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{n:,} {cause}" for cause, n in ranked)
-
-
-_Read = TypeVar("_Read")
-
-
-def _from_json(path: Path, kind: type[_Read], expected: str) -> _Read:
-    """Read a JSON file.
-
-    Raises:
-        InputError: It is missing, not JSON, or not of this kind.
-    """
-    remedy = "see ga-dspy graph build --help"
-    try:
-        return TypeAdapter(kind).validate_json(path.read_bytes().removeprefix(BOM_UTF8))
-    except OSError as error:
-        found = (error.strerror or str(error)).lower()
-        raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        found = f"{place}: {first['msg']}" if place else first["msg"]
-        raise InputError(f"{path}: {found}", expected=expected, remedy=remedy) from error
 
 
 # --- Look into a graph

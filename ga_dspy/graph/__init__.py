@@ -32,6 +32,5 @@ from ga_dspy.graph.records import Entity as Entity
 from ga_dspy.graph.records import Evidence as Evidence
 from ga_dspy.graph.records import GraphUpdate as GraphUpdate
 from ga_dspy.graph.records import Relation as Relation
-from ga_dspy.graph.schema import RelationType as RelationType
 from ga_dspy.graph.schema import Schema as Schema
 from ga_dspy.text import normalise as normalise

@@ -3,59 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ga_dspy.errors import InputError, listed, require
+from ga_dspy.errors import listed
 from ga_dspy.graph.identity import relation_key
 from ga_dspy.graph.lines import with_types
 from ga_dspy.graph.records import Draft, DraftEntity, DraftRelation, Line, Value
-from ga_dspy.storage import write_whole
+from ga_dspy.storage import read_as
 
 OTHER: Final = "other"
 """The type, or the relation, of what is kept although the schema has none for it."""
-_WORD = r"\w[\w .,/&+'’-]*"
-_Named = Annotated[str, Field(pattern=f"^{_WORD}$", max_length=80)]
-_End = Annotated[str, Field(pattern=rf"^{_WORD}(\|{_WORD})*$", max_length=500)]
+_NAME: Final = re.compile(r"\w[\w .,/&+'’-]*")
+_Joined = Annotated[tuple[Line, ...], Field(min_length=2, max_length=3)]
 
 
-class RelationType(Value):
-    """What a relation joins; in a file, a list of the head, the tail and what it means.
-
-    Attributes:
-        head: The type of its head; several are separated by a bar: "Drug|Device".
-        tail: The type of its tail.
-        description: What it means, for the LM; may be empty.
-    """
-
-    head: _End
-    tail: _End
-    description: Line = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_list(cls, given: Any) -> Any:
-        is_list = isinstance(given, list | tuple) and len(given) in (2, 3)
-        return dict(zip(cls.model_fields, given, strict=False)) if is_list else given
-
-    @property
-    def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the types of the head, and those of the tail."""
-        head, tail = (tuple(map(str.strip, end.split("|"))) for end in (self.head, self.tail))
-        return head, tail
-
-
-class Misfit(NamedTuple):
-    """An item that a schema has no place for, and why."""
-
-    kind: Literal["entity", "relation"]
-    item: str
-    reason: str
+Drop = Callable[[Literal["entity", "relation"], str, str], None]
+"""Called with an item that a schema has no place for: its kind, the item, the reason."""
 
 
 class Schema(Value):
@@ -68,7 +37,9 @@ class Schema(Value):
     Attributes:
         entities: What each type of entity is, by its name; the text may be empty. The types that
             relations join need not be listed.
-        relations: What each relation joins, by its name; any relation will do if there is none.
+        relations: What each relation joins, by its name: the type of the head, the type of the
+            tail and, if you like, what it means. Several types are separated by a bar:
+            "Drug|Device". Any relation will do if there is none here.
         other: What becomes of other types and relations. "keep" keeps them: entities of the type
             "other", relations in their own words, and as "other" if the words are those of the
             schema and the types are not. "drop" drops them, with the reason.
@@ -78,8 +49,8 @@ class Schema(Value):
     ('Drug', 'Disease')
     """
 
-    entities: Mapping[_Named, Line] = Field(default_factory=dict)
-    relations: Mapping[_Named, RelationType] = Field(default_factory=dict)
+    entities: Mapping[Line, Line] = Field(default_factory=dict)
+    relations: Mapping[Line, _Joined] = Field(default_factory=dict)
     other: Literal["keep", "drop"] = "keep"
 
     def __hash__(self) -> int:
@@ -87,11 +58,11 @@ class Schema(Value):
 
     @model_validator(mode="after")
     def _is_clear(self) -> Self:
-        if not self.types:
-            raise ValueError("it names no type and no relation")
-        for names in (map(str.casefold, self.entities), map(relation_key, self.relations)):
-            if twice := [name for name, times in Counter(names).items() if times > 1]:
-                raise ValueError(f"it has {twice[0]!r} twice")
+        if not self.types or len(self._names) < len(self.relations):
+            raise ValueError("it names no type, or a relation twice")
+        names = (*self.types, *self.relations)
+        if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no name: a letter or number, then no brackets")
         return self
 
     @classmethod
@@ -102,45 +73,35 @@ class Schema(Value):
             InputError: The file is missing or no schema.
             MissingExtra: It is YAML, and PyYAML is not installed.
         """
-        path = Path(path)
-        try:
-            return cls.model_validate(_loads(path.read_text("utf-8-sig"), path.suffix))
-        except OSError as error:
-            found = (error.strerror or str(error)).lower()
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            found = f"{place}: {first['msg']}" if place else first["msg"]
-        except ValueError as error:
-            found = " ".join(str(error).split())
-        raise InputError(
-            f"{path}: {found}",
+        return read_as(
+            Path(path),
+            cls,
             expected="a schema, such as {entities: {Drug: a medicine}, relations: {treats: [Drug, "
             "Disease]}, other: drop}",
-            remedy="correct the file; docs/graphrag.md describes it",
+            remedy="see docs/graphrag.md",
         )
 
-    def write(self, path: Path | str) -> None:
-        """Write it to a file that `read` reads: JSON, or YAML for any other suffix than `.json`."""
-        path, found = Path(path), self.model_dump(mode="json")
+    @property
+    def yaml(self) -> str:
+        """Return the text of a YAML file that `read` reads."""
         lines = list[str]()
-        for name in ("entities", "relations"):
-            lines += [f"{name}:"] if found[name] else []
-            for key, value in found[name].items():
-                value = [*filter(None, value.values())] if isinstance(value, dict) else value
-                lines.append(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
-        text = "\n".join([*lines, f"other: {self.other}", ""])
-        is_json = path.suffix.casefold() == ".json"
-        write_whole(path, json.dumps(found, ensure_ascii=False, indent=2) if is_json else text)
+        for part, named in (("entities", self.entities), ("relations", self.relations)):
+            lines += [f"{part}:"] if named else []
+            for name, value in named.items():
+                texts = (json.dumps(text, ensure_ascii=False) for text in (name, value))
+                lines.append(f"  {': '.join(texts)}")
+        return "\n".join([*lines, f"other: {self.other}", ""])
 
     # --- What the LM is told
 
     @cached_property
     def types(self) -> tuple[str, ...]:
         """Return the types of entities, in order, those of relations' ends too."""
-        ends = [end for one in self.relations.values() for part in one.ends for end in part]
-        by_key = {name.casefold(): name for name in reversed([*self.entities, *ends])}
-        return tuple(dict.fromkeys(by_key[n.casefold()] for n in [*self.entities, *ends]))
+        ends = [part for one in self.relations.values() for end in one[:2] for part in _parts(end)]
+        by_key = dict[str, str]()
+        for name in (*self.entities, *ends):
+            by_key.setdefault(name.casefold(), name)
+        return tuple(by_key.values())
 
     @property
     def instruction(self) -> str:
@@ -148,8 +109,8 @@ class Schema(Value):
         only, rest = (", no others", "") if self.other == "drop" else ("", f", {OTHER}")
         types = ", ".join(_described(name, self.entities.get(name, "")) for name in self.types)
         relations = "; ".join(
-            _described(f"{one.head} -> {name} -> {one.tail}", one.description)
-            for name, one in self.relations.items()
+            _described(f"{head} -> {name} -> {tail}", *description)
+            for name, (head, tail, *description) in self.relations.items()
         )
         free = "" if only else "; others in the passage's words"
         stated = f"Relations{only}: {relations}{free}. " if relations else ""
@@ -157,67 +118,55 @@ class Schema(Value):
 
     # --- What a draft has of it
 
-    def fit(self, draft: Draft, known: Mapping[str, str] = {}) -> tuple[Draft, list[Misfit]]:
-        """Return a draft in the words of the schema, and what the schema has no place for.
+    def fit(self, draft: Draft, drop: Drop, known: Mapping[str, str] = {}) -> Draft:
+        """Return a draft in the words of the schema.
 
         Args:
             draft: The proposal of a model.
+            drop: Called with what is left out.
             known: The types of names that the draft mentions without one.
         """
         draft = with_types(draft, self._kinds)
         types = {node.name: node.type or known.get(node.name, "") for node in draft.nodes}
-        misfits, entities, relations = list[Misfit](), list[DraftEntity](), list[DraftRelation]()
+        entities, relations = list[DraftEntity](), list[DraftRelation]()
         for entity in draft.entities:
-            if self.other == "drop" and self._is_outside(entity.type):
-                reason = f"type {entity.type}; expected {listed(self.types, 9)}"
-                misfits.append(Misfit("entity", entity.name, reason))
+            kind = self._kind(entity.type)
+            if self.other == "drop" and kind == OTHER:
+                drop("entity", entity.name, f"type {entity.type}; expected {listed(self.types, 9)}")
             else:
-                entities.append(entity.model_copy(update={"type": self._kind(entity.type)}))
+                entities.append(entity.model_copy(update={"type": kind}))
         for link in draft.relations:
-            fitted = self._fitted(link, types[link.head], types[link.tail])
-            if isinstance(fitted, str):
-                item = f"{link.head} -> {link.relation} -> {link.tail}"
-                misfits.append(Misfit("relation", item, fitted))
+            found = self._fitted(link, types[link.head], types[link.tail])
+            if isinstance(found, str):
+                drop("relation", f"{link.head} -> {link.relation} -> {link.tail}", found)
             else:
-                relations.append(fitted)
-        # A copy would have the nodes of the draft.
-        fitted_draft = Draft(
-            entities=tuple(entities), relations=tuple(relations), skipped=draft.skipped
-        )
-        return fitted_draft, misfits
+                relations.append(found)
+        return Draft(entities=tuple(entities), relations=tuple(relations), skipped=draft.skipped)
 
     def _fitted(self, link: DraftRelation, *types: str) -> DraftRelation | str:
         """Return a relation in the words of the schema, or why it has no place."""
-        kinds = {
-            f"{end}_type": self._kind(getattr(link, f"{end}_type")) for end in ("head", "tail")
-        }
-        link = link.model_copy(update=kinds)
-        head, tail = map(self._kind, types)
-        name = self._names.get(relation_key(link.relation), "")
+        stated = {"head_type": self._kind(link.head_type), "tail_type": self._kind(link.tail_type)}
+        link, key = link.model_copy(update=stated), relation_key(link.relation)
+        name, (head, tail) = self._names.get(key, ""), map(self._kind, types)
         if name and self._joins(name, head, tail):
             return link.model_copy(update={"relation": name})
         if name and head and tail and self._joins(name, tail, head):
             return _turned(link.model_copy(update={"relation": name}))
-        is_free = not self.relations or relation_key(link.relation) == _SAME
-        is_allowed = is_free and not any(map(self._is_outside, types))
         if self.other == "keep":
             return link.model_copy(update={"relation": OTHER}) if name else link
         if name:
-            wanted = self.relations[name]
             found = " -> ".join(kind or "(no type)" for kind in types)
-            return f"{name}: {found}; expected {wanted.head} -> {wanted.tail}"
+            return f"{name}: {found}; expected {' -> '.join(self.relations[name][:2])}"
+        is_allowed = (not self.relations or key == _SAME) and OTHER not in (head, tail)
         return link if is_allowed else "no such relation between these types in the schema"
 
     def _joins(self, name: str, head: str, tail: str) -> bool:
-        ends = zip((head, tail), self.relations[name].ends, strict=True)
-        return all(not kind or kind in map(self._kind, end) for kind, end in ends)
+        ends = zip((head, tail), self.relations[name][:2], strict=True)
+        return all(not kind or kind in map(self._kind, _parts(end)) for kind, end in ends)
 
     def _kind(self, type_: str) -> str:
         """Return a type as the schema spells it; "other" if it has none, and empty for empty."""
         return self._kinds.get(type_.casefold(), OTHER) if type_ else ""
-
-    def _is_outside(self, type_: str) -> bool:
-        return bool(type_) and type_.casefold() not in self._kinds
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
@@ -231,30 +180,18 @@ class Schema(Value):
 _SAME: Final = relation_key("same as")
 
 
-def _loads(text: str, suffix: str) -> Any:
-    """Return the value of JSON or YAML.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if suffix.casefold() == ".json":
-        return json.loads(text)
-    yaml = require("yaml", "search")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+def _parts(end: str) -> list[str]:
+    return [part.strip() for part in end.split("|")]
 
 
-def _described(name: str, description: str) -> str:
+def _described(name: str, description: str = "") -> str:
     return f"{name} ({description})" if description else name
 
 
 def _turned(link: DraftRelation) -> DraftRelation:
-    head, tail = link.entities
-    return link.model_copy(
-        update={
-            "head": tail.name, "head_type": tail.type, "head_attributes": tail.attributes,
-            "tail": head.name, "tail_type": head.type, "tail_attributes": head.attributes,
-        }
-    )  # fmt: skip
+    fields = ("", "_type", "_attributes")
+    ends = [(f"{a}{field}", f"{b}{field}") for a, b in _WAYS for field in fields]
+    return link.model_copy(update={end: getattr(link, other) for end, other in ends})
+
+
+_WAYS: Final = (("head", "tail"), ("tail", "head"))

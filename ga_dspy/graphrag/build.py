@@ -502,7 +502,7 @@ def _outcome(
 
     def read() -> Sequence[Extraction | str]:
         if len(group) > 1:
-            return extractor(passages=group).extractions  # type: ignore[no-any-return]
+            return extractor(passage=group).extractions  # type: ignore[no-any-return]
         return [extractor(passage=group[0]).extraction]
 
     try:

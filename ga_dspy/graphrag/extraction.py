@@ -81,27 +81,23 @@ class Extractor(Configured):
         if self.gleanings:
             self.glean = dspy.Predict(glean_signature(signature))
 
-    def forward(
-        self, passage: Passage | None = None, *, passages: Sequence[Passage] = ()
-    ) -> dspy.Prediction:
+    def forward(self, passage: Passage | Sequence[Passage]) -> dspy.Prediction:
         """Read a passage, or several in one LM call.
 
         Several are read one by one if the reply to the call is unusable.
 
         Returns:
-            A prediction with the `extraction` of the passage, or with `extractions` of the
-            passages: an `Extraction` for each, or the error message if it could not be read.
+            A prediction with the `extraction` of the passage. Of several passages, it has
+            `extractions`: an `Extraction` for each, or the error message if it could not be read.
 
         Raises:
             StepFailed: The reply for the only passage is unusable.
         """
-        return drive(self._read(passages or _only(passage)))
+        return drive(self._read(passage))
 
-    async def aforward(
-        self, passage: Passage | None = None, *, passages: Sequence[Passage] = ()
-    ) -> dspy.Prediction:
+    async def aforward(self, passage: Passage | Sequence[Passage]) -> dspy.Prediction:
         """Read passages from a coroutine."""
-        return await adrive(self._read(passages or _only(passage)))
+        return await adrive(self._read(passage))
 
     def own_settings(self) -> dict[str, Any]:
         """Return the settings that are not the defaults, as JSON values."""
@@ -111,6 +107,8 @@ class Extractor(Configured):
     def fingerprint(self, lm: Any = None) -> str:
         """Return a hash of instructions, fields, demos, settings and LM."""
         lm, own = chosen_lm(lm, self.extract), self.own_settings()
+        if self.gleanings:
+            own["glean"] = self.glean.dump_state()
         names = ("temperature", "max_tokens", "reasoning_effort")
         sampling = {key: lm.kwargs.get(key) for key in names} if hasattr(lm, "kwargs") else {}
         return digest_of(
@@ -125,79 +123,74 @@ class Extractor(Configured):
             }
         )
 
-    def _read(self, passages: Sequence[Passage]) -> _Reading[dspy.Prediction]:
+    def _read(self, passage: Passage | Sequence[Passage]) -> _Reading[dspy.Prediction]:
         """Ask the LM about passages, and keep of the reply what each of them supports."""
+        if isinstance(passage, Passage):
+            found = yield from self._ask([passage], Meter())
+            return dspy.Prediction(extraction=found[0])
         meter = Meter()
         try:
-            update, dropped = yield from self._ask(dict(enumerate(passages, 1)), meter)
-            found: list[Extraction | str] = []
-            for passage in passages:
-                own = update if len(passages) == 1 else _stated_in(passage, update)
-                found.append(self._extraction(own, () if found else dropped))
+            return dspy.Prediction(extractions=(yield from self._ask(passage, meter)))
         except _FAILURES:
-            if len(passages) == 1:
-                raise
-            found = []
-            for passage in passages:
-                found.append((yield from self._read_alone(passage)))
-        found = _with_cost(found, meter)
-        return dspy.Prediction(extraction=found[0], extractions=found)
+            outcomes = list[Extraction | str]()
+            for one in passage:
+                alone = Meter()
+                alone.usage = meter.usage  # the first that succeeds is charged for what failed
+                try:
+                    outcomes += yield from self._ask([one], alone)
+                except _FAILURES as error:
+                    outcomes.append(f"{type(error).__name__}: {error}")
+            return dspy.Prediction(extractions=outcomes)
 
-    def _read_alone(self, passage: Passage) -> _Reading[Extraction | str]:
-        """Read one passage of several; return the error message if it fails."""
-        try:
-            return (yield from self._read([passage])).extraction  # type: ignore[no-any-return]
-        except _FAILURES as error:
-            return f"{type(error).__name__}: {error}"
-
-    def _ask(
-        self, passages: Mapping[int, Passage], meter: Meter
-    ) -> _Reading[tuple[GraphUpdate, tuple[Dropped, ...]]]:
+    def _ask(self, read: Sequence[Passage], meter: Meter) -> _Reading[list[Extraction]]:
         """Ask for what passages state, and as often as set for what is missing."""
+        passages, dropped = dict(enumerate(read, 1)), dict[Dropped, None]()
         inputs = {"passages": render_passages(passages.items())}
-        asked = ("extract", self.extract, inputs, meter, passages)
-        found = yield from ask_grounded(*asked, schema=self.schema)
-        update, dropped = found.update, found.dropped
         labels = {passage.id: label for label, passage in passages.items()}
-        for _ in range(self.gleanings):
+        update = GraphUpdate()
+        for step in ("extract", *["glean"] * self.gleanings):
             inputs["graph"] = linearise(KnowledgeGraph().merge(update), labels=labels)
-            asked = ("glean", self.glean, inputs, meter, passages)
+            asked = step, getattr(self, step), inputs, meter, passages
             try:
-                more = yield from ask_grounded(*asked, schema=self.schema)
+                found = yield from ask_grounded(*asked, schema=self.schema)
             except _FAILURES:
+                if step == "extract":
+                    raise
                 break  # what was found before stands
-            new = {name: getattr(update, name) + part for name, part in more.update}
-            update, dropped = GraphUpdate(**new), (*dropped, *more.dropped)
-            if not more.update.relations:
+            parts = {name: getattr(update, name) + part for name, part in found.update}
+            update, dropped = GraphUpdate(**parts), dropped | dict.fromkeys(found.dropped)
+            if step == "glean" and not found.update.relations:
                 break
-        return update, tuple(dict.fromkeys(dropped))
+        records = [update] if len(read) == 1 else [_stated_in(passage, update) for passage in read]
+        extractions = [self._extraction(record) for record in records]
+        more = {"dropped": (*dropped, *extractions[0].dropped), "calls": meter.calls}
+        extractions[0] = extractions[0].model_copy(update={**more, "tokens": meter.tokens})
+        meter.usage.clear()
+        return extractions
 
-    def _extraction(self, update: GraphUpdate, dropped: tuple[Dropped, ...]) -> Extraction:
+    def _extraction(self, update: GraphUpdate) -> Extraction:
         """Return the distinct records of a passage, no more relations than the maximum."""
-        distinct: dict[str, Any] = {name: tuple(dict.fromkeys(part)) for name, part in update}
-        most = self.max_relations or len(distinct["relations"])
-        kept, over = distinct["relations"][:most], distinct["relations"][most:]
-        if over:
-            gone = {end for one in over for end in one.ends} - {e for one in kept for e in one.ends}
-            entities = tuple(e for e in distinct["entities"] if e.name not in gone)
-            distinct = {"entities": entities, "relations": kept}
-            reason, cause = f"more than {self.max_relations} relations", "over the maximum"
-            texts = (f"{one.head} -> {one.relation} -> {one.tail}" for one in over)
-            dropped += tuple(
-                Dropped(kind="relation", item=text, cause=cause, reason=reason) for text in texts
+        entities, relations = (tuple(dict.fromkeys(part)) for _, part in update)
+        kept = relations[: self.max_relations]
+        over = relations[len(kept) :]
+        gone = {end for one in over for end in one.ends} - {end for one in kept for end in one.ends}
+        dropped = [
+            Dropped(
+                kind="relation",
+                item=f"{one.head} -> {one.relation} -> {one.tail}",
+                cause="over the maximum",
+                reason=f"more than {self.max_relations} relations",
             )
-        return Extraction(update=GraphUpdate(**distinct), dropped=dropped)
+            for one in over
+        ]
+        entities = tuple(entity for entity in entities if entity.name not in gone)
+        records = GraphUpdate(entities=entities, relations=kept)
+        return Extraction(update=records, dropped=tuple(dropped))
 
 
 Found = TypeVar("Found")
 _Reading = Generator[Ask, Any, Found]
 _FAILURES = (StepFailed, dspy.LMError)
-
-
-def _only(passage: Passage | None) -> tuple[Passage, ...]:
-    if passage is None:
-        raise InputError("no passage", expected="one to read", remedy="pass passage=…")
-    return (passage,)
 
 
 def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
@@ -209,18 +202,6 @@ def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
         fields = set(kinds[name].model_fields)
         parts[name] = tuple(kinds[name](**i.model_dump(include=fields), passages=(1,)) for i in own)
     return ground(Draft(**parts), {1: passage}).update
-
-
-def _with_cost(found: list[Extraction | str], meter: Meter) -> list[Extraction | str]:
-    """Add what a reading cost to what was read: the calls to the first, tokens in equal parts."""
-    calls, (tokens, rest) = meter.calls, divmod(meter.tokens, len(found))
-    costly = list[Extraction | str]()
-    for one in found:
-        if isinstance(one, Extraction):
-            more = {"calls": one.calls + calls, "tokens": one.tokens + tokens + rest}
-            one, calls, rest = one.model_copy(update=more), 0, 0
-        costly.append(one)
-    return costly
 
 
 # --- Shared by extraction and summaries: the LM, failures, the journal.
