@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ga_dspy import extractive_lm
+from ga_dspy import Schema, extractive_lm
 from ga_dspy.cli import main
 from ga_dspy.cli.choices import choose_corpus
 from ga_dspy.graphrag import GraphIndex, Summaries, build_graph, open_graph
@@ -292,3 +292,47 @@ def test_help_explains_the_rules_file(folder: Path) -> None:
     told = said("build", "--help", cwd=folder)
     for part in ("min_confidence", "relation_labels", "overrides", "critical"):
         assert part in told
+
+
+# --- A schema, and the cost of a build
+
+SCHEMA = """
+entities: {person: a human being, place: a town or a river}
+relations: {was born in: [person, place]}
+other: drop
+"""
+
+
+def test_a_build_under_a_schema_stops_at_its_cap_and_is_updated_as_it_was_built(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    asked = ("build", "--index", folder / "index", "--out", "g", "--schema", "schema.yaml",
+             "--per-call", "2")  # fmt: skip
+    error = error_of(*asked, "--max-calls", "20", cwd=tmp_path)
+    assert "a cap was reached after 20 LM calls" in error and "82 of 122 passages are left" in error
+    assert error.endswith("run the same command again to go on: g keeps what was read")
+    built = said(*asked, cwd=tmp_path)
+    assert "to read: 82 passages, about 41 LM calls" in built and "40 were read before" in built
+    manifest = open_graph(tmp_path / "g").manifest
+    assert f"dropped {manifest.dropped['outside the schema']} outside the schema" in built
+    assert f"cost 61 LM calls, {manifest.tokens:,} tokens" in built
+    grounded = f"grounded {manifest.stated} of {manifest.proposed} relations (100.0 %)"
+    assert grounded in built and grounded in said("stats", "g", cwd=tmp_path)
+    names = {r.relation for r in open_graph(tmp_path / "g").graph.relations}
+    assert names == {"was born in"}
+    again = said("update", "--index", folder / "index", "--graph", "g", cwd=tmp_path)
+    assert "nothing, all 122 passages were read before" in again
+    assert "read by" in error_of("build", "--index", folder / "index", "--out", "g", cwd=tmp_path)
+
+
+def test_a_proposed_schema_is_written_once(folder: Path, tmp_path: Path) -> None:
+    asked = ("schema", "propose", "--index", folder / "index", "--out", "s.yaml", "--sample", "4")
+    told = said(*asked, cwd=tmp_path)
+    assert "person" in told and "wrote s.yaml" in told
+    assert "person" in Schema.read(tmp_path / "s.yaml").types
+    assert "s.yaml exists" in error_of(*asked, cwd=tmp_path)
+    (tmp_path / "s.yaml").write_text("types: [person]")
+    error = error_of("build", "--index", folder / "index", "--out", "g2", "--schema", "s.yaml",
+                     cwd=tmp_path)  # fmt: skip
+    assert "types" in error and "expected a schema" in error

@@ -12,12 +12,20 @@ import pytest
 
 from ga_dspy import Index, Passage, Schema, extractive_lm
 from ga_dspy.demo import corpus
-from ga_dspy.errors import RunAborted
-from ga_dspy.graphrag import Extractor, build_graph, estimate_build, open_graph, update_graph
+from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.graphrag import (
+    Extractor,
+    build_graph,
+    estimate_build,
+    open_graph,
+    propose_schema,
+    update_graph,
+)
 from ga_dspy.graphrag.build import extractor_of
 from ga_dspy.graphrag.extraction import Extraction, FinishedSteps
 from ga_dspy.lm.budget import Caps
-from ga_dspy.testing import scripted_lm
+from ga_dspy.programs.calls import StepFailed
+from ga_dspy.testing import CutOff, scripted_lm
 
 SHOWN = re.compile(r"^\[(\d+)\] (.*)\n(.*)", re.MULTILINE)
 
@@ -123,8 +131,6 @@ def test_an_unusable_reply_for_several_is_asked_for_passage_by_passage() -> None
 
 
 def test_the_cost_of_a_reply_that_was_cut_off_is_counted() -> None:
-    from ga_dspy.testing import CutOff
-
     def cut(prompt: str) -> Any:
         return CutOff("[[ ## additions ## ]]\n- Bath") if prompt.count("Road") > 1 else None
 
@@ -285,3 +291,54 @@ def test_a_cap_in_the_middle_of_a_reading_loses_none_of_its_calls(tmp_path: Path
         build_graph(index_of(ROADS), tmp_path, lm=lm, caps=Caps(calls=1), **given)
     build_graph(index_of(ROADS), tmp_path, lm=lm, **given)
     assert len(lm.engine.prompts) == len(set(lm.engine.prompts)) == 10
+
+
+# --- A first schema
+
+
+def proposer(asked: list[str], proposal: dict[str, Any]) -> Any:
+    """An LM that reads roads, then proposes this schema."""
+    read_roads = reader([])
+
+    def answer(prompt: str) -> Any:
+        asked.append(prompt)
+        return proposal if "Propose a schema" in prompt else read_roads.engine.script(prompt)
+
+    return scripted_lm(answer)
+
+
+def test_a_schema_is_proposed_from_what_an_even_sample_states() -> None:
+    asked: list[str] = []
+    proposal = {
+        "entities": '{"Town": "a settlement"}',
+        "relations": '{"leads to": ["Town", "Town"], "is leading to": ["Town", "Town"]}',
+    }
+    schema = propose_schema(ROADS, lm=proposer(asked, proposal), sample=2, threads=1)
+    assert schema.entities == {"Town": "a settlement"} and schema.types == ("Town",)
+    assert schema.relations["leads to"] == ("Town", "Town")
+    assert ["Road 1" in asked[0], "Road 3" in asked[1]] == [True, True] and len(asked) == 3
+    assert "3: Aberdeen (other) -> leads to -> Bath (other); Aberdeen (other) ->" in asked[2]
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        {"entities": "{}", "relations": '{"leads to": ["Town"]}'},
+        {"entities": "none", "relations": "no relations"},
+    ],
+)
+def test_a_proposal_that_is_no_schema_is_refused(proposal: dict[str, Any]) -> None:
+    with pytest.raises(StepFailed, match="the propose step"):
+        propose_schema(ROADS, lm=proposer([], proposal))
+
+
+def test_without_a_relation_or_an_lm_nothing_is_proposed() -> None:
+    with pytest.raises(StepFailed, match="no passage of the sample states a relation"):
+        propose_schema(ROADS, lm=scripted_lm(lambda prompt: {"additions": "none"}))
+    with dspy.context(lm=None), pytest.raises(InputError, match="no LM"):
+        propose_schema(ROADS)
+
+
+def test_the_embedded_lm_proposes_the_types_that_it_gave() -> None:
+    schema = propose_schema(corpus()[:12], lm=extractive_lm(), sample=6)
+    assert "person" in schema.types and set(schema.entities.values()) == {""}

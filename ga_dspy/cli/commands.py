@@ -86,11 +86,14 @@ def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None
     )
 
 
-def _add_group(name: str, about: str, panel: str, *commands: Callable[..., None]) -> None:
+def _add_group(
+    name: str, about: str, panel: str | None, *commands: Callable[..., None], to: typer.Typer = app
+) -> typer.Typer:
     group = typer.Typer(help=about, **_TYPER)
     for command in commands:
         _add(group, command)
-    app.add_typer(group, name=name, rich_help_panel=panel)
+    to.add_typer(group, name=name, rich_help_panel=panel)
+    return group
 
 
 _add(app, ask.demo, START)
@@ -105,10 +108,14 @@ _add_group(
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
     indexes.verify,
 )  # fmt: skip
-_add_group(
+_graph = _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
     with_lms(graphs.build), with_lms(graphs.update), graphs.stats, graphs.show,
     graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.export,
+)  # fmt: skip
+_add_group(
+    "schema", "Types and relations of your own.", None, with_lms(graphs.propose, spreads=False),
+    to=_graph,
 )  # fmt: skip
 for command in (
     with_lms(with_program(runs.evaluate)),

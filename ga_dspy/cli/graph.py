@@ -31,6 +31,7 @@ from ga_dspy.graphrag import (
     build_graph,
     estimate_build,
     open_graph,
+    propose_schema,
     update_graph,
 )
 from ga_dspy.graphrag.build import (
@@ -196,6 +197,31 @@ def update(
     _read_graph(update_graph, index, graph, models, before, extractor_of(before), options)
 
 
+def propose(
+    models: LMs,
+    index: IndexDir,
+    out: Annotated[Path, typer.Option(help="YAML file to write; it must not exist.")],
+    sample: Annotated[int, typer.Option(min=1, help="Passages to read.")] = 20,
+) -> None:
+    """Propose a schema from a sample of the passages, to edit and pass to graph build --schema.
+
+    The LM reads the sample as a build would, one call a passage, then names types and relations.
+
+    Examples:
+        ga-dspy graph schema propose --index my-index --out schema.yaml --sample 20
+    """
+    if out.exists():
+        raise InputError(
+            f"{out} exists", expected="a new file", remedy="remove it, or name another"
+        )
+    lm = _one_lm(models)
+    write_whole(out, propose_schema(Index.open(index), lm=lm, sample=sample).yaml)
+    console = Console()
+    console.print(Text(out.read_text("utf-8").rstrip()), soft_wrap=True)
+    console.print(f"wrote {out}", style="dim", soft_wrap=True)
+    console.note_embedded_lm(lm)
+
+
 def _read_graph(
     make: Callable[..., StoredGraph],
     index_dir: Path,
@@ -205,18 +231,8 @@ def _read_graph(
     extractor: Extractor,
     options: ReadOptions,
 ) -> None:
-    """Confirm the cost, build the graph, and print its sizes and what went wrong.
-
-    Raises:
-        InputError: An LM is named for a step; only programs have steps.
-    """
-    if models.steps:
-        raise InputError(
-            f"--lm or --api-base for the step {next(iter(models.steps))}",
-            expected="one LM, which reads every passage",
-            remedy="pass --lm NAME",
-        )
-    console, lm, index = Console(), models.lm, Index.open(index_dir)
+    """Confirm the cost, build the graph, and print its sizes and what went wrong."""
+    console, lm, index = Console(), _one_lm(models), Index.open(index_dir)
     labels = None
     if options.labels:
         kind, expected = dict[str, frozenset[str]], 'labels such as {"p1": ["hr"]}'
@@ -263,6 +279,21 @@ def _read_graph(
     unused = sorted({*(before.labels if before else ())} - {*now.labels})
     console.print_first("label that no longer restricts anything", unused, style="yellow")
     console.note_embedded_lm(lm)
+
+
+def _one_lm(models: LMs) -> dspy.LM:
+    """Return the LM that reads.
+
+    Raises:
+        InputError: An LM is named for a step; only programs have steps.
+    """
+    if models.steps:
+        raise InputError(
+            f"--lm or --api-base for the step {next(iter(models.steps))}",
+            expected="one LM, which reads every passage",
+            remedy="pass --lm NAME",
+        )
+    return models.lm
 
 
 def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions) -> None:

@@ -13,6 +13,7 @@ from ga_dspy.graphrag.corpus_graph import CorpusGraph as CorpusGraph
 from ga_dspy.graphrag.corpus_graph import View as View
 from ga_dspy.graphrag.extraction import Extractor as Extractor
 from ga_dspy.graphrag.program import GraphRAG as GraphRAG
+from ga_dspy.graphrag.proposal import propose_schema as propose_schema
 from ga_dspy.graphrag.records import Access as Access
 from ga_dspy.graphrag.records import Overrides as Overrides
 from ga_dspy.graphrag.records import Pair as Pair

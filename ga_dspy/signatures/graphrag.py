@@ -54,6 +54,24 @@ def glean_signature(signature: type[dspy.Signature]) -> type[dspy.Signature]:
     return asked.insert(1, "graph", graph, str)  # type: ignore[no-any-return]
 
 
+# --- Propose: a schema for what an extraction finds.
+
+
+class ProposeSchema(dspy.Signature):
+    """Propose a schema for a knowledge graph, from facts that a sample of its corpus states.
+
+    Name the types of things that matter in this corpus, more exactly than the facts do where they
+    say "other", and the relations that recur, each in one short wording for all that mean the
+    same. A relation joins two of the types.
+    """
+
+    facts: str = dspy.InputField(desc="how often, then examples: head (type) -> relation -> tail")
+    entities: dict[str, str] = dspy.OutputField(desc="at most 12 types, each with what it is")
+    relations: dict[str, list[str]] = dspy.OutputField(
+        desc="at most 20 relations, each with the type of its head and the type of its tail"
+    )
+
+
 # --- Summarise: what one community of the graph is about.
 
 
