@@ -486,10 +486,9 @@ def choose_settings(
                 remedy=nearest(name, types) or "remove it, or choose a program that has it",
             )
         kind, doc = types[name]
-        if name == "schema" and isinstance(value, str):
-            value = Schema.read(value)
         try:
             given = None if str(value).lower() in ("none", "null") else value
+            given = Schema.read(given) if name == "schema" and isinstance(given, str) else given
             found[name] = TypeAdapter(kind).validate_python(given)
         except ValidationError as error:
             raise InputError(
