@@ -101,7 +101,8 @@ def sync(
 ) -> None:
     """Update an index to the current contents of its files; only changed files are read.
 
-    Passages of deleted files are deleted; before it deletes more than half, it asks.
+    Passages of deleted files are deleted; before it deletes more than half, it asks. Documents
+    that were added over HTTP stay.
 
     Examples:
         ga-dspy index sync --index my-index
@@ -112,8 +113,8 @@ def sync(
         sources = sources.with_paths(index, files)
     with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
-        wanted = {passage.id for passage in found.passages}
-    deleted = sum(passage.id not in wanted for passage in opened)
+    found = found.with_uploads(opened)
+    deleted = found.deleted_from(opened)
     if 2 * deleted > len(opened) and not yes:
         question = f"{deleted} of {len(opened)} passages of {index} would be deleted; continue?"
         if not console.confirm(question, remedy="check the files, or add --yes"):
@@ -135,17 +136,22 @@ def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
 
 
 def delete(
-    ids: Annotated[list[str], typer.Argument(help="Passage ids, or file names.")],
+    ids: Annotated[list[str], typer.Argument(help="File names, or ids of documents or passages.")],
     index: IndexDir,
 ) -> None:
-    """Delete passages by id or file name; sync adds back those that the files still have.
+    """Delete documents and passages; sync adds back those that the files still have.
 
     Examples:
         ga-dspy index delete old.md --index my-index
     """
     opened = Index.open(index)
     ids_of = {file.name: file.ids for file in Sources.of(index).files}
-    gone = [each for id in ids for each in (ids_of.get(id) or (id,))]
+    gone = list[str]()
+    for id in ids:
+        if id not in ids_of and id not in opened and (found := opened.document(id)):
+            gone += [passage.id for passage in found.passages]
+        else:
+            gone += ids_of.get(id) or (id,)
     Console().print(f"{index}: deleted {number(opened.delete(gone), 'passage')}")
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
@@ -17,7 +18,10 @@ from ga_dspy.cli.choices import Asking
 from ga_dspy.errors import InputError, need_package
 
 if TYPE_CHECKING:
-    from ga_dspy.serve import Service
+    from ga_dspy.serve import Key, Service
+
+WRITE_KEY = "GA_DSPY_WRITE_KEY"
+"""The variable with the keys that may add and delete documents."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class ServerOptions:
         typer.Option(
             help="Environment variable with the API keys.", show_default="GA_DSPY_API_KEY"
         ),
+    ] = None
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of keys with names, conditions and rights (--new-key)."),
     ] = None
     is_open: Annotated[
         bool, typer.Option("--open", help="Allow access from anywhere without a key.")
@@ -74,41 +82,75 @@ def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
     return given or max(300.0, 2.5 * longest)
 
 
-def read_keys(variable: str | None, host: str, is_open: bool) -> list[bytes]:
-    """Return the comma-separated API keys in an environment variable.
+def read_keys(options: ServerOptions) -> list[Key]:
+    """Return the API keys in environment variables and in the key file.
 
-    Args:
-        variable: Its name; by default `GA_DSPY_API_KEY`, which may be unset.
-        host: The address to listen on.
-        is_open: Whether access without a key is allowed from anywhere.
+    `GA_DSPY_API_KEY`, or the variable that the options name, has comma-separated keys that may ask
+    and read the metrics; those in `GA_DSPY_WRITE_KEY` may also write.
 
     Raises:
-        InputError: The variable is unset, a key is short, or other machines could ask without one.
+        InputError: The variable is unset, a key is short, the key file is invalid, or other
+            machines could ask without a key.
     """
-    name = variable or "GA_DSPY_API_KEY"
-    keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
-    found = "holds a short key" if any(len(key) < 16 for key in keys) else ""
-    if not keys and (variable or not (is_open or host in ("127.0.0.1", "::1", "localhost"))):
-        found = f"is not set, and everyone who reaches {host} could ask"
+    from ga_dspy.serve import Key, read_key_file
+
+    keys = read_key_file(options.keys) if options.keys else []
+    asking = options.api_key_env or "GA_DSPY_API_KEY"
+    found = ""
+    for name, rights in ((asking, {"ask", "metrics"}), (WRITE_KEY, {"ask", "metrics", "write"})):
+        given = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
+        if any(len(key) < 16 for key in given):
+            found = f"{name} holds a short key"
+        keys += [Key.of(key.encode(), name=name, rights=rights) for key in given]
+    is_local = options.host in ("127.0.0.1", "::1", "localhost")
+    if options.api_key_env and not os.environ.get(asking, "").strip(" ,"):
+        found = f"{asking} is not set"
+    elif not (keys or options.is_open or is_local):
+        found = f"{asking} is not set, and everyone who reaches {options.host} could ask"
     if found:
         raise InputError(
-            f"{name} {found}",
+            found,
             expected="comma-separated keys of at least 16 characters",
             remedy="set it: python -c 'import secrets; print(secrets.token_urlsafe(32))' makes a "
             "key (or --host 127.0.0.1; or --open, if something else restricts access)",
         )
-    return [key.encode() for key in keys]
+    return keys
+
+
+def _print_new_key(name: str | None) -> None:
+    """Print a new key and its entry, and exit."""
+    if name is None:
+        return
+    need_package("mcp", "serve")
+    from ga_dspy.serve.keys import new_key
+
+    key, entry = new_key(name)
+    print(f"# the key, which is shown only now:\n{key}\n\n# its entry in keys.toml:\n{entry}")  # noqa: T201
+    raise typer.Exit
 
 
 def serve(
     asking: Asking,
     options: ServerOptions,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    new_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=_print_new_key,
+            is_eager=True,
+            help="Print a new key and its entry for --keys, and exit.",
+        ),
+    ] = None,
 ) -> None:
     """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
 
+    A key with the right "write" may also add and delete documents.
+
     Examples:
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
+        ga-dspy serve --new-key acme
+        ga-dspy serve --index my-index --keys keys.toml --host 0.0.0.0
     """
     keys, service = _start(asking, options)
     from ga_dspy.serve import make_app
@@ -139,7 +181,7 @@ def mcp(
         _listen(app, service, options, http)
 
 
-def _start(asking: Asking, options: ServerOptions) -> tuple[list[bytes], Service]:
+def _start(asking: Asking, options: ServerOptions) -> tuple[list[Key], Service]:
     """Return the API keys, and the service with its limits.
 
     Raises:
@@ -148,7 +190,7 @@ def _start(asking: Asking, options: ServerOptions) -> tuple[list[bytes], Service
     need_package("mcp", "serve")
     from ga_dspy.serve import Limits, Service
 
-    keys = read_keys(options.api_key_env, options.host, options.is_open)
+    keys = read_keys(options)
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     return keys, Service(asking.program, limits)

@@ -189,7 +189,7 @@ class GraphRAG(MultiHopProgram):
 
     def for_caller(self, access: Access) -> Self:
         """Return this program for a caller with this access; the predictors are shared."""
-        return self._with_retrievers(
+        return self.with_retrievers(
             lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
         )
 

@@ -352,9 +352,9 @@ class MultiHopProgram(Configured):
             InputError: A retriever cannot apply conditions, a condition is malformed, or `forward`
                 was replaced on this object, such as by `dspy.syncify`.
         """
-        return self._with_retrievers(lambda retriever: retriever.only(where))
+        return self.with_retrievers(lambda retriever: retriever.only(where))
 
-    def _with_retrievers(self, change: Callable[[PassageRetriever], Any]) -> Self:
+    def with_retrievers(self, change: Callable[[PassageRetriever], Any]) -> Self:
         """Return a copy with changed retrievers."""
         if put := sorted(vars(self).keys() & set(_FORWARDS)):
             raise InputError(

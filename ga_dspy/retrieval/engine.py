@@ -397,7 +397,7 @@ class LocalEngine:
     @cached_property
     def ids(self) -> frozenset[str]:
         """Return the ids of all passages."""
-        return frozenset(passage.id for passage in self.passages(self.rows().tolist()))
+        return frozenset(self._ids().to_pylist())
 
     def rows_if_small(self) -> Rows | None:
         """Return all rows if they are at most `SMALL`, else None."""
@@ -415,6 +415,23 @@ class LocalEngine:
             segment = self.segments[int(self._segment_of(row))]
             passages.append(segment.texts[row - segment.base])
         return passages
+
+    @cached_property
+    def documents(self) -> tuple[Any, NDArray[np.int32]]:
+        """The ids of the documents, in corpus order, and for each of `rows()` its document's place.
+
+        The passages of a document have its id, or its id and a number: `report.md#2`.
+        """
+        compute = require("pyarrow.compute", "search")
+        stems = compute.replace_substring_regex(self._ids(), r"#[0-9]+$", "")
+        coded = stems.combine_chunks().dictionary_encode()
+        return coded.dictionary, coded.indices.to_numpy()
+
+    def _ids(self) -> Any:
+        """Return the id of each of `rows()`, as a column."""
+        pyarrow = require("pyarrow", "search")
+        chunks = [chunk for s in self.segments for chunk in s.texts.ids.chunks]
+        return pyarrow.chunked_array(chunks, pyarrow.large_string()).take(self.rows())
 
     def _segment_of(self, rows: Any) -> Any:
         """Return the number of the segment that holds each row."""

@@ -123,6 +123,13 @@ def _published(engine: LocalEngine, manifest: Manifest, uri: str, folder: Path) 
     return manifest.model_copy(update={"published": published})
 
 
+def _read(folder: Path) -> tuple[LocalEngine, Manifest]:
+    """Read the current contents of a folder, and their manifest."""
+    return open_current(
+        folder, store.read_manifest, lambda manifest: (segments.load(folder, manifest), manifest)
+    )
+
+
 class Hit(NamedTuple):
     """A passage and its score, which is comparable within one search only."""
 
@@ -137,6 +144,24 @@ class Changes(NamedTuple):
     changed: tuple[str, ...]
     removed: tuple[str, ...]
     unchanged: tuple[str, ...]
+
+
+class StoredDocument(NamedTuple):
+    """A document of an index: the passages with its id, or with its id and a number (`a.md#2`)."""
+
+    id: str
+    passages: tuple[Passage, ...]
+
+
+def _documents(engine: LocalEngine, first: int, end: int) -> list[StoredDocument]:
+    """Return the documents from one place to another (exclusive)."""
+    ids, places = engine.documents
+    rows = np.flatnonzero((places >= first) & (places < end))
+    parts: dict[int, list[Passage]] = {place: [] for place in range(first, end)}
+    found = engine.passages(engine.rows()[rows].tolist())
+    for place, passage in zip(places[rows].tolist(), found, strict=True):
+        parts[place].append(passage)
+    return [StoredDocument(ids[place].as_py(), tuple(p)) for place, p in parts.items()]
 
 
 class _State(NamedTuple):
@@ -305,16 +330,11 @@ class Index(PassageRetriever):
             DamagedFile: A file is missing or has another size.
         """
         folder = Path(path)
-
-        def read(manifest: Manifest) -> tuple[LocalEngine, Manifest]:
-            return segments.load(folder, manifest), manifest
-
         manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
             engine = MilvusEngine(manifest.published, manifest.passages)
             return cls(engine, manifest, encoder, folder, reranker, require)
-        opened = open_current(folder, store.read_manifest, read)
-        index = cls(*opened, encoder, folder, reranker, require)
+        index = cls(*_read(folder), encoder, folder, reranker, require)
         if encoder is not None:
             index._check_encoder()
         return index
@@ -395,6 +415,13 @@ class Index(PassageRetriever):
         engine = self._state.engine
         return engine.ids if isinstance(engine, LocalEngine) else frozenset(p.id for p in self)
 
+    def without_passages(self) -> Index:
+        """Return an index in memory like this one that holds nothing."""
+        engine, manifest = self.engine, self.manifest
+        nothing = LocalEngine(engine.segments, range(engine.size))
+        empty = manifest.model_copy(update={"passages": 0, "published": None})
+        return Index(nothing, empty, self.encoder, reranker=self.reranker, require=self.require)
+
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
 
@@ -403,6 +430,34 @@ class Index(PassageRetriever):
         """
         self.check_scope()
         return self._state.engine.passages([self._row(id)])[0]
+
+    def documents(self, first: int = 0, most: int | None = None) -> list[StoredDocument]:
+        """Return documents in corpus order.
+
+        Args:
+            first: How many to skip.
+            most: How many to return at most; by default all.
+
+        Raises:
+            InputError: A required condition is missing.
+        """
+        engine = self._local()
+        count = len(engine.documents[0])
+        return _documents(engine, first, count if most is None else min(first + most, count))
+
+    def count_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self._local().documents[0])
+
+    def document(self, id: str) -> StoredDocument | None:
+        """Return the document with an id; None if there is none.
+
+        Raises:
+            InputError: A required condition is missing.
+        """
+        engine = self._local()
+        place = engine.documents[0].index(id).as_py()
+        return None if place < 0 else _documents(engine, place, place + 1)[0]
 
     def add(self, passages: Iterable[Any], *, progress: Progress = silent) -> int:
         """Add passages; return how many were new (identical ones are not).
@@ -429,15 +484,23 @@ class Index(PassageRetriever):
             self._replace(gone, [], progress)
         return len(gone)
 
-    def upsert(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
+    def upsert(
+        self, passages: Iterable[Any], *, delete: Iterable[str] = (), progress: Progress = silent
+    ) -> Changes:
         """Add passages, replacing those with the same ids; all in one change.
 
+        Args:
+            passages: As in `from_passages`.
+            delete: Ids of passages to delete, unless they are among the new ones.
+            progress: Called with stage, units done, units in all.
+
         Raises:
-            InputError: An id stands for two texts among them.
+            InputError: An id stands for two texts among them, or there is no passage to delete.
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            return self._put(list(distinct(as_passages(passages))), frozenset(), progress)
+            new = list(distinct(as_passages(passages)))
+            return self._put(new, frozenset(delete) - {passage.id for passage in new}, progress)
 
     def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
         """Make the index hold exactly these passages; all in one change.
@@ -453,6 +516,20 @@ class Index(PassageRetriever):
             kept = {passage.id for passage in wanted}
             gone = frozenset(passage.id for passage in self if passage.id not in kept)
             return self._put(wanted, gone, progress)
+
+    def refresh(self) -> None:
+        """Read the folder again if another process has changed the index in it.
+
+        Raises:
+            DamagedFile: A file is missing or has another size.
+        """
+        if self.path is None:
+            return
+        now, was = store.read_manifest(self.path), self.manifest
+        is_same_kind = (now.kind, now.encoder) == (was.kind, was.encoder)
+        if is_same_kind and (now.generation, now.source) != (was.generation, was.source):
+            with self._changing:
+                self._current = self._state_of(*_read(self.path))
 
     def verify(self) -> None:
         """Compare the whole stored index with the hashes in its manifest.
@@ -486,6 +563,11 @@ class Index(PassageRetriever):
         return encoder
 
     @property
+    def whole(self) -> Index:
+        """The index itself; of a view, the index that `only` was called on."""
+        return self
+
+    @property
     def manifest(self) -> Manifest:
         """The manifest: kind, encoder, counts."""
         return self._state.manifest
@@ -505,6 +587,11 @@ class Index(PassageRetriever):
                 remedy="change the index there: the collection in Milvus follows",
             )
         return engine
+
+    def _local(self) -> LocalEngine:
+        """Return the storage, if what it holds may be read."""
+        self.check_scope()
+        return self.engine
 
     @property
     def kind(self) -> Kind:
@@ -690,6 +777,11 @@ class _View(Index):
         self._whole, self._scope = whole, tuple(dict.fromkeys(scope))
         self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
         self._cached: tuple[_State, _State] | None = None
+
+    @property
+    def whole(self) -> Index:
+        """The index that `only` was called on."""
+        return self._whole
 
     @property
     def scope(self) -> tuple[Where, ...]:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -314,11 +315,25 @@ class FileRead(BaseModel):
         return visible(f"{line} ({'; '.join(details)})" if details else line)
 
 
+UPLOAD = re.compile(r"upload(-[0-9a-f]{12})?:")
+"""What the ids of passages begin with that no file of an index has: those added over HTTP."""
+
+
 class Documents(NamedTuple):
     """The passages of files and folders, and the outcome for each file."""
 
     passages: list[Passage]
     files: tuple[FileRead, ...]
+
+    def with_uploads(self, index: Index) -> Documents:
+        """Return these and the documents that were added to an index over HTTP, to keep them."""
+        uploads = [passage for passage in index if UPLOAD.match(passage.id)]
+        return self._replace(passages=[*self.passages, *uploads])
+
+    def deleted_from(self, index: Index) -> int:
+        """Return how many passages of an index these no longer have."""
+        wanted = {passage.id for passage in self.passages}
+        return sum(passage.id not in wanted for passage in index)
 
 
 Known = Callable[[str, str], tuple[FileRead, list[Passage]] | None]
@@ -459,6 +474,14 @@ def _passages(units: Sequence[_Unit], cutting: Cutting, progress: Progress) -> D
         update = {"ids": tuple(p.id for p in own), "repeated": len(found) - len(own)}
         files.append(unit.read.model_copy(update=update))
     return Documents(passages, tuple(files))
+
+
+def split_text(
+    id: str, title: str, text: str, metadata: Metadata, cutting: Cutting = _DEFAULT
+) -> list[Passage]:
+    """Return the passages of a text that is in no file."""
+    section = Section((title,) if title else (), text, metadata)
+    return list(_numbered(id, _pieces(section, cutting)))
 
 
 def _numbered(id: str, pieces: Sequence[Section]) -> Iterator[Passage]:

@@ -231,6 +231,11 @@ class PassageTable:
         return field_of(found, coded.indices.to_numpy())
 
     @property
+    def ids(self) -> Any:
+        """The column of ids."""
+        return self._whole["id"]
+
+    @property
     def _coded(self) -> Any:
         """The metadata column, dictionary-encoded."""
         return self._whole["metadata"].combine_chunks().dictionary_encode()

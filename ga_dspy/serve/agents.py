@@ -18,6 +18,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs.prediction import observation
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.api import Guard, Text
+from ga_dspy.serve.keys import ANYONE, Key
 from ga_dspy.serve.service import Limits, Service
 from ga_dspy.text import inert
 
@@ -35,24 +36,43 @@ def make_mcp(service: Service) -> MCPServer[Any]:
     async def ask(question: Text, context: Context[Any, Any]) -> str:
         """Answer a question that may need facts from several documents, with the evidence."""
         with _explained():
-            asking, done = service.ask(question), 0
+            asking, done = service.ask(question, caller=_caller(context)), 0
             async for event in asking.events():
                 done += 1
                 await context.report_progress(done, None, event.message)
             return inert(observation(asking.task.result()))
 
     @server.tool(annotations=reads)
-    async def search(query: Text, k: Annotated[int, Field(ge=1, le=50)] = 5) -> list[Passage]:
+    async def search(
+        query: Text, context: Context[Any, Any], k: Annotated[int, Field(ge=1, le=50)] = 5
+    ) -> list[Passage]:
         """Passages of the documents for a query, best first."""
         with _explained():
-            found = await service.search(query, k)
+            found = await service.search(query, k, caller=_caller(context))
             return [Passage.model_validate(_inert(one.model_dump(mode="json"))) for one in found]
 
     return server
 
 
+def _caller(context: Context[Any, Any]) -> Key:
+    """Return the key of the caller, which `Guard` has checked; over stdin there is none.
+
+    Raises:
+        ToolError: The key may not ask.
+    """
+    request = context.request_context.request
+    caller: Key = ANYONE if request is None else request.state.caller
+    if "ask" not in caller.rights:
+        raise ToolError("the key may not ask")
+    return caller
+
+
 def make_http_app(
-    server: MCPServer[Any], limits: Limits, *, keys: Collection[bytes] = (), is_open: bool = False
+    server: MCPServer[Any],
+    limits: Limits,
+    *,
+    keys: Collection[Key | bytes] = (),
+    is_open: bool = False,
 ) -> Guard:
     """Return an MCP server as an ASGI app at /mcp, behind the limits of the service.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import re
@@ -28,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import ga_dspy
 from extractive_lm import ExtractiveError
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import GaDspyError, InputError, InUse
 from ga_dspy.lm.failures import is_transient
 from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import EvidenceLink
@@ -36,6 +35,8 @@ from ga_dspy.programs.conversation import Turn
 from ga_dspy.programs.prediction import as_json, observation
 from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.secrets import withheld
+from ga_dspy.serve.documents import add_documents
+from ga_dspy.serve.keys import ANYONE, Key, as_keys, find_key, may
 from ga_dspy.serve.service import Asking, Busy, Limits, Service
 from ga_dspy.text import inert
 from ga_dspy.viewer import live_page
@@ -46,11 +47,11 @@ _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "stri
 Text = Annotated[str, Field(max_length=LONGEST_QUESTION, pattern=r"\S")]
 Scalar = Annotated[str, Field(max_length=1_000)] | int | float | bool
 Scalars = Annotated[list[Scalar], Field(max_length=1_000)]
-Key = Annotated[str, Field(max_length=200)]
+Name = Annotated[str, Field(max_length=200)]
 Some = Field(min_length=1, max_length=32)
 Signs = Literal[">", ">=", "<", "<=", "=", "!="]
 Bounds = Annotated[dict[Signs, Scalar], Some] | Annotated[dict[Literal["within"], Scalars], Some]
-Where = Annotated[dict[Key, Scalar | Scalars | Bounds], Some] | None
+Where = Annotated[dict[Name, Scalar | Scalars | Bounds], Some] | None
 """Conditions on the metadata of passages, as in `Index.only`; bounded, as each costs time."""
 
 
@@ -134,7 +135,7 @@ def problem_of(error: Any) -> JSONResponse:
         status = 504
     elif isinstance(error, InputError):
         status = 400
-    elif is_transient(error):
+    elif is_transient(error) or isinstance(error, InUse):
         status = 503
     elif isinstance(error, GaDspyError | dspy.LMError | ExtractiveError):
         status = 502
@@ -168,16 +169,18 @@ class Guard:
     Args:
         app: The app.
         limits: The limits.
-        keys: The API keys; without any, no key is needed.
+        keys: The API keys; without any, no key is needed. A key in plain text may ask and read the
+            metrics.
         is_open: Whether any host name is accepted. If not, and without keys, only requests to this
             machine's own names are, which prevents DNS rebinding by a web page.
     """
 
     def __init__(
-        self, app: ASGIApp, limits: Limits, keys: Collection[bytes] = (), is_open: bool = False
-    ) -> None:
-        self.app, self.limits, self.keys, self.is_open = app, limits, keys, is_open
-        self._minute, self._by_key, self._by_address = 0, Counter[bytes](), Counter[str]()
+        self, app: ASGIApp, limits: Limits, keys: Collection[Key | bytes] = (),
+        is_open: bool = False,
+    ) -> None:  # fmt: skip
+        self.app, self.limits, self.keys, self.is_open = app, limits, as_keys(keys), is_open
+        self._minute, self._by_key, self._by_address = 0, Counter[str](), Counter[str]()
         self._going = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,7 +188,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        left, is_begun = self.limits.body, False
+        left = most = self._longest_body(scope)
+        is_begun = False
 
         async def send_part(message: Message) -> None:
             nonlocal is_begun
@@ -197,7 +201,7 @@ class Guard:
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise HTTPException(413, f"a request of more than {self.limits.body:,} bytes")
+                raise HTTPException(413, f"a request of more than {most:,} bytes")
             return message
 
         if refused := self._refusal(scope, Request(scope).headers):
@@ -219,30 +223,30 @@ class Guard:
         limits, path = self.limits, scope["path"]
         if not (self.keys or self.is_open or _OWN.fullmatch(headers.get("host", ""))):
             return problem(403, "the host is not this machine, and the server has no API key")
-        key = self._key(headers)
+        caller = find_key(self.keys, _sent_key(headers))
         if path != "/healthz":
-            if after := self._must_wait(key, (scope.get("client") or ("",))[0]):
+            if after := self._must_wait(caller, (scope.get("client") or ("",))[0]):
                 later = {"Retry-After": str(after)}
                 return problem(429, f"more than {limits.per_minute} requests a minute", later)
             # Questions and searches have limits of their own; this one is for all others.
             if self._going >= 2 * limits.at_once + _REST:
                 return problem_of(Busy(self._going, "requests"))
-        if self.keys and not key and path not in _FREE:
+        if self.keys and not caller and path not in _FREE:
             expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
             asked = {"WWW-Authenticate": "Bearer"}
             return problem(401, "the API key is missing or unknown", asked, expected=expected)
-        if int(headers.get("content-length") or 0) > limits.body:
-            return problem(413, f"a request of more than {limits.body:,} bytes")
+        most = self._longest_body(scope)
+        if int(headers.get("content-length") or 0) > most:
+            return problem(413, f"a request of more than {most:,} bytes")
+        scope.setdefault("state", {})["caller"] = caller or ANYONE
         return None
 
-    def _key(self, headers: Mapping[str, str]) -> bytes:
-        """Return the key of a request if it is valid, else an empty one."""
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        sent = headers.get("x-api-key", bearer if scheme.lower() == "bearer" else "")
-        found = [key for key in self.keys if hmac.compare_digest(sent.encode("latin-1"), key)]
-        return found[0] if found else b""
+    def _longest_body(self, scope: Scope) -> int:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_upload = scope.get("method") == "POST" and path == "/documents"
+        return self.limits.upload if is_upload else self.limits.body
 
-    def _must_wait(self, key: bytes, address: str) -> int:
+    def _must_wait(self, key: Key | None, address: str) -> int:
         """Count a request; return the seconds to wait if there were too many, else 0."""
         minute, second = divmod(int(time.monotonic()), 60)
         if minute != self._minute:
@@ -250,8 +254,8 @@ class Guard:
             self._by_key.clear()
             self._by_address.clear()
         if key:
-            self._by_key[key] += 1
-            asked = self._by_key[key]
+            self._by_key[key.sha256] += 1
+            asked = self._by_key[key.sha256]
         else:
             address = _network(address)
             self._by_address[address] += 1
@@ -259,6 +263,11 @@ class Guard:
             if len(self._by_address) > _MOST_ADDRESSES:
                 del self._by_address[next(iter(self._by_address))]
         return 60 - second if 0 < self.limits.per_minute < asked else 0
+
+
+def _sent_key(headers: Mapping[str, str]) -> bytes:
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    return headers.get("x-api-key", bearer if scheme.lower() == "bearer" else "").encode("latin-1")
 
 
 def _network(address: str) -> str:
@@ -279,14 +288,26 @@ def _network(address: str) -> str:
 # --- The app
 
 
-def make_app(service: Service, *, keys: Collection[bytes] = (), is_open: bool = False) -> FastAPI:
+Asker = Annotated[Key, may("ask")]
+
+
+def make_app(
+    service: Service, *, keys: Collection[Key | bytes] = (), is_open: bool = False
+) -> FastAPI:
     """Return the service as an ASGI app.
 
     Args:
         service: The service.
-        keys: The API keys; without any, no key is needed.
+        keys: The API keys; without any, no key is needed. A key in plain text may ask and read the
+            metrics.
         is_open: Whether any host name is accepted without a key (`Guard`).
+
+    Raises:
+        InputError: The program cannot be asked under the conditions of a key.
     """
+    callers = as_keys(keys) or (ANYONE,)
+    for caller in callers:
+        service.program_for(caller)
     form = {"model": Problem, "content": {"application/problem+json": {}}}
     app = FastAPI(
         title="ga_dspy", version=ga_dspy.__version__, docs_url=None, redoc_url=None,
@@ -298,22 +319,23 @@ def make_app(service: Service, *, keys: Collection[bytes] = (), is_open: bool = 
     kinds = (Refusal, RequestValidationError, GaDspyError, dspy.LMError, ExtractiveError)
     for kind in (*kinds, OSError):
         app.add_exception_handler(kind, lambda _, error: problem_of(error))
-    _add_routes(app, service)
+    _add_routes(app, service, callers[0])
     _add_chat(app, service)
+    add_documents(app, service)
     return app
 
 
-def _add_routes(app: FastAPI, service: Service) -> None:
+def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
     shown = live_page(Path(__file__).with_name("page.js").read_text("utf-8"))
 
     @app.post("/ask", response_model=Answer, responses=_STREAM)
-    async def ask(asked: Question, request: Request) -> Response:
+    async def ask(asked: Question, request: Request, caller: Asker) -> Response:
         """Answer a question; with `Accept: text/event-stream`, step by step.
 
         The stream has the events search, passages, step and answering as they happen, then answer
         with the same record, or error with a problem.
         """
-        asking = service.ask(asked.question, asked.where)
+        asking = service.ask(asked.question, asked.where, caller=caller)
         if "text/event-stream" in request.headers.get("accept", ""):
             events = asking.events()
             parts = (f"event: {e.kind}\ndata: {json.dumps(vars(e))}\n\n" async for e in events)
@@ -321,16 +343,17 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(await _until_gone(request, asking))
 
     @app.post("/search")
-    async def search(query: Query) -> list[Passage]:
+    async def search(query: Query, caller: Asker) -> list[Passage]:
         """Return passages for a query, best first."""
-        return await service.search(query.query, query.k, query.where)
+        return await service.search(query.query, query.k, query.where, caller)
 
     @app.get("/runs/{id}", response_model=Answer)
-    async def run(id: str) -> Response:
-        """Return an earlier answer; the last ones are kept."""
-        if id not in service.records:
+    async def run(id: str, caller: Asker) -> Response:
+        """Return an earlier answer to a caller who sees the same documents; the last are kept."""
+        record = service.records.get((caller.scope, id))
+        if record is None:
             raise HTTPException(404, "there is no such answer, or no longer")
-        return Response(service.records[id], media_type="application/json")
+        return Response(record, media_type="application/json")
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -345,10 +368,13 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
         """Return whether a search is possible; the LM is not called."""
-        await service.search("ready", 1)
+        await service.search("ready", 1, caller=anybody)
         return {"status": "ready"}
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    @app.get(
+        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}},
+        dependencies=[may("metrics")],
+    )  # fmt: skip
     async def metrics() -> Response:
         """Return the metrics for Prometheus."""
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
@@ -414,14 +440,14 @@ class Chat(_Loose):
 
 def _add_chat(app: FastAPI, service: Service) -> None:
     @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=_STREAM)
-    async def chat(asked: Chat, request: Request) -> Response:
+    async def chat(asked: Chat, request: Request, caller: Asker) -> Response:
         """Answer the last question of a conversation, as OpenAI's API does.
 
         The response also has `evidence`, and `run`, the id for /runs/{id}. In a stream, the steps
         are sent as `reasoning_content`, which front ends show as thoughts.
         """
         *turns, last = read_turns(asked.messages)
-        asking = service.ask(last.question, turns=turns)
+        asking = service.ask(last.question, turns=turns, caller=caller)
         if asked.stream:
             return _streamed(_chunks(asked, asking))
         record = await _until_gone(request, asking)
@@ -429,7 +455,7 @@ def _add_chat(app: FastAPI, service: Service) -> None:
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return JSONResponse({**_head(asked, asking), "choices": [choice], **_extras(record)})
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", dependencies=[may("ask")])
     async def models() -> dict[str, Any]:
         """List the one model; `lms` names the LM of each step."""
         only = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}

@@ -17,19 +17,24 @@ from ga_dspy.serve.service import Limits
 
 _GRACE = 10.0  # seconds beyond the deadline, after which `Guard` has answered
 
+_SLOWEST = 100_000
+"""Bytes a second: a body that arrives faster is waited for."""
+
 
 class BoundedProtocol(H11Protocol):
     """A connection with a limit on the time and the number of incomplete requests.
 
     A connection waits while it has no complete request: it is idle, or sends headers or body
     slowly. If too many wait, the oldest one of the address with the most is closed, so a client
-    that opens a thousand connections closes its own.
+    that opens a thousand connections closes its own. A long body has more time, while it arrives
+    at `_SLOWEST` or faster.
     """
 
     limits = Limits()
     is_waiting = True
     timer: asyncio.TimerHandle | None = None
     since = 0.0
+    received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for a request."""
@@ -42,6 +47,11 @@ class BoundedProtocol(H11Protocol):
         if self.timer:
             self.timer.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count received data."""
+        self.received += len(data)
+        super().data_received(data)
 
     def handle_events(self) -> None:
         """Handle received data, which may complete a request."""
@@ -61,16 +71,24 @@ class BoundedProtocol(H11Protocol):
 
     def _start(self, is_waiting: bool) -> None:
         """Start to wait or to answer, with the timeout of either."""
-        self.is_waiting, self.since = is_waiting, self.loop.time()
+        self.is_waiting, self.since, self.received = is_waiting, self.loop.time(), 0
         if self.timer:
             self.timer.cancel()
         # A long answer may still be in transit to a slow client.
         is_slow = not is_waiting or self.transport.get_write_buffer_size() > 0
         seconds = self.limits.deadline + _GRACE if is_slow else self.limits.arrival
-        self.timer = self.loop.call_later(seconds, self._abort)
+        self.timer = self.loop.call_later(seconds, self._expire, seconds)
         waiting = [one for one in self.connections if getattr(one, "is_waiting", False)]
         if is_waiting and len(waiting) > self.limits.waiting:
             _oldest_of_most(waiting)._abort()
+
+    def _expire(self, seconds: float) -> None:
+        """Close the connection, unless what has arrived since gives it more time."""
+        left = self.since + seconds + self.received / _SLOWEST - self.loop.time()
+        if left > 0.01:
+            self.timer = self.loop.call_later(left, self._expire, seconds)
+        else:
+            self._abort()
 
     def _abort(self) -> None:
         self.is_waiting = False

@@ -9,18 +9,20 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dspy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from ga_dspy.errors import GaDspyError
+from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import Event, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
 from ga_dspy.programs.prediction import as_json
-from ga_dspy.retrieval import Where
+from ga_dspy.retrieval import Index, Where
+from ga_dspy.serve.keys import ANYONE, Key
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Limits:
         deadline: Timeout of a request in seconds.
         body: Maximum size of a request in bytes.
         records: Number of answers kept for `/runs/{id}`.
+        upload: Maximum size of a request that adds documents, in bytes.
+        files: Maximum number of files in such a request.
+        passages: Maximum number of passages that such a request adds.
+        uploads: Maximum concurrent requests that add, delete or list documents.
         arrival: Seconds in which a request must arrive completely.
         waiting: Maximum number of connections without a complete request.
     """
@@ -45,6 +51,10 @@ class Limits:
     records: int = 1_000
     arrival: float = 20.0
     waiting: int = 512
+    upload: int = 50_000_000
+    files: int = 20
+    passages: int = 5_000
+    uploads: int = 8
 
 
 class Busy(GaDspyError):
@@ -90,23 +100,20 @@ class Service:
 
     Args:
         program: The program. The service reads only what the program may read (`program.only`); the
-            conditions of a request restrict this further.
+            conditions of a caller's key and of a request restrict this further.
         limits: The limits.
-
-    Raises:
-        InputError: A condition that the program's index requires is missing.
 
     Attributes:
         lms: Names of the LMs by step.
-        records: The last answers as JSON, by id.
+        records: The last answers as JSON, by scope of the caller and id.
         registry: Metrics for Prometheus.
     """
 
     def __init__(self, program: MultiHopProgram, limits: Limits | None = None) -> None:
-        program.check_ready()
         self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
-        self.lms, self.records = program.lm_names(), dict[str, bytes]()
+        self.lms, self.records = program.lm_names(), dict[tuple[str, str], bytes]()
+        self._programs = dict[str, MultiHopProgram]()
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
             "ga_dspy_question_seconds", "Duration of questions, by outcome.", ["end"],
@@ -117,13 +124,35 @@ class Service:
         self._tasks = set[asyncio.Task[Any]]()
         self._searching = 0
 
-    def ask(self, question: str, where: Where | None = None, turns: Sequence[Turn] = ()) -> Asking:
+    def program_for(self, caller: Key) -> MultiHopProgram:
+        """Return the program over what a caller may see.
+
+        Raises:
+            InputError: A condition is malformed or not supported, a condition that the program's
+                index requires is missing, or there are labels without a graph.
+        """
+        program = self._programs.get(caller.scope)
+        if program is None:
+            program = self._programs[caller.scope] = caller.narrow(self.program)
+            program.check_ready()
+        if caller.where and isinstance(program.retriever, Index):
+            try:
+                len(program.retriever)
+            except InputError:  # no passage has such a field yet; whether others have it is secret
+                return self.program.with_retrievers(partial(_empty_view, where=caller.where))
+        return program
+
+    def ask(
+        self, question: str, where: Where | None = None, turns: Sequence[Turn] = (),
+        caller: Key = ANYONE,
+    ) -> Asking:  # fmt: skip
         """Start a question; it continues whether its events are read or not.
 
         Args:
             question: The question.
             where: Conditions on the metadata of passages, as in `program.only`.
             turns: Earlier turns of the conversation.
+            caller: The key of the caller.
 
         Raises:
             Busy: Too many questions are in progress.
@@ -131,7 +160,8 @@ class Service:
         """
         if len(self._tasks) >= self.limits.at_once:
             raise Busy(len(self._tasks), "questions")
-        program = self.program if where is None else self.program.only(where)
+        program = self.program_for(caller)
+        program = program if where is None else program.only(where)
         loop, id, begun = asyncio.get_running_loop(), uuid.uuid4().hex, time.monotonic()
         queue = asyncio.Queue[Event | None]()
 
@@ -149,14 +179,17 @@ class Service:
             self._seconds.labels(end).observe(time.monotonic() - begun)
             queue.put_nowait(None)
 
-        answering = self._answer(id, program, replace_invalid(question), turns, put)
+        key = (caller.scope, id)
+        answering = self._answer(key, program, replace_invalid(question), turns, put)
         task = loop.create_task(answering, context=self._context.copy())
         self._tasks.add(task)
         self._going.inc()
         task.add_done_callback(count)
         return Asking(id, task, queue)
 
-    async def search(self, query: str, k: int, where: Where | None = None) -> list[Passage]:
+    async def search(
+        self, query: str, k: int, where: Where | None = None, caller: Key = ANYONE
+    ) -> list[Passage]:
         """Return passages for a query, best first.
 
         Raises:
@@ -166,7 +199,7 @@ class Service:
         """
         if self._searching >= self.limits.at_once:
             raise Busy(self._searching, "searches")
-        corpus = self.program.retriever
+        corpus = self.program_for(caller).retriever
         corpus = corpus if where is None else corpus.only(where)
         self._searching += 1
         try:
@@ -180,17 +213,28 @@ class Service:
             self._searching -= 1
 
     async def _answer(
-        self, id: str, program: MultiHopProgram, question: str, turns: Sequence[Turn],
-        listener: Listener,
+        self, key: tuple[str, str], program: MultiHopProgram, question: str,
+        turns: Sequence[Turn], listener: Listener,
     ) -> dspy.Prediction:  # fmt: skip
         with watching(listener):
             async with asyncio.timeout(self.limits.deadline):
                 whole = await self.rewrite.acall(question=question, turns=turns)
                 found = await program.acall(question=whole.question)
-        found.id, found.question, found.usage = id, whole.question, {**whole.usage, **found.usage}
+        found.id, found.question, found.usage = (
+            key[1],
+            whole.question,
+            {**whole.usage, **found.usage},
+        )
         found.calls, found.tokens = whole.calls + found.calls, whole.tokens + found.tokens
         self._tokens.inc(found.tokens)
-        self.records[id] = json.dumps(as_json(found)).encode()
+        self.records[key] = json.dumps(as_json(found)).encode()
         if len(self.records) > self.limits.records:
             del self.records[next(iter(self.records))]
         return found
+
+
+def _empty_view(retriever: Any, where: Where) -> Any:
+    """Return a view that holds nothing yet; conditions on unknown fields are no error in it."""
+    if not isinstance(retriever, Index):
+        return retriever.only(where)
+    return retriever.whole.without_passages().only(where)

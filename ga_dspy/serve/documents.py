@@ -1,0 +1,438 @@
+"""Documents over HTTP: add, list and delete them, bring the index up to date with its files."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from starlette.datastructures import UploadFile
+
+from ga_dspy.errors import InputError
+from ga_dspy.passage import Metadata, Passage, Value
+from ga_dspy.retrieval import Changes, Index, Where, read_files
+from ga_dspy.retrieval.documents import READERS
+from ga_dspy.retrieval.index import StoredDocument
+from ga_dspy.retrieval.protocol import content_hash
+from ga_dspy.retrieval.read import CHUNK_TOKENS, Cutting, Sources, split_text
+from ga_dspy.retrieval.where import as_json, comparisons
+from ga_dspy.serve.keys import Key, may
+from ga_dspy.serve.service import Busy, Service
+from ga_dspy.storage import in_thread
+
+Fields = Annotated[dict[Annotated[str, Field(max_length=200)], Value], Field(max_length=60)]
+Id = Annotated[str, Field(max_length=200, pattern=r"^[^#\x00-\x1f]*[^#\s\x00-\x1f]$")]
+Writer = Annotated[Key, may("write")]
+
+
+class NewDocument(BaseModel):
+    """A document as text."""
+
+    id: Id | None = Field(None, description="By default a hash of title and text.")
+    title: str = Field("", max_length=1_000)
+    text: str = Field(pattern=r"\S")
+    metadata: Fields = {}
+
+
+class DocumentInfo(BaseModel):
+    """A document of the index."""
+
+    id: str
+    title: str = Field(description="Title of its first passage.")
+    source: str = Field(description="Its file or address.")
+    passages: int
+    bytes: int = Field(description="Size of its text.")
+    metadata: dict[str, Any] = Field(description="What all its passages have.")
+    notes: list[str] = Field([], description="How it was read, if that is unusual.")
+
+    @classmethod
+    def of(cls, id: str, passages: Sequence[Passage], notes: Iterable[str] = ()) -> DocumentInfo:
+        """Describe the passages of a document."""
+        shared = set.intersection(*(set(passage.metadata.items()) for passage in passages))
+        metadata = {name: v for name, v in passages[0].metadata.items() if (name, v) in shared}
+        source = passages[0].model_copy(update={"metadata": Metadata(metadata)}).source
+        size = sum(len(passage.text.encode()) for passage in passages)
+        return cls(id=id, title=passages[0].title, source=source, passages=len(passages),
+                   bytes=size, metadata=metadata, notes=list(notes))  # fmt: skip
+
+
+class DocumentPage(BaseModel):
+    """Some of the documents that the caller sees, in the order of the index."""
+
+    total: int
+    documents: list[DocumentInfo]
+
+
+class WholeDocument(DocumentInfo):
+    """A document with its text."""
+
+    texts: list[Passage]
+
+
+class Changed(BaseModel):
+    """How many passages a change has added, changed, removed and left as they were."""
+
+    added: int
+    changed: int
+    removed: int
+    unchanged: int
+    documents: list[DocumentInfo] = Field([], description="The documents of the request.")
+    notes: list[str] = Field([], description="Files that were not read whole, and why.")
+
+    @classmethod
+    def of(cls, changes: Changes, **more: Any) -> Changed:
+        """Count changes."""
+        counts = {name: len(ids) for name, ids in changes._asdict().items()}
+        return cls.model_validate({**counts, **more})
+
+
+class Draft(NamedTuple):
+    """A document that was read and is not yet in the index."""
+
+    id: str
+    passages: Sequence[Passage]
+    notes: tuple[str, ...] = ()
+
+
+class DocumentStore:
+    """The documents of a service's index, as each caller sees them.
+
+    Changes take turns, each is one change of the index. A question sees the index before or after
+    it. Document ids of callers with other conditions never meet: each scope has its own prefix.
+
+    Args:
+        service: The service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service, self._lock, self._going = service, threading.Lock(), 0
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count a request in progress.
+
+        Raises:
+            Busy: Too many such requests are in progress.
+        """
+        if self._going >= self.service.limits.uploads:
+            raise Busy(self._going, "requests for documents")
+        self._going += 1
+        try:
+            yield
+        finally:
+            self._going -= 1
+
+    @property
+    def whole(self) -> Index:
+        """The index.
+
+        Raises:
+            HTTPException: The service has none, or a graph of it.
+        """
+        found = self.service.program.retriever
+        if not isinstance(found, Index):
+            raise HTTPException(
+                409, "this server answers from a graph or a retriever of its own; add documents "
+                "with `ga-dspy index add`, run `ga-dspy graph update`, and start it again",
+            )  # fmt: skip
+        return found.whole
+
+    def view(self, caller: Key) -> Index:
+        """Return the index as a caller sees it."""
+        _ = self.whole  # raises if there is none
+        found: Index = self.service.program_for(caller).retriever
+        return found
+
+    def page(self, caller: Key, first: int, most: int) -> DocumentPage:
+        """Return some documents."""
+        view = self.view(caller)
+        found = [DocumentInfo.of(one.id, one.passages) for one in view.documents(first, most)]
+        return DocumentPage(total=view.count_documents(), documents=found)
+
+    def find(self, caller: Key, id: str) -> StoredDocument:
+        """Return a document by the id in the index, or by the one that it was added with.
+
+        Raises:
+            HTTPException: The caller sees no such document.
+        """
+        view = self.view(caller)
+        found = view.document(id) or view.document(self._prefix(caller) + id)
+        if found is None:
+            raise HTTPException(404, f"there is no document {id!r}")
+        return found
+
+    def read_text(self, given: NewDocument) -> list[Draft]:
+        """Split a text into passages."""
+        id = given.id or content_hash(given.title, given.text)
+        metadata = Metadata({"source": id, **given.metadata})
+        passages = split_text(id, given.title.strip(), given.text, metadata, self._cutting())
+        return [Draft(id, passages)]
+
+    def read_uploads(self, files: Sequence[UploadFile], given: Fields) -> list[Draft]:
+        """Read uploaded files, each as a document with the name of the file as its id.
+
+        Raises:
+            InputError: A name is unusable or occurs twice, or a file cannot be read.
+        """
+        names = [_file_name(file) for file in files]
+        if len(set(names)) < len(names) or not names:
+            raise InputError(
+                f"{len(names)} files, named {', '.join(names)}"[:300] if names else "no file",
+                expected="at least one file in the field `file`, and a name for each",
+                remedy="curl -F file=@report.pdf; rename files with equal names",
+            )
+        return [self._read(n, file, given) for n, file in zip(names, files, strict=True)]
+
+    def put(self, caller: Key, drafts: Sequence[Draft]) -> Changed:
+        """Add documents, replacing those that the caller added with the same ids.
+
+        Raises:
+            InputError: There are too many passages, or metadata contradict the caller's conditions.
+        """
+        most, counts = self.service.limits.passages, [len(draft.passages) for draft in drafts]
+        if sum(counts) > most or 0 in counts:
+            raise InputError(
+                f"{sum(counts):,} passages in {len(drafts)} documents",
+                expected=f"text in each document, and at most {most:,} passages in one request",
+                remedy="split the request",
+            )
+        whole, scope = self.whole, self._scope(caller)
+        documents = [_scoped(draft, scope, self._prefix(caller)) for draft in drafts]
+        new = [passage for draft in documents for passage in draft.passages]
+        with self._lock:
+            whole.refresh()
+            view = self.view(caller)
+            found = filter(None, (view.document(draft.id) for draft in documents))
+            old = {passage.id for document in found for passage in document.passages}
+            if any(passage.id in whole and passage.id not in old for passage in new):
+                raise HTTPException(409, "the id cannot be used; choose another")
+            changes = whole.upsert(new, delete=old)
+        infos = [DocumentInfo.of(draft.id, draft.passages, draft.notes) for draft in documents]
+        return Changed.of(changes, documents=infos)
+
+    def delete(self, caller: Key, id: str) -> Changed:
+        """Delete a document."""
+        with self._lock:
+            self.whole.refresh()
+            ids = [passage.id for passage in self.find(caller, id).passages]
+            self.whole.delete(ids)
+        return Changed.of(Changes((), (), tuple(ids), ()))
+
+    def sync(self, caller: Key, yes: bool) -> Changed:
+        """Update the index to the current contents of its files; uploaded documents stay.
+
+        Raises:
+            HTTPException: The caller does not see the whole index, or more than half of it would
+                be deleted.
+            InputError: The index was not built from files.
+        """
+        index = self.view(caller)
+        if index.scope:
+            raise HTTPException(403, "a caller with conditions may not sync the whole index")
+        if index.path is None:
+            raise HTTPException(409, "an index in memory has no files; serve a stored one")
+        with self._lock:
+            index.refresh()
+            sources = Sources.of(index.path)
+            found = sources.read(index.path, index).with_uploads(index)
+            deleted = found.deleted_from(index)
+            if 2 * deleted > len(index) and not yes:
+                raise HTTPException(
+                    409, f"{deleted} of {len(index)} passages would be deleted; check the files, "
+                    "or send yes=true",
+                )  # fmt: skip
+            changes = index.sync(found.passages)
+            sources.save(index.path, found.files)
+        return Changed.of(changes, notes=[str(f) for f in found.files if not f.is_whole][:100])
+
+    def _read(self, name: str, file: UploadFile, given: Fields) -> Draft:
+        chunk_tokens, overlap = self._cutting()
+        with TemporaryDirectory(prefix="ga-dspy-") as folder:
+            with (Path(folder) / name).open("wb") as out:
+                shutil.copyfileobj(file.file, out)
+            found = read_files(folder, chunk_tokens=chunk_tokens, overlap=overlap)
+        notes = found.files[0].notes
+        if not found.passages:
+            raise InputError(
+                f"{name} was not read ({'; '.join(notes)})",
+                expected=f"a text, or a file of {', '.join(filter(None, READERS))}",
+                remedy="check the file, or convert it",
+            )
+        passages = []
+        for number, passage in enumerate(found.passages, start=1):
+            id = name if len(found.passages) == 1 else f"{name}#{number}"
+            metadata = Metadata({**passage.metadata, **given})
+            passages.append(passage.model_copy(update={"id": id, "metadata": metadata}))
+        return Draft(name, passages, notes)
+
+    def _cutting(self) -> Cutting:
+        """Return how the files of the index are split."""
+        path = self.whole.path
+        stored = Sources.of(path) if path else Sources()
+        return Cutting(stored.chunk_tokens or CHUNK_TOKENS, stored.overlap)
+
+    def _scope(self, caller: Key) -> tuple[Where, ...]:
+        """Return the conditions of the server and the caller."""
+        own = () if caller.where is None else (caller.where,)
+        return (*self.service.program.retriever.scope, *own)
+
+    def _prefix(self, caller: Key) -> str:
+        """Return what the ids of the caller's documents begin with: `UPLOAD`."""
+        scope = "".join(map(as_json, self._scope(caller)))
+        return f"upload-{hashlib.sha256(scope.encode()).hexdigest()[:12]}:" if scope else "upload:"
+
+
+def _file_name(file: UploadFile) -> str:
+    name = PureWindowsPath(PurePosixPath(file.filename or "").name).name
+    try:
+        TypeAdapter(Id).validate_python(name)
+        is_usable = not name.startswith(".") and len(name.encode()) <= 200
+    except (ValidationError, UnicodeEncodeError):
+        is_usable = False
+    if not is_usable:
+        raise InputError(
+            f"the file name {name[:80]!r}",
+            expected="at most 200 bytes without # and control characters; no hidden file",
+            remedy="rename it",
+        )
+    return name
+
+
+def _scoped(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
+    """Return a document as its caller's conditions require it, with the prefix of their ids.
+
+    Raises:
+        InputError: Its metadata contradict the conditions.
+    """
+    fixed: dict[str, Any] = {}
+    for where in scope:
+        for name, sign, values in comparisons(where):
+            if sign == "=" and len(values) == 1:
+                fixed[name] = Metadata({name: next(iter(values))}).get(name)
+    passages = []
+    for passage in draft.passages:
+        clashes = [n for n, v in fixed.items() if passage.metadata.get(n, v) != v]
+        if clashes:
+            raise _contradiction(draft.id, clashes[0], passage.metadata[clashes[0]], scope)
+        id = prefix + passage.id.removeprefix(prefix)
+        metadata = Metadata({**fixed, **passage.metadata})
+        passages.append(passage.model_copy(update={"id": id, "metadata": metadata}))
+    if scope:
+        _check_met(draft.id, {passage.metadata: passage for passage in passages}.values(), scope)
+    return Draft(prefix + draft.id.removeprefix(prefix), passages, draft.notes)
+
+
+def _check_met(id: str, passages: Iterable[Passage], scope: Sequence[Where]) -> None:
+    # So that every field has the types of the conditions, whose absence would be an error.
+    wanted = [{name: list(v)} for where in scope for name, _, v in comparisons(where)]
+    typed = [Passage(id=f" {n}", text="-", metadata=Metadata(w)) for n, w in enumerate(wanted)]
+    index = Index.from_passages([*passages, *typed], kind="sparse")
+    for where in scope:
+        met = {passage.id for passage in index.only(where)}
+        for passage in passages:
+            if passage.id not in met:
+                name = next(iter(where))
+                raise _contradiction(id, name, passage.metadata.get(name), scope)
+
+
+def _contradiction(id: str, name: str, found: object, scope: Sequence[Where]) -> InputError:
+    return InputError(
+        f"the metadata {name!r} of {id!r} is {found!r:.80}",
+        expected=f"metadata that meet the conditions of the key: {', '.join(map(as_json, scope))}",
+        remedy="correct them, or leave them out: a single value is set by the server",
+    )
+
+
+_BODY: Any = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": NewDocument.model_json_schema()},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "metadata": {"type": "string", "description": "A JSON object."},
+                    },
+                }
+            },
+        },
+    }
+}
+
+
+def add_documents(app: FastAPI, service: Service) -> None:
+    """Add the endpoints for documents to an app."""
+    store = DocumentStore(service)
+
+    @app.post("/documents", status_code=201, openapi_extra=_BODY)
+    async def add(request: Request, caller: Writer) -> Changed:
+        """Add a document as JSON, or files in every format that `ga-dspy index` reads.
+
+        Documents with the same ids that the caller added are replaced. Needs a key with the right
+        `write`, else 403.
+        """
+        _ = store.whole  # raises if there is none
+        with store.slot():
+            if "json" in request.headers.get("content-type", ""):
+                given = _validated(NewDocument, await request.body())
+                drafts = await in_thread(store.read_text, given)
+                return await in_thread(store.put, caller, drafts)
+            async with request.form(max_files=service.limits.files, max_fields=10) as form:
+                files = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+                fields = _validated(Fields, str(form.get("metadata", "{}")))
+                drafts = await in_thread(store.read_uploads, files, fields)
+            return await in_thread(store.put, caller, drafts)
+
+    @app.get("/documents")
+    async def documents(
+        caller: Writer, first: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        k: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    ) -> DocumentPage:  # fmt: skip
+        """List documents. Needs a key with the right `write`, else 403."""
+        with store.slot():
+            return await in_thread(store.page, caller, first, k)
+
+    @app.get("/documents/{id:path}")
+    async def document(id: str, caller: Writer) -> WholeDocument:
+        """Return a document and its passages. Needs a key with the right `write`, else 403."""
+        with store.slot():
+            found = await in_thread(store.find, caller, id)
+        about = DocumentInfo.of(found.id, found.passages)
+        return WholeDocument(**about.model_dump(), texts=list(found.passages))
+
+    @app.delete("/documents/{id:path}")
+    async def delete(id: str, caller: Writer) -> Changed:
+        """Delete a document. Needs a key with the right `write`, else 403.
+
+        `sync` adds back a document that is in a file of the index.
+        """
+        with store.slot():
+            return await in_thread(store.delete, caller, id)
+
+    @app.post("/sync")
+    async def sync(caller: Writer, yes: bool = False) -> Changed:
+        """Update the index to its files, as `ga-dspy index sync`; uploaded documents stay.
+
+        `yes` allows it to delete more than half of the passages. Needs a key with the right `write`
+        and without conditions, else 403.
+        """
+        with store.slot():
+            return await in_thread(store.sync, caller, yes)
+
+
+def _validated(kind: Any, content: str | bytes) -> Any:
+    try:
+        return TypeAdapter(kind).validate_json(content)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_context=False)) from error

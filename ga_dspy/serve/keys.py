@@ -1,0 +1,154 @@
+"""API keys: who may ask, write and read the metrics, and which passages each caller sees."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import tomllib
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+from fastapi import Depends, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ga_dspy.errors import InputError
+from ga_dspy.graphrag import Access, GraphIndex
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.retrieval.where import as_json
+
+Right = Literal["ask", "write", "metrics"]
+
+
+class Key(BaseModel):
+    """An API key: its hash, and what its holder may do and see.
+
+    Attributes:
+        name: Its name, for people.
+        sha256: The SHA-256 of the key, as hex digits.
+        where: Conditions on the metadata of all passages that the caller sees (`Index.only`), in
+            addition to those of the server.
+        labels: The caller's access labels in a graph; by default those of the server.
+        rights: "ask": questions, searches and their records; "write": documents; "metrics".
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = ""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    where: dict[str, Any] | None = None
+    labels: frozenset[str] | None = None
+    rights: frozenset[Right] = frozenset({"ask"})
+
+    @classmethod
+    def of(cls, key: bytes, **options: Any) -> Key:
+        """Return the entry of a key, which may ask and read the metrics unless `rights` differ."""
+        sha256 = hashlib.sha256(key).hexdigest()
+        return cls(sha256=sha256, **{"rights": {"ask", "metrics"}, **options})
+
+    @cached_property
+    def scope(self) -> str:
+        """Equal for keys that see the same passages; empty if that is all the server shows."""
+        if self.where is None and self.labels is None:
+            return ""
+        where = None if self.where is None else as_json(self.where)
+        return json.dumps([where, None if self.labels is None else sorted(self.labels)])
+
+    def narrow(self, program: MultiHopProgram) -> MultiHopProgram:
+        """Return the program over what the caller may see.
+
+        Raises:
+            InputError: A condition is malformed or not supported, or the key has labels, and the
+                program has no graph.
+        """
+        if self.where is not None:
+            program = program.only(self.where)
+        if self.labels is None:
+            return program
+        if not isinstance(program.retriever, GraphIndex):
+            raise InputError(
+                f"the key {self.name!r} has labels, and the server has no graph",
+                expected="a graph, since labels restrict the passages of a graph",
+                remedy="add --graph, or use `where` for conditions on metadata",
+            )
+        access = Access(labels=self.labels)
+        return program.with_retrievers(
+            lambda one: one.for_caller(access) if isinstance(one, GraphIndex) else one
+        )
+
+
+ANYONE: Final = Key(name="anyone", sha256="0" * 64, rights=frozenset({"ask", "metrics"}))
+"""The caller of a server without keys."""
+
+
+def as_keys(keys: Iterable[Key | bytes]) -> tuple[Key, ...]:
+    """Return keys as entries."""
+    return tuple(key if isinstance(key, Key) else Key.of(key) for key in keys)
+
+
+def find_key(keys: Iterable[Key], sent: bytes) -> Key | None:
+    """Return the entry of a key, compared in constant time; None if there is none."""
+    digest = hashlib.sha256(sent).hexdigest()
+    found = [key for key in keys if hmac.compare_digest(digest, key.sha256)]
+    return found[0] if found else None
+
+
+def may(right: Right) -> Any:
+    """Return a dependency of endpoints: the caller, whose key must have a right."""
+
+    def check(request: Request) -> Key:
+        caller: Key = request.state.caller
+        if right not in caller.rights:
+            remedy = "start the server with GA_DSPY_WRITE_KEY, or --keys and that right"
+            raise HTTPException(403, f"no key with the right {right!r} was sent; {remedy}")
+        return caller
+
+    return Depends(check)
+
+
+def read_key_file(path: Path) -> list[Key]:
+    """Read a TOML file with a table for each key, named after it.
+
+    Raises:
+        InputError: The file cannot be read, an entry is invalid, or there is none.
+    """
+    name = ""
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+        keys = []
+        for name, table in tables.items():
+            keys.append(Key.model_validate({**dict(table), "name": name}))
+        if not keys:
+            raise ValueError("no entry")
+        if len({key.sha256 for key in keys}) < len(keys):
+            raise ValueError("two entries with one key")
+    except (OSError, TypeError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_input=False)[0]
+            cause = f"[{name}] {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InputError(
+            f"{path}: {cause}",
+            expected="a table per key with sha256, and optionally where, labels and rights "
+            f"({', '.join(get_args(Right))})",
+            remedy="make an entry with `ga-dspy serve --new-key NAME`",
+        ) from error
+    return keys
+
+
+def new_key(name: str) -> tuple[str, str]:
+    """Return a random key of 256 bits, and its entry for the file.
+
+    Raises:
+        InputError: The name has other characters than letters, digits, "-" and "_".
+    """
+    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+        raise InputError(
+            f"the name {name!r}", expected="letters, digits, - and _", remedy="pass another name"
+        )
+    key = secrets.token_urlsafe(32)
+    sha256 = Key.of(key.encode()).sha256
+    return key, f'[{name}]\nsha256 = "{sha256}"\nrights = ["ask"]\n'
