@@ -21,8 +21,10 @@ from test_serve import KEY, begun, free_port, is_up, serving, until
 
 import ga_dspy
 from ga_dspy.errors import InputError
+from ga_dspy.graph import GraphUpdate
 from ga_dspy.graphrag import CorpusGraph, GraphIndex
 from ga_dspy.serve import Key, Limits, Service, make_app, read_key_file
+from ga_dspy.serve.agents import make_http_app, make_mcp
 
 WRITE = "a-key-that-may-write"
 RIGHTS = {"ask", "write", "metrics"}
@@ -297,6 +299,47 @@ def test_nothing_crosses_between_two_tenants_of_one_index(index: ga_dspy.Index) 
         assert zenith.get(f"/runs/{their_run['id']}").is_success
 
 
+def test_each_tenant_gets_its_own_over_mcp(index: ga_dspy.Index) -> None:
+    texts = {"acme": "Nils Haug built it.", "zenith": "Brackwater built it."}
+    index.add(
+        ga_dspy.Passage(id=name, text=text, metadata={"tenant": name})
+        for name, text in texts.items()
+    )
+    with dspy.context(lm=ga_dspy.extractive_lm()):
+        server = make_mcp(Service(ga_dspy.VanillaRAG(index)))
+    keys = [tenant("acme"), tenant("zenith"), Key.of(b"the-key-of-none", rights={"write"})]
+    with serving(make_http_app(server, Limits(), keys=keys)) as url:
+
+        def told(name: str, tool: str, **arguments: Any) -> str:
+            params = {"name": tool, "arguments": arguments}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            accept = {"Accept": "application/json, text/event-stream"}
+            headers = {"X-API-Key": f"the-key-of-{name}", **accept}
+            return httpx.post(f"{url}/mcp", json=call, headers=headers, timeout=60).text
+
+        for name, other in (("acme", "Brackwater"), ("zenith", "Haug")):
+            replies = [
+                told(name, "search", query="Who built it?", k=9),
+                told(name, "ask", question="Who built it?"),
+            ]
+            assert all(texts[name] in reply and other not in reply for reply in replies)
+        assert "may not ask" in told("none", "search", query="Who built it?")
+
+
+def test_a_key_reads_a_graph_with_its_labels() -> None:
+    passages = [ga_dspy.Passage(id="p", text="Red."), ga_dspy.Passage(id="q", text="Red too.")]
+    index = ga_dspy.Index.from_passages(passages, kind="sparse")
+    updates = {passage.id: GraphUpdate() for passage in passages}
+    corpus = GraphIndex(index, CorpusGraph.of(updates, labels={"q": ["staff"]}))
+    keys = [Key.of(name.encode(), labels=labels) for name, labels in
+            (("staff-key", {"staff"}), ("public-key", set()))]  # fmt: skip
+    app = make_app(Service(ga_dspy.VanillaRAG(corpus)), keys=keys)
+    with serving(app) as url:
+        for name, ids in (("staff-key", {"p", "q"}), ("public-key", {"p"})):
+            with httpx.Client(base_url=url, headers={"X-API-Key": name}) as client:
+                assert {*found(client, "red")} == ids
+
+
 def test_an_upload_that_contradicts_the_conditions_of_its_key_is_refused(
     index: ga_dspy.Index,
 ) -> None:
@@ -427,7 +470,7 @@ def test_a_service_that_is_killed_while_documents_come_loses_none_that_it_confir
 
         def add() -> None:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}",
-                              headers={"X-API-Key": WRITE}) as client:  # fmt: skip
+                              headers={"X-API-Key": WRITE}, timeout=60) as client:  # fmt: skip
                 for n in range(10_000):
                     try:
                         reply = client.post("/documents", json={"id": f"{n}", "text": f"Pier {n}."})

@@ -528,7 +528,6 @@ def choose_program(
         lms.check(made)
         if artifact:
             _warn_of_other_lms(artifact, made, lms)
-    made.check_ready()
     return made
 
 

@@ -186,14 +186,19 @@ def _start(asking: Asking, options: ServerOptions) -> tuple[list[Key], Service]:
 
     Raises:
         MissingExtra: The extra `serve` is not installed.
+        InputError: The program cannot be asked under the conditions of a key.
     """
     need_package("mcp", "serve")
     from ga_dspy.serve import Limits, Service
+    from ga_dspy.serve.keys import ANYONE
 
     keys = read_keys(options)
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
-    return keys, Service(asking.program, limits)
+    service = Service(asking.program, limits)
+    for caller in keys or [ANYONE]:
+        service.program_for(caller)
+    return keys, service
 
 
 def _listen(app: Any, service: Service, options: ServerOptions, port: int) -> None:

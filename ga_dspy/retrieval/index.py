@@ -431,8 +431,10 @@ class Index(PassageRetriever):
         self.check_scope()
         return self._state.engine.passages([self._row(id)])[0]
 
-    def documents(self, first: int = 0, most: int | None = None) -> list[StoredDocument]:
-        """Return documents in corpus order.
+    def documents(
+        self, first: int = 0, most: int | None = None
+    ) -> tuple[int, list[StoredDocument]]:
+        """Return the number of documents, and some of them in corpus order.
 
         Args:
             first: How many to skip.
@@ -443,11 +445,8 @@ class Index(PassageRetriever):
         """
         engine = self._local()
         count = len(engine.documents[0])
-        return _documents(engine, first, count if most is None else min(first + most, count))
-
-    def count_documents(self) -> int:
-        """Return the number of documents."""
-        return len(self._local().documents[0])
+        end = count if most is None else min(first + most, count)
+        return count, _documents(engine, first, end)
 
     def document(self, id: str) -> StoredDocument | None:
         """Return the document with an id; None if there is none.

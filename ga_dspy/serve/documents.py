@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 
 from ga_dspy.errors import InputError
-from ga_dspy.passage import Metadata, Passage, Value
+from ga_dspy.passage import Metadata, Passage, Value, replace_invalid
 from ga_dspy.retrieval import Changes, Index, Where, read_files
 from ga_dspy.retrieval.documents import READERS
 from ga_dspy.retrieval.index import StoredDocument
@@ -25,7 +26,7 @@ from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.retrieval.read import CHUNK_TOKENS, Cutting, Sources, split_text
 from ga_dspy.retrieval.where import as_json, comparisons
 from ga_dspy.serve.keys import Key, may
-from ga_dspy.serve.service import Busy, Service
+from ga_dspy.serve.service import Service
 from ga_dspy.storage import in_thread
 
 Fields = Annotated[dict[Annotated[str, Field(max_length=200)], Value], Field(max_length=60)]
@@ -110,25 +111,14 @@ class DocumentStore:
 
     Args:
         service: The service.
+
+    Attributes:
+        turns: Limits the requests that are read and worked on at the same time.
     """
 
     def __init__(self, service: Service) -> None:
-        self.service, self._lock, self._going = service, threading.Lock(), 0
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Count a request in progress.
-
-        Raises:
-            Busy: Too many such requests are in progress.
-        """
-        if self._going >= self.service.limits.uploads:
-            raise Busy(self._going, "requests for documents")
-        self._going += 1
-        try:
-            yield
-        finally:
-            self._going -= 1
+        self.service, self._lock = service, threading.Lock()
+        self.turns = asyncio.Semaphore(service.limits.uploads)
 
     @property
     def whole(self) -> Index:
@@ -153,9 +143,9 @@ class DocumentStore:
 
     def page(self, caller: Key, first: int, most: int) -> DocumentPage:
         """Return some documents."""
-        view = self.view(caller)
-        found = [DocumentInfo.of(one.id, one.passages) for one in view.documents(first, most)]
-        return DocumentPage(total=view.count_documents(), documents=found)
+        total, found = self.view(caller).documents(first, most)
+        shown = [DocumentInfo.of(one.id, one.passages) for one in found]
+        return DocumentPage(total=total, documents=shown)
 
     def find(self, caller: Key, id: str) -> StoredDocument:
         """Return a document by the id in the index, or by the one that it was added with.
@@ -291,13 +281,8 @@ class DocumentStore:
 
 
 def _file_name(file: UploadFile) -> str:
-    name = PureWindowsPath(PurePosixPath(file.filename or "").name).name
-    try:
-        TypeAdapter(Id).validate_python(name)
-        is_usable = not name.startswith(".") and len(name.encode()) <= 200
-    except (ValidationError, UnicodeEncodeError):
-        is_usable = False
-    if not is_usable:
+    name = replace_invalid(PureWindowsPath(file.filename or "").name)
+    if not re.fullmatch(r"[^.#\x00-\x1f][^#\x00-\x1f]*", name) or len(name.encode()) > 200:
         raise InputError(
             f"the file name {name[:80]!r}",
             expected="at most 200 bytes without # and control characters; no hidden file",
@@ -383,7 +368,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
         `write`, else 403.
         """
         _ = store.whole  # raises if there is none
-        with store.slot():
+        async with store.turns:
             if "json" in request.headers.get("content-type", ""):
                 given = _validated(NewDocument, await request.body())
                 drafts = await in_thread(store.read_text, given)
@@ -400,13 +385,13 @@ def add_documents(app: FastAPI, service: Service) -> None:
         k: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> DocumentPage:  # fmt: skip
         """List documents. Needs a key with the right `write`, else 403."""
-        with store.slot():
+        async with store.turns:
             return await in_thread(store.page, caller, first, k)
 
     @app.get("/documents/{id:path}")
     async def document(id: str, caller: Writer) -> WholeDocument:
         """Return a document and its passages. Needs a key with the right `write`, else 403."""
-        with store.slot():
+        async with store.turns:
             found = await in_thread(store.find, caller, id)
         about = DocumentInfo.of(found.id, found.passages)
         return WholeDocument(**about.model_dump(), texts=list(found.passages))
@@ -417,7 +402,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
 
         `sync` adds back a document that is in a file of the index.
         """
-        with store.slot():
+        async with store.turns:
             return await in_thread(store.delete, caller, id)
 
     @app.post("/sync")
@@ -427,7 +412,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
         `yes` allows it to delete more than half of the passages. Needs a key with the right `write`
         and without conditions, else 403.
         """
-        with store.slot():
+        async with store.turns:
             return await in_thread(store.sync, caller, yes)
 
 

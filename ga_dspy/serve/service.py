@@ -39,7 +39,7 @@ class Limits:
         upload: Maximum size of a request that adds documents, in bytes.
         files: Maximum number of files in such a request.
         passages: Maximum number of passages that such a request adds.
-        uploads: Maximum concurrent requests that add, delete or list documents.
+        uploads: Maximum concurrent requests that add, delete or list documents; others wait.
         arrival: Seconds in which a request must arrive completely.
         waiting: Maximum number of connections without a complete request.
     """
