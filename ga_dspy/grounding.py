@@ -294,7 +294,7 @@ class _Check:
         """Quote a few passages that mention both ends: the cited ones, else any other."""
         for group in self.in_order(cited):
             found = ((p, self.mentions(head, p), self.mentions(tail, p)) for p in group)
-            quotes = [_quote(*each) for each in found if each[1] and each[2]]
+            quotes = [quote_ends(*each) for each in found if each[1] and each[2]]
             if quotes:
                 return tuple(chain(*quotes[:MAX_EVIDENCE]))
         return ()
@@ -327,7 +327,7 @@ class _Check:
         )
 
 
-def _quote(
+def quote_ends(
     passage: Passage, heads: tuple[Mention, ...], tails: tuple[Mention, ...]
 ) -> tuple[Evidence, ...]:
     """Quote the sentence that mentions both ends, else one end if the title names the other.

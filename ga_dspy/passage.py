@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from ga_dspy import notebook
+from ga_dspy.terms import sentences
 
 Scalar: TypeAlias = str | int | float | bool | None
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
@@ -153,6 +154,14 @@ class Passage(Sourced):
     def content(self) -> str:
         """Title, newline, text; the text alone if there is no title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
+
+    def quote(self, spans: Iterable[tuple[int, int]]) -> str:
+        """Return the whole sentences of the text that hold any of these spans, or its first one."""
+        content, places = self.content, list(spans)
+        body = [span for span in sentences(content) if span[0] >= len(self.title)]
+        body = body or [(0, len(content))]
+        held = [(a, b) for a, b in body if any(a < end and start < b for start, end in places)]
+        return " … ".join(" ".join(content[a:b].split()) for a, b in held or body[:1])
 
     def _repr_html_(self) -> str:
         """Title, text and source, for notebooks."""

@@ -120,6 +120,7 @@ _ALL = (
     _graph_rag("graph-rag-passages", "GraphRAG, passages only", facts=0, paths=0),
     _graph_rag("graph-rag-facts", "GraphRAG, passages and facts", paths=0),
     _graph_rag("graph-rag", "GraphRAG (local)", mode="local"),
+    _graph_rag("graph-rag-graph", "GraphRAG (graph only)", mode="graph"),
     _graph_rag("graph-rag-hybrid", "GraphRAG (hybrid)", mode="hybrid"),
     _graph_rag("graph-rag-global", "GraphRAG (global)", mode="global"),
     _vanilla(10),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -363,7 +363,8 @@ def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster
         names = local.get(one.key, {}).items()
         bearers = {joined[name] for name, passages in names if passages & one.passages}
         blocks[bearers.pop() if len(bearers) == 1 else joined[one.key]].append(one)
-    return _join_surnames([part for block in blocks.values() for part in _divide(block)])
+    parts = _join_surnames([part for block in blocks.values() for part in _divide(block)])
+    return _join_ids(parts)
 
 
 Bearers = Mapping[str, frozenset[str]]
@@ -499,6 +500,39 @@ def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
     for i, j in joined.items():
         parts[j] = parts[j] + parts[i]
     return [part for i, part in enumerate(parts) if i not in joined]
+
+
+def _join_ids(parts: list[Cluster]) -> list[Cluster]:
+    """Join what has one id, and divide what has two of one namespace; names decide the rest."""
+    from networkx.utils import UnionFind
+
+    ids_of = {one.traits: sorted(one.traits.ids) for part in parts for one in part}
+    if not any(ids_of.values()):
+        return parts
+    joined: UnionFind = UnionFind()
+    for ids in ids_of.values():
+        joined.union(*ids)
+    spaces: dict[object, set[str]] = defaultdict(set)
+    for id in list(joined):
+        spaces[joined[id]].add(id[0])
+    stated = [sorted({id for one in part for id in ids_of[one.traits]}) for part in parts]
+    for one, other in chain.from_iterable(combinations(ids, 2) for ids in sorted(stated)):
+        ours, theirs = joined[one], joined[other]
+        if spaces[ours].isdisjoint(spaces[theirs]):
+            joined.union(ours, theirs)
+            spaces[joined[one]] = spaces[ours] | spaces[theirs]
+    found, others = defaultdict[object, Cluster](list), list[Cluster]()
+    for part, ids in zip(parts, stated, strict=True):
+        things: dict[object, Cluster] = {joined[id]: [] for id in ids}
+        rest: Cluster = []
+        for each in part:
+            own = ids_of[each.traits]
+            (things[joined[own[0]]] if own else rest).append(each)
+        divided = attach(rest, list(things.values())) if len(things) > 1 else [part]
+        for thing, references in zip(things, divided, strict=False):
+            found[thing] += references
+        others += divided[len(things) :]
+    return [*found.values(), *others]
 
 
 # --- Joints: where only the name connects two passages

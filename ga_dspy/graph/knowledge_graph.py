@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ from ga_dspy.graph.clusters import (
 )
 from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier, split_title
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
-from ga_dspy.graph.traits import contradict, kind_of, traits, wordings_of
+from ga_dspy.graph.traits import contradict, ids_in, kind_of, traits, wordings_of
+from ga_dspy.passage import Passage
 from ga_dspy.text import ARTICLES, MONTHS, cached_short, normalise, visible
 
 if TYPE_CHECKING:
@@ -301,7 +303,12 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
             any(contradict(one, other) for one in ours for other in cluster) for cluster in known
         ):
             return text
-    return "; ".join(stated)
+    return "; ".join((*stated, *ids_in(_ids(part))))
+
+
+def _ids(part: Cluster) -> list[str]:
+    ids = {fact for one in part for fact in one.traits.ids}
+    return sorted(f"{key}: {value}" for key, value in ids)
 
 
 def _details(part: Cluster) -> list[str]:
@@ -322,6 +329,7 @@ def _entity(title: str, records: Sequence[Entity], part: Cluster) -> Entity:
         type=kind,
         attributes=_distinct_wordings(attributes, besides=(kind,)),
         aliases=_distinct_wordings(aliases, besides=(title, split_qualifier(title).base)),
+        about=tuple(_ids(part)),
         evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
     )
 
@@ -418,22 +426,29 @@ def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
 # --- Exports: networkx, GraphML, JSON and Mermaid
 
 
-def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
+def to_networkx(
+    graph: KnowledgeGraph, passages: Mapping[str, Passage] = {}
+) -> nx.MultiDiGraph[str]:
     """Return a directed multigraph: entities and plain values as nodes, relations as edges.
 
-    Entity nodes have `entity=True`, type, attributes and aliases; edges have the relation, the
-    time and confidence (if stated) and the ids of the passages that state them.
+    Entity nodes have `entity=True`, type, attributes, aliases and ids (if any); edges have the
+    relation, the time and confidence (if stated), the ids of the passages that state them and, for
+    those among `passages`, `evidence`: JSON of title, source and quoted sentences.
     """
     import networkx as nx
 
     network: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     for entity in graph.entities:
         details = {"type": entity.type, "attributes": entity.attributes, "aliases": entity.aliases}
+        if ids := ids_in(entity.about):
+            details["ids"] = ids
         network.add_node(entity.name, entity=True, **details)
     for relation in graph.relations:
         others = (end for end in relation.ends if end not in network)
         network.add_nodes_from(others, entity=False)
         stated = {"time": relation.time, "confidence": relation.confidence}
+        if quotes := _quotes(relation, passages):
+            stated["evidence"] = json.dumps(quotes, ensure_ascii=False)
         network.add_edge(
             *relation.ends,
             relation=relation.relation,
@@ -443,11 +458,22 @@ def to_networkx(graph: KnowledgeGraph) -> nx.MultiDiGraph[str]:
     return network
 
 
-def to_graphml(graph: KnowledgeGraph) -> str:
-    """Return GraphML for Gephi, yEd and the like; lists are joined with "; "."""
+def _quotes(relation: Relation, passages: Mapping[str, Passage]) -> list[dict[str, str]]:
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for each in relation.evidence:
+        spans[each.passage].append((each.start, each.end))
+    found = ((passages[id], spans[id]) for id in spans if id in passages)
+    return [{"title": p.title, "source": p.source, "text": p.quote(at)} for p, at in found]
+
+
+def to_graphml(graph: KnowledgeGraph, passages: Mapping[str, Passage] = {}) -> str:
+    """Return GraphML for Gephi, yEd and the like; lists are joined with "; ", or else JSON.
+
+    `ga_dspy.graphrag.import_graph` reads it back; see `to_networkx` for `passages`.
+    """
     import networkx as nx
 
-    network = nx.relabel_nodes(to_networkx(graph), visible)
+    network = nx.relabel_nodes(to_networkx(graph, passages), visible)
     all_details = [details for *_, details in (*network.nodes.data(), *network.edges.data())]
     for details in all_details:
         details.update({key: _plain(value) for key, value in details.items()})
@@ -456,8 +482,11 @@ def to_graphml(graph: KnowledgeGraph) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a value that XML can hold: lists joined, control characters escaped."""
-    text = "; ".join(value) if isinstance(value, tuple) else value
-    return visible(text) if isinstance(text, str) else text
+    if isinstance(value, tuple):
+        text = "; ".join(value)
+        is_plain = not text.startswith("[") and not any(c in item for item in value for c in ";|")
+        value = text if is_plain else json.dumps(value, ensure_ascii=False)
+    return visible(value) if isinstance(value, str) else value
 
 
 def to_json(graph: KnowledgeGraph) -> str:

@@ -37,6 +37,44 @@ class Traits(NamedTuple):
         """Return the values under a key."""
         return frozenset(value for each, value in self.facts if each == key)
 
+    @property
+    def ids(self) -> Facts:
+        """Return the facts that are ids, written by `id_line`."""
+        return frozenset(fact for fact in self.facts if fact[0].startswith(_ID_KEY))
+
+
+# --- Ids: equal ones mean one thing whatever its names, two of one namespace two things
+
+_ID_KEY: Final = "id "
+_ID: Final = re.compile(r"(?P<namespace>\w[\w+.-]*://\S*[/#]|[^\s:]+:)(?P<value>\S+)")
+LOCAL: Final = "@"
+"""Begins the namespace of ids that mean something in one file alone, which are not shown."""
+
+
+def id_line(id: str) -> str:
+    """Return an id as a line of `Entity.about`.
+
+    Raises:
+        ValueError: It has no namespace.
+
+    >>> id_line("wikidata:Q42"), id_line("http://example.org/drug/7")
+    ('id wikidata:: Q42', 'id http://example.org/drug/: 7')
+    """
+    match = _ID.fullmatch(id)
+    if match is None:
+        raise ValueError(f"{id!r} is no id with a namespace, such as wikidata:Q42")
+    return f"{_ID_KEY}{match['namespace']}: {match['value']}"
+
+
+def ids_in(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids among lines of `Entity.about`, but those of one file.
+
+    >>> ids_in(["kind: person", "id wikidata:: Q42", "id @my.graphml:: n0"])
+    ('wikidata:Q42',)
+    """
+    found = (line.removeprefix(_ID_KEY) for line in lines if line.startswith(_ID_KEY))
+    return tuple(id.replace(": ", "", 1) for id in found if not id.startswith(LOCAL))
+
 
 # --- Kinds
 
@@ -480,8 +518,9 @@ _FIELDS_APART: Final = {frozenset(pair.split()) for pair in TABLES["fields_apart
 def contradict(one: Traits, other: Traits) -> bool:
     """Return whether two mentions of one name cannot mean the same thing.
 
-    They cannot if both state a kind, a title, a qualifier, a location, a year or another
-    single-valued fact, and differ in it. One qualifier may be more specific than the other:
+    They cannot if both state a kind, a title, a qualifier, a location, a year, an id or another
+    single-valued fact, and differ in it; they can if they share an id. One qualifier may be more
+    specific than the other:
     "(film)", "(1925 film)". Years may differ by one, as they do between sources.
 
     >>> england = traits("city", ("country: England",), "")
@@ -490,7 +529,7 @@ def contradict(one: Traits, other: Traits) -> bool:
     >>> contradict(england, traits("university town", ("located in the UK",), ""))
     False
     """
-    if one == other:
+    if one == other or Traits("", one.facts & other.facts).ids:
         return False
     if _kinds_apart(one.kind, other.kind):
         return True

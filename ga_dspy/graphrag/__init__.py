@@ -12,6 +12,9 @@ from ga_dspy.graphrag.communities import Summaries as Summaries
 from ga_dspy.graphrag.corpus_graph import CorpusGraph as CorpusGraph
 from ga_dspy.graphrag.corpus_graph import View as View
 from ga_dspy.graphrag.extraction import Extractor as Extractor
+from ga_dspy.graphrag.imports import Fact as Fact
+from ga_dspy.graphrag.imports import Imported as Imported
+from ga_dspy.graphrag.imports import import_graph as import_graph
 from ga_dspy.graphrag.program import GraphRAG as GraphRAG
 from ga_dspy.graphrag.proposal import propose_schema as propose_schema
 from ga_dspy.graphrag.records import Access as Access

@@ -26,15 +26,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ga_dspy.cluster import map_parallel
 from ga_dspy.errors import GaDspyError, InputError, RunAborted, UnknownFormat
-from ga_dspy.graph import Schema
+from ga_dspy.graph import GraphUpdate, Schema
 from ga_dspy.graphrag.communities import Community, Summaries, find_communities
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, Tables, arrow_table, read_table, write_table
 from ga_dspy.graphrag.extraction import (
+    RECORDED,
     Extraction,
     Extractor,
     FinishedSteps,
     chosen_lm,
     digest_of,
+    finished_key,
     no_lm,
     outcome_of,
     reading_key,
@@ -47,10 +49,11 @@ from ga_dspy.lm.wrapper import wrap_for_work
 from ga_dspy.passage import Passage
 from ga_dspy.programs.meter import prompt_tokens
 from ga_dspy.programs.settings import check_whole
-from ga_dspy.retrieval import Index
+from ga_dspy.retrieval import Changes, Index
+from ga_dspy.retrieval.encoders import silent
 from ga_dspy.retrieval.store import not_empty, writing
 from ga_dspy.signatures.prompt import render_passage
-from ga_dspy.storage import MANIFEST, Generation, open_current
+from ga_dspy.storage import MANIFEST, Generation, open_current, write_whole
 from ga_dspy.text import estimate_tokens
 
 # --- The folder: its manifest and its files.
@@ -94,6 +97,7 @@ class GraphManifest(Generation):
         stated: Relations that entered, before the graph merges them.
         proposed: The same, with those that no passage supports and lines that could not be read.
         failed: Passages that could not be read.
+        unread: Number of passages that no LM has been asked to read yet.
         unused_overrides: Descriptions of the overrides that did not match.
     """
 
@@ -118,6 +122,7 @@ class GraphManifest(Generation):
     stated: int = 0
     proposed: int = 0
     failed: tuple[FailedPassage, ...] = ()
+    unread: int = 0
     unused_overrides: tuple[str, ...] = ()
 
 
@@ -303,14 +308,19 @@ def build_graph(
         InUse: Another process builds there.
     """
     folder = Path(out)
-    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, VECTORS, "contents-")
     with writing(folder):
-        for path in sorted(folder.iterdir()):
-            if not path.name.startswith(ours):
-                raise not_empty(folder, repr(path.name))
+        _check_ours(folder)
         settings = Sources.of((), labels or {}, rules or Rules())
         extractor = extractor or Extractor()
         return _build(folder, index, settings, extractor, lm, caps, threads, progress)
+
+
+def _check_ours(folder: Path) -> None:
+    """Raise `InputError` if a folder holds anything but a graph."""
+    ours = (".lock", MANIFEST, f".{MANIFEST}", JOURNAL, SUMMARIES, CALLS, VECTORS, "contents-")
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(ours):
+            raise not_empty(folder, repr(path.name))
 
 
 def update_graph(
@@ -361,27 +371,79 @@ def extractor_of(manifest: GraphManifest) -> Extractor:
     return Extractor(**own)
 
 
+def record_passages(
+    index: Index,
+    out: Path | str,
+    given: Mapping[Passage, GraphUpdate],
+    *,
+    removed: Iterable[str] = (),
+    labels: Mapping[str, Iterable[str]] | None = None,
+    progress: Progress | None = None,
+) -> tuple[StoredGraph, Changes]:
+    """Add passages with their facts to an index and its graph; no LM is called.
+
+    They count as read, whatever LM reads the others. If the process is killed, the same call
+    completes the change.
+
+    Args:
+        index: The passages; those given are added to it.
+        out: The folder of the graph; created if missing.
+        given: What each passage states, with evidence in that passage.
+        removed: The ids of passages to delete.
+        labels: As for `update_graph`.
+        progress: As for `build_graph`.
+
+    Returns:
+        The stored graph, whose `manifest.unread` counts the passages left to an LM, and the
+        changes to the index.
+
+    Raises:
+        InputError: The folder has other contents, or the index cannot be changed.
+        InUse: Another process builds there.
+    """
+    folder = Path(out)
+    with writing(folder):
+        _check_ours(folder)
+        settings, before = Sources.of((), labels or {}, Rules()), None
+        if (folder / MANIFEST).is_file():
+            before, old = read_manifest(folder), open_graph(folder).graph.sources
+            settings = Sources.of((), old.labels if labels is None else labels, old.rules)
+        steps = {reading_key(p, RECORDED): Extraction(update=given[p]) for p in given}
+        with FinishedSteps(folder / JOURNAL) as journal:
+            known = journal.known(Extraction)
+            fresh = {key: step for key, step in steps.items() if known.get(key) != step}
+            if fresh and before:  # the stored graph does not count as up to date from here on
+                outdated = before.model_copy(update={"settings": ""})
+                write_whole(folder / MANIFEST, outdated.model_dump_json(indent=2, by_alias=True))
+            journal.record_all(fresh)
+        changes = index.upsert([*given], delete=removed, progress=progress or silent)
+        return _build(folder, index, settings, None, None, None, 1, progress), changes
+
+
 def _build(
     folder: Path,
     index: Index,
     settings: Sources,
-    extractor: Extractor,
+    extractor: Extractor | None,
     lm: Any,
     caps: Caps | None,
     threads: int,
     progress: Progress | None,
 ) -> StoredGraph:
-    """Read, resolve and store; `settings` has the rules and labels."""
-    lm = chosen_lm(lm, extractor.extract)
-    if lm is None:
-        raise no_lm()
-    progress = progress or (lambda stage, done, units: None)
+    """Read, resolve and store; `settings` has the rules and labels. No extractor reads nothing."""
+    before = read_manifest(folder) if (folder / MANIFEST).is_file() else None
+    reading, name = (before.extraction, before.lm) if before else ("", "")
+    if extractor is not None:
+        lm = chosen_lm(lm, extractor.extract)
+        if lm is None:
+            raise no_lm()
+        reading, name = extractor.fingerprint(lm), str(getattr(lm, "model", ""))
+    progress = progress or silent
     # Sets as sorted lists, so that equal settings have one digest.
     digest = digest_of([settings.rules.model_dump(), settings.labels], default=sorted)
-    reading, generation = extractor.fingerprint(lm), 0
-    if (folder / MANIFEST).is_file():
-        before = read_manifest(folder)
-        if before.extraction != reading:
+    failed, generation = list[FailedPassage](), 0
+    if before:
+        if before.extraction not in ("", reading):
             raise InputError(
                 f"the passages of the graph in {folder} were read by {before.lm or 'another LM'} "
                 "or under other instructions or settings",
@@ -389,11 +451,18 @@ def _build(
                 remedy="pass the same LM and extractor, or build into another folder",
             )
         same = before.index == index.fingerprint and before.settings == digest
-        if same and not before.failed and before.is_intact(folder):
+        is_read = extractor is None or not (before.failed or before.unread)
+        if same and is_read and before.is_intact(folder):
             return open_graph(folder)
-        generation = before.generation + 1
-    with dspy.context(lm=lm):
-        read, failed = _read(folder, list(index), extractor, reading, caps, threads, progress)
+        failed, generation = list(before.failed), before.generation + 1
+    passages, own = list(index), dict(before.extractor) if before else {}
+    if extractor is None:
+        read = _finished(folder, passages, reading)
+        failed = [one for one in failed if one.passage in index and one.passage not in read]
+    else:
+        own = extractor.own_settings()
+        with dspy.context(lm=lm):
+            read, failed = _read(folder, passages, extractor, reading, caps, threads, progress)
     progress("resolving", 0, 1)
     graph = CorpusGraph.of(
         {id: extraction.update for id, extraction in read.items()},
@@ -409,26 +478,35 @@ def _build(
         index=index.fingerprint,
         extraction=reading,
         settings=digest,
-        lm=str(getattr(lm, "model", "")),
-        passages=len(index),
+        lm=name,
+        passages=len(passages),
         entities=len(graph),
         relations=len(graph.heads),
         communities=len(communities),
         labels=tuple(sorted(graph.labels_in_use)),
         left_out=graph.left_out,
         dropped=Counter(item.cause for item in dropped),
-        extractor=extractor.own_settings(),
+        extractor=own,
         calls=sum(extraction.calls for extraction in read.values()),
         tokens=sum(extraction.tokens for extraction in read.values()),
         stated=stated,
         proposed=stated + len(wrong),
         failed=tuple(failed),
+        unread=len(passages) - len(read) - len(failed),
         unused_overrides=graph.unused_overrides,
     )
     store(folder, graph, communities, manifest)
     Summaries(folder / SUMMARIES).keep_only(communities)
     progress("resolving", 1, 1)
     return open_graph(folder)
+
+
+def _finished(folder: Path, passages: Sequence[Passage], fingerprint: str) -> dict[str, Extraction]:
+    """Return the extraction of every passage that has one."""
+    with FinishedSteps(folder / JOURNAL) as journal:
+        known = journal.known(Extraction)
+    keys = {passage.id: finished_key(passage, fingerprint, known) for passage in passages}
+    return {id: known[key] for id, key in keys.items() if key in known}
 
 
 def _read(
@@ -446,7 +524,6 @@ def _read(
         return wrap_for_work(dspy.settings.lm, calls, keys[group[0].id], gate)
 
     read = partial(_outcome, extractor)
-    keys = {passage.id: reading_key(passage, fingerprint) for passage in passages}
     failed: list[FailedPassage] = []
     with (
         FinishedSteps(folder / JOURNAL) as journal,
@@ -454,6 +531,7 @@ def _read(
     ):
         gate = Gate(calls, caps)
         known = journal.known(Extraction)
+        keys = {passage.id: finished_key(passage, fingerprint, known) for passage in passages}
         pending = [passage for passage in passages if keys[passage.id] not in known]
         size, left, in_a_row = extractor.per_call, 0, 0
         groups = [pending[n : n + size] for n in range(0, len(pending), size)]
@@ -560,7 +638,7 @@ def estimate_build(
         fingerprint = extractor.fingerprint(lm)
         with FinishedSteps(Path(out) / JOURNAL) as journal:
             known = journal.known(Extraction)
-        passages = [p for p in passages if reading_key(p, fingerprint) not in known]
+        passages = [p for p in passages if finished_key(p, fingerprint, known) not in known]
     content = sum(estimate_tokens(render_passage(1, passage)) for passage in passages)
     calls, more = math.ceil(len(passages) / extractor.per_call), extractor.gleanings
     adapter = dspy.settings.adapter or PlainAdapter()

@@ -21,6 +21,7 @@ import numpy as np
 from ga_dspy.errors import DamagedFile, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graph.traits import ids_in
 from ga_dspy.graphrag.conditions import ANY_RELATION, Conditions
 from ga_dspy.graphrag.records import NO_LABELS, Access, Batch, Labels, Rules, Sources
 from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
@@ -134,7 +135,7 @@ class CorpusGraph:
     def node(self, i: int) -> Entity:
         """Return the entity of a node, with all evidence."""
         (row,) = self.tables.nodes.slice(i, 1).to_pylist()
-        stated = {name: row[name] for name in ("name", "type", "attributes", "aliases")}
+        stated = {name: row[name] for name in ("name", "type", "attributes", "aliases", "about")}
         return Entity(**stated, evidence=self._evidence(row))
 
     def edge(self, j: int) -> Relation:
@@ -332,7 +333,8 @@ class View:
 
 _SPANS: Final = "passage:int32* start:int32* end:int32*"
 SCHEMAS: Final = {
-    "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS}",
+    "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS} "
+    "about:string*",
     "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
     f"contradicts:int32* {_SPANS}",
     "names": "key:string nodes:int32* shown:int32",
@@ -366,9 +368,12 @@ def read_table(folder: Path, name: str) -> Any:
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
+        fields = arrow_table(name, ()).schema
+        if [*table.column_names, "about"] == fields.names:  # an earlier version wrote no ids
+            table = table.append_column("about", pa.array([[]] * len(table), fields[-1].type))
         table.validate(full=True)
         known = {*table.column_names} - {"time", "confidence"}
-        if table.schema != arrow_table(name, ()).schema or any(table[n].null_count for n in known):
+        if table.schema != fields or any(table[n].null_count for n in known):
             raise pa.ArrowInvalid("it has other columns, or lacks values")
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -453,7 +458,7 @@ def _names(entities: Iterable[Entity]) -> Iterator[dict[str, Any]]:
     shown: dict[str, int] = {}
     for node, entity in enumerate(entities):
         shown[normalise(entity.name)] = node
-        for name in (entity.name, *entity.aliases):
+        for name in (entity.name, *entity.aliases, *ids_in(entity.about)):
             for key in (normalise(name), normalise(split_qualifier(name).base), identity(name)):
                 nodes[key][node] = None
     for key in sorted(nodes):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import dspy
 from pydantic import BaseModel, ConfigDict
@@ -270,6 +270,16 @@ def digest_of(value: Any, default: Callable[[Any], Any] = str) -> str:
 def reading_key(passage: Passage, fingerprint: str) -> str:
     """Return the cache key of a passage under a fingerprint."""
     return digest_of([fingerprint, passage.id, passage.title, passage.text])
+
+
+RECORDED: Final = "recorded"
+"""In place of a fingerprint: the facts of the passage were given, and no LM reads it."""
+
+
+def finished_key(passage: Passage, fingerprint: str, finished: Container[str]) -> str:
+    """Return the key under which a passage is finished, or will be under a fingerprint."""
+    given = reading_key(passage, RECORDED)
+    return given if given in finished else reading_key(passage, fingerprint)
 
 
 Finished = TypeVar("Finished", bound=BaseModel)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 
 import dspy
@@ -18,6 +18,7 @@ from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
 from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex
+from ga_dspy.grounding import MAX_EVIDENCE
 from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Conversation, Search, StepFailed
 from ga_dspy.programs.events import tell_passages, tell_search
@@ -76,7 +77,7 @@ class Inquiry(State):
 
 # --- The program.
 
-Mode = Literal["local", "global", "hybrid"]
+Mode = Literal["local", "graph", "global", "hybrid"]
 _LEADING: Final = 12
 """How many facts are ranked if the prompt shows none."""
 
@@ -85,7 +86,8 @@ class GraphRAG(MultiHopProgram):
     """Answer from the part of a corpus graph around the entities of a question.
 
     `mode="local"` answers from facts, paths and passages around the question's names.
-    `mode="global"` answers from the summaries of all communities: it collects points from each,
+    `mode="graph"` answers from facts and paths alone, which costs far fewer tokens; the evidence
+    quotes the passages that state them. `mode="global"` answers from the summaries of all communities: it collects points from each,
     then answers from the points. `mode="hybrid"` is local with the summaries around the names, and
     global for a question about the whole corpus that names no entity.
 
@@ -102,7 +104,7 @@ class GraphRAG(MultiHopProgram):
     The retriever is a `GraphIndex`.
     """
 
-    mode: Mode = setting('"local", "global" or "hybrid".', default="local")
+    mode: Mode = setting('"local", "graph", "global" or "hybrid".', default="local")
     hops: int = setting(
         "How many hops from the linked entities the graph is searched.", default=2, minimum=1
     )
@@ -163,7 +165,15 @@ class GraphRAG(MultiHopProgram):
         if self.answer_with is not None:
             check_outputs(self.answer_with.output_fields.keys())
         shown: IndexKind = "graph" if self.facts or self.paths else None
-        answering = self.answer_with or answer_signature(shown, style=self.style)
+        if self.mode == "graph" and shown is None:
+            raise InputError(
+                "mode='graph' with neither facts nor paths",
+                expected="some to answer from",
+                remedy='pass facts=12, or mode="local"',
+            )
+        answering = self.answer_with or answer_signature(
+            shown, passages=self.mode != "graph", style=self.style
+        )
         if self.mode == "hybrid":
             steps |= {"collect": CollectPoints, "combine": AnswerFromPoints}
             if self.summaries and self.answer_with is None:
@@ -222,8 +232,9 @@ class GraphRAG(MultiHopProgram):
         inquiry.found = found
         if self.mode == "hybrid" and found.gap and is_global(question):
             return (yield from self._overview(inquiry, "combine"))
-        fresh = inquiry.reading.add(question, found.passages)
-        yield from tell_passages(1, fresh, [passage.id for passage in found.passages])
+        passages = self._stating(found) if self.mode == "graph" else found.passages
+        fresh = inquiry.reading.add(question, passages)
+        yield from tell_passages(1, fresh, [passage.id for passage in passages])
         inquiry.graph = self._used(found)
         unknown = "the graph has no name of the question: entities were linked by meaning"
         inquiry.step = self._step(inquiry, unknown if found.gap else "")
@@ -236,12 +247,22 @@ class GraphRAG(MultiHopProgram):
         end = yield from answer(inquiry, style=self.style, outputs=outputs)
         return self._predict(inquiry, end, self._chain(inquiry, end))
 
-    def _used(self, found: Found) -> KnowledgeGraph:
-        """Return the shown facts and paths as a graph; relations of a subject stand together."""
+    def _shown_edges(self, found: Found) -> list[int]:
         facts = [fact.edge for fact in found.facts] if self.facts else []
         walked = [edge for path in found.paths for edge in path.edges]
+        return list(dict.fromkeys([*facts, *walked]))
+
+    def _stating(self, found: Found) -> list[Passage]:
+        """Return the passages that state the shown facts and paths, a few for each."""
+        index, graph = self.graph_index, found.view.graph
+        stated = (graph.passages_of_edge(edge)[:MAX_EVIDENCE] for edge in self._shown_edges(found))
+        ids = dict.fromkeys(chain.from_iterable(stated))
+        return [each for id in ids if (each := index.passage(id, found.view.access))]
+
+    def _used(self, found: Found) -> KnowledgeGraph:
+        """Return the shown facts and paths as a graph; relations of a subject stand together."""
         linked = [link.node for link in found.linked if link.how != "vector"] if self.facts else []
-        heads, edges = found.view.graph.heads, list(dict.fromkeys([*facts, *walked]))
+        heads, edges = found.view.graph.heads, self._shown_edges(found)
         subjects = [heads[edge] for edge in edges]
         ordered = sorted(edges, key=lambda edge: subjects.index(heads[edge]))
         return found.view.graph.subgraph(linked, ordered)

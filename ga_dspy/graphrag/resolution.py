@@ -284,10 +284,12 @@ def _merges(
             if normalise(one.name) != normalise(entity.name):
                 others[one.name] |= one.passages
         own, keys = identity(entity.name), {one.key for one in part}
+        identified = {one.name for one in part if one.traits.ids}
         for spelling, passages in sorted(others.items()):
             key = key_of(spelling)
             rules = (rule for other, rule in near[key].items() if other in keys)
-            by_hand = "override" if key in joined else "surname"
+            other = "same id" if spelling in identified else "surname"
+            by_hand = "override" if key in joined else other
             rule = "same name" if key == own else near[key].get(own) or next(rules, by_hand)
             yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
 

@@ -75,7 +75,7 @@ def chain_links(
             spans = described or spans
         if spans:
             first = spans[0][0]
-            quote = _quote(first, [span for passage, span in spans if passage.id == first.id])
+            quote = first.quote(span for passage, span in spans if passage.id == first.id)
             triple = {name: getattr(relation, name) for name in ("head", "relation", "tail")}
             links.append(EvidenceLink.to(first, quote, time=relation.time or "", **triple))
     return tuple(links)
@@ -90,30 +90,15 @@ def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[E
     for passage in cited:
         spans = [] if is_judgement(answer) else _mentions(answer, passage)[:1]
         nearest = nearest_sentence(f"{question} {answer}", passage)
-        quote = _quote(passage, spans) if spans else nearest
+        quote = passage.quote(spans) if spans else nearest
         links.append(EvidenceLink.to(passage, quote))
     return tuple(links)
-
-
-def _sentences(passage: Passage) -> list[tuple[int, int]]:
-    """The sentences of the text, without the title, as spans of `Passage.content`."""
-    title = len(passage.title)
-    return [span for span in sentences(passage.content) if span[0] >= title]
 
 
 def _mentions(phrase: str, passage: Passage) -> list[tuple[int, int]]:
     """Where the text mentions a phrase, without the title."""
     found = mentions(phrase, passage.content)
     return [(each.start, each.end) for each in found if each.start >= len(passage.title)]
-
-
-def _quote(passage: Passage, spans: Iterable[tuple[int, int]]) -> str:
-    """The whole sentences of the text that hold any of these spans, or its first sentence."""
-    body = _sentences(passage) or [(0, len(passage.content))]
-    places = list(spans)
-    held = [(a, b) for a, b in body if any(a < end and start < b for start, end in places)]
-    pieces = (passage.content[a:b] for a, b in held or body[:1])
-    return " … ".join(" ".join(piece.split()) for piece in pieces)
 
 
 # --- The outcome of the answer step: the answer, its passages, and whether one of them holds it.

@@ -439,16 +439,25 @@ def _json_lines(text: str) -> Document:
     return _data(records, flaws)
 
 
-def _csv(text: str, delimiter: str = "") -> Document:
-    """Read a table; without a text column, its lines are the text."""
+def table_lines(text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
+    """Return the cells of each line of a table that is not blank, with the number of the line.
+
+    Raises:
+        InputError: It does not parse.
+    """
     csv.field_size_limit(2**31 - 1)
     header = text.split("\n", 1)[0]
     delimiter = delimiter or max(",;\t|", key=header.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
         raise _damaged(f"line {reader.line_num}: {error}") from error
+
+
+def _csv(text: str, delimiter: str = "") -> Document:
+    """Read a table; without a text column, its lines are the text."""
+    lines = table_lines(text, delimiter)
     names = [name.strip() for name in lines[0][1]] if lines else []
     if lines and not _TEXT_COLUMNS & {name.lower() for name in names}:
         table = _table(row for _, row in lines)
