@@ -155,6 +155,12 @@ class Passage(Sourced):
         """Title, newline, text; the text alone if there is no title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
+    @property
+    def imported(self) -> str:
+        """The file that it is a fact of (`ga-dspy graph import`); empty for other passages."""
+        name = str(self.metadata.get("imported", ""))
+        return name if self.id.startswith(f"{name}#") else ""
+
     def quote(self, spans: Iterable[tuple[int, int]]) -> str:
         """Return the whole sentences of the text that hold any of these spans, or its first one."""
         content, places = self.content, list(spans)

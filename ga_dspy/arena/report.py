@@ -279,7 +279,7 @@ def paper_table(runs: Runs) -> DataFrame:
 
 # --- Figures: F1 against the tokens of a question, per dataset and LM.
 
-_LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-global")
+_LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-graph", "graph-rag-global")
 """GraphRAG's ablations, and its mode that reads every summary at a cost beyond the axis."""
 
 _FIGURES = (

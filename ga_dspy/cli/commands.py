@@ -68,7 +68,7 @@ def _describe(
 
 
 _EXAMPLES: Final = "\n\nExamples:\n"
-_NAMES: Final = {"evaluate": "eval", "compile_program": "compile"}
+_NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "import_files": "import"}
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
@@ -110,8 +110,8 @@ _add_group(
 )  # fmt: skip
 _graph = _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
-    with_lms(graphs.build), with_lms(graphs.update), graphs.stats, graphs.show,
-    graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.export,
+    with_lms(graphs.build), with_lms(graphs.update), graphs.import_files, graphs.stats,
+    graphs.show, graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.export,
 )  # fmt: skip
 _add_group(
     "schema", "Types and relations of your own.", None, with_lms(graphs.propose, spreads=False),

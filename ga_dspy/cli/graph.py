@@ -15,11 +15,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where
+from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where, read_pairs
 from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MAX_HOPS
+from ga_dspy.graph.traits import ids_in
 from ga_dspy.graphrag import (
     Access,
     CorpusGraph,
@@ -30,6 +31,7 @@ from ga_dspy.graphrag import (
     Summaries,
     build_graph,
     estimate_build,
+    import_graph,
     open_graph,
     propose_schema,
     update_graph,
@@ -61,6 +63,10 @@ Wanted = Annotated[
     typer.Option("--where", help="Condition on relations: relation.time=2015; repeatable."),
 ]
 Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
+LabelFile = Annotated[
+    Path | None,
+    typer.Option(help="Access labels: JSON or YAML of passage ids with lists of labels."),
+]
 
 
 # --- Build and update
@@ -73,10 +79,7 @@ class ReadOptions:
     """The options that `build` and `update` share."""
 
     threads: Annotated[int, typer.Option(min=1, help="Passages to read in parallel.")] = 8
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="Access labels: JSON or YAML of passage ids with lists of labels."),
-    ] = None
+    labels: LabelFile = None
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
     ] = False
@@ -222,6 +225,64 @@ def propose(
     console.note_embedded_lm(lm)
 
 
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(help="CSV, TSV, JSON lines, GraphML or RDF; one fact per row.")
+    ],
+    index: Annotated[Path, typer.Option(help="Folder of the index; built if there is none.")],
+    out: Annotated[Path, typer.Option(help="Folder of the graph.")],
+    columns: Annotated[
+        str, typer.Option(help="Names of columns by field: head=subject,tail=object.")
+    ] = "",
+    name: Annotated[
+        str | None, typer.Option(help="Name to store the rows under; by default the file's.")
+    ] = None,
+    labels: LabelFile = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Leave out bad rows, and list them.")
+    ] = False,
+) -> None:
+    """Import a graph of your own into an index and its graph; no LM is called.
+
+    Each row becomes a passage: its text, or the row as a sentence. Importing a file of the same
+    name again replaces its rows.
+
+    Examples:
+        ga-dspy graph import facts.csv --index my-index --out my-graph
+
+    Columns of a .csv or .tsv, keys of a .jsonl:
+
+      head, relation, tail              required
+      head_type, tail_type              such as person
+      head_id, tail_id                  such as wikidata:Q42 (equal ids are one
+                                        entity, two of a namespace never)
+      head_aliases, tail_aliases        other names, separated by ;
+      head_attributes, tail_attributes  descriptions, separated by ;
+      time                              when it holds, such as since 1958
+      confidence                        from 0 to 1
+      text (or evidence), title         a text that states the fact
+      source                            by default the file
+      id                                names the passage, for --labels
+
+    Other columns are metadata, for --where.
+    """
+    console, pairs = Console(), read_pairs([*filter(None, columns.split(","))], "--columns")
+    with build_progress(console) as progress:
+        made = import_graph(
+            files, index=index, out=out, columns=pairs, name=name, labels=_read_labels(labels),
+            skip_bad_rows=skip_bad_rows, progress=progress,
+        )  # fmt: skip
+    now = made.graph.manifest
+    rows = [(what, f"{len(ids):,}") for what, ids in made.changes._asdict().items()]
+    rows += [(what, f"{getattr(now, what):,}") for what in ("passages", "entities", "relations")]
+    rows += [("kept out", counted(now.left_out)), ("skipped", f"{len(made.skipped):,}")]
+    console.print(key_values([*rows, ("graph", str(made.graph.path))]))
+    console.print_first("skipped", made.skipped, style="yellow")
+    if now.unread:
+        command = f"ga-dspy graph build --index {index} --out {out}"
+        console.print(f"to read {number(now.unread, 'passage')}: {command}", soft_wrap=True)
+
+
 def _read_graph(
     make: Callable[..., StoredGraph],
     index_dir: Path,
@@ -233,10 +294,7 @@ def _read_graph(
 ) -> None:
     """Confirm the cost, build the graph, and print its sizes and what went wrong."""
     console, lm, index = Console(), _one_lm(models), Index.open(index_dir)
-    labels = None
-    if options.labels:
-        kind, expected = dict[str, frozenset[str]], 'labels such as {"p1": ["hr"]}'
-        labels = read_as(options.labels, kind, expected=expected, remedy=_HELP)
+    labels = _read_labels(options.labels)
     unknown = sorted((labels or {}).keys() - {passage.id for passage in index})
     console.print_first("labelled, but not in the index", unknown, style="yellow")
     cost = estimate_build(index, folder, lm=lm, extractor=extractor)
@@ -294,6 +352,11 @@ def _one_lm(models: LMs) -> dspy.LM:
             remedy="pass --lm NAME",
         )
     return models.lm
+
+
+def _read_labels(path: Path | None) -> dict[str, frozenset[str]] | None:
+    kind, expected = dict[str, frozenset[str]], 'labels such as {"p1": ["hr"]}'
+    return read_as(path, kind, expected=expected, remedy=_HELP) if path else None
 
 
 def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions) -> None:
@@ -390,8 +453,9 @@ def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
     rank, values = visible.network.pagerank(), visible.plain_values
     central = sorted(range(len(visible)), key=lambda node: (values[node], -rank[node]))
     common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
+    unnamed = "an LM without a name" if stored.manifest.extraction else "no LM"
     rows = [
-        ("graph", f"{graph}, read by {stored.manifest.lm or 'an LM without a name'}"),
+        ("graph", f"{graph}, read by {stored.manifest.lm or unnamed}"),
         ("entities", f"{len(visible):,}, {sum(values):,} dates, numbers or amounts"),
         ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
         ("passages", f"{len(visible.passages):,} state something"),
@@ -434,6 +498,7 @@ def _show_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> 
     merged = {m.spelling: f"{m.spelling} ({m.rule})" for m in graph.merges if m.node == node}
     names = [*merged.values(), *(alias for alias in entity.aliases if alias not in merged)]
     rows = [
+        ("ids", ", ".join(ids_in(entity.about))),
         ("also", "; ".join(names)),
         ("attributes", "; ".join(entity.attributes)),
         ("passages", ", ".join(graph.passages_of(node))),
@@ -586,18 +651,24 @@ def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
 def export(
     graph: Folder,
     out: Annotated[Path, typer.Option(help="GraphML file to write.")],
+    index: Annotated[
+        Path | None, typer.Option(help="Folder of the index, to quote the evidence.")
+    ] = None,
     label: Labels = None,
     where: Wanted = None,
 ) -> None:
-    """Write a graph as GraphML, for Gephi, yEd and (with APOC) Neo4j.
+    """Write a graph as GraphML, for Gephi, yEd, Neo4j (with APOC) and `graph import`.
 
     Examples:
-        ga-dspy graph export my-graph --out my-graph.graphml
+        ga-dspy graph export my-graph --out my-graph.graphml --index my-index
     """
     if out.is_dir():
         raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
-    _, visible = _open(graph, label, where)
+    stored, visible = _open(graph, label, where)
     nodes, edges = range(len(visible)), range(len(visible.heads))
-    write_whole(out, to_graphml(visible.subgraph(nodes, edges)))
+    view = stored.graph.visible(Access(labels=frozenset(label or ())))
+    passages = filter(lambda each: view.readable(each.id), Index.open(index) if index else ())
+    shown = {passage.id: passage for passage in passages}
+    write_whole(out, to_graphml(visible.subgraph(nodes, edges), shown))
     Console().print(f"wrote {out}", soft_wrap=True)
     Console().print(f"{len(nodes):,} entities, {len(edges):,} relations")

@@ -102,7 +102,7 @@ def sync(
     """Update an index to the current contents of its files; only changed files are read.
 
     Passages of deleted files are deleted; before it deletes more than half, it asks. Documents
-    that were added over HTTP stay.
+    that were added over HTTP stay, and so do imported facts.
 
     Examples:
         ga-dspy index sync --index my-index

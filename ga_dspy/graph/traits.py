@@ -62,7 +62,7 @@ def id_line(id: str) -> str:
     """
     match = _ID.fullmatch(id)
     if match is None:
-        raise ValueError(f"{id!r} is no id with a namespace, such as wikidata:Q42")
+        raise ValueError("an id needs a namespace, as in wikidata:Q42")
     return f"{_ID_KEY}{match['namespace']}: {match['value']}"
 
 

@@ -330,7 +330,11 @@ def _fault(error: Any) -> str:
     """Return a fault that Pydantic found in one line."""
     text = error["msg"].removeprefix("Value error, ")
     where = ".".join(map(str, error["loc"]))
-    return f"{where} {error['input']!r:.40}: {text.lower()}" if where else text
+    return f"{where} {error['input']!r:.40}: {text}" if where else text
+
+
+_SHORT: Final = 3
+"""Names of so few letters mean something else in lower case: US."""
 
 
 def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
@@ -346,7 +350,8 @@ def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
         return name
 
     def places(several: Iterable[_End]) -> tuple[Mention, ...]:
-        names = dict.fromkeys(n for end in several for n in (end.name, *end.aliases))
+        names = [name for end in several for name in (end.name, *end.aliases)]
+        names += [end.name.lower() for end in several if len(end.name) > _SHORT]  # Metformin
         return next(filter(None, (mentions(name, content) for name in names)), ())
 
     relations = list[Relation]()
@@ -390,12 +395,6 @@ class Imported(NamedTuple):
     graph: StoredGraph
     changes: Changes
     skipped: tuple[str, ...]
-
-
-def is_imported(passage: Passage, name: str | None = None) -> bool:
-    """Return whether a passage was imported, from a file of this name if given."""
-    found = passage.metadata.get("imported")
-    return passage.id.startswith(f"{found}#") and name in (None, found)
 
 
 def import_graph(
@@ -453,7 +452,7 @@ def import_graph(
     if not isinstance(index, Index):
         index = Index.build([*given], index) if is_new and given else Index.open(index)
     new = {passage.id for passage in given}
-    removed = [p.id for p in index if p.id not in new and any(is_imported(p, n) for n in names)]
+    removed = [p.id for p in index if p.id not in new and p.imported in names]
     if not given and not removed:
         raise InputError(
             f"no rows in {', '.join(names)}", expected="at least one", remedy="check the file"

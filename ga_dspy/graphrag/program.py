@@ -87,9 +87,10 @@ class GraphRAG(MultiHopProgram):
 
     `mode="local"` answers from facts, paths and passages around the question's names.
     `mode="graph"` answers from facts and paths alone, which costs far fewer tokens; the evidence
-    quotes the passages that state them. `mode="global"` answers from the summaries of all communities: it collects points from each,
-    then answers from the points. `mode="hybrid"` is local with the summaries around the names, and
-    global for a question about the whole corpus that names no entity.
+    quotes the passages that state them. `mode="global"` answers from the summaries of all
+    communities: it collects points from each, then answers from the points. `mode="hybrid"` is
+    local with the summaries around the names, and global for a question about the whole corpus
+    that names no entity.
 
     If the question has no known name, entities are linked by meaning.
 

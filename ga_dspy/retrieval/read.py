@@ -326,8 +326,8 @@ class Documents(NamedTuple):
     files: tuple[FileRead, ...]
 
     def with_uploads(self, index: Index) -> Documents:
-        """Return these and the documents that were added to an index over HTTP, to keep them."""
-        uploads = [passage for passage in index if UPLOAD.match(passage.id)]
+        """Return these with the documents added to an index over HTTP and the imported facts."""
+        uploads = [each for each in index if UPLOAD.match(each.id) or each.imported]
         return self._replace(passages=[*self.passages, *uploads])
 
     def deleted_from(self, index: Index) -> int:
