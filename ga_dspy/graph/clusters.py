@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -138,13 +139,15 @@ def _in_passages(
     """Return references with the traits that their passages state of the name.
 
     References of one name in one passage are one thing, unless they contradict each other: then
-    the model distinguished two things there.
+    the model distinguished two things there. An end is the record of its name that has an id.
     """
-    ours = list(found)
+    ours, place_of = list(found), attrgetter("name", "passages")
+    identified = {place_of(one): one.traits for one in found if one.entity and one.traits.ids}
     for i, one in enumerate(found):
         if one.entity is None:
-            stated = Traits("", frozenset(facts[one.name, one.passages]))
-            ours[i] = one._replace(traits=pooled((one.traits, stated)))
+            stated = Traits("", frozenset(facts[place_of(one)]))
+            known = identified.get(place_of(one))
+            ours[i] = one._replace(traits=known or pooled((one.traits, stated)))
     by_name = _pooled_by(lambda one, passage: (one.name, passage), ours)
     return _pooled_by(lambda one, passage: (one.key, passage), by_name)
 
@@ -168,9 +171,10 @@ def _pooled_by(
 
 
 def _consistent(several: Iterable[Traits]) -> Traits | None:
-    """Return the pooled traits of several mentions; None if two of them contradict."""
+    """Return the pooled traits of several mentions; None if two contradict or have other ids."""
     every = list(dict.fromkeys(several))
-    if any(contradict(a, b) for a, b in combinations(every, 2)):
+    identified = {one.ids for one in every if one.ids} if len(every) > 1 else ()
+    if len(identified) > 1 or any(contradict(a, b) for a, b in combinations(every, 2)):
         return None
     return pooled(every) if every else None
 

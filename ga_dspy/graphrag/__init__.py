@@ -7,6 +7,7 @@ from ga_dspy.graphrag.build import StoredGraph as StoredGraph
 from ga_dspy.graphrag.build import build_graph as build_graph
 from ga_dspy.graphrag.build import estimate_build as estimate_build
 from ga_dspy.graphrag.build import open_graph as open_graph
+from ga_dspy.graphrag.build import record_passages as record_passages
 from ga_dspy.graphrag.build import update_graph as update_graph
 from ga_dspy.graphrag.communities import Summaries as Summaries
 from ga_dspy.graphrag.corpus_graph import CorpusGraph as CorpusGraph

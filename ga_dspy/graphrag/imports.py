@@ -44,7 +44,7 @@ def _items(value: Any) -> Any:
             return json.loads(value)
         except ValueError:
             pass
-    return _BETWEEN.split(value)
+    return list(filter(None, _BETWEEN.split(value)))
 
 
 def _ids(value: Any) -> Any:
@@ -208,7 +208,7 @@ def _graphml(path: Path, name: str) -> Iterator[Record]:
     def end(side: str, node: Any) -> dict[str, Any]:
         about = network.nodes[node]
         labels = str(about.get("labels", "")).strip(":").split(":")  # as Neo4j writes them
-        ids = [*filter(None, _items(about.get("ids", ""))), _local_id(name, node)]
+        ids = [*_items(about.get("ids", "")), _local_id(name, node)]
         lists = {f"{side}_{key}": about[key] for key in ("aliases", "attributes") if key in about}
         named = about.get("name") or about.get("label") or str(node)
         kind = about.get("type") or labels[0]
