@@ -155,7 +155,7 @@ def test_rdf_names_resources_by_their_labels_and_knows_them_by_their_iris(
 ) -> None:
     rdflib = pytest.importorskip("rdflib")
     file = tmp_path / f"drugs.{ending}"
-    rdflib.Graph().parse(data=RDF, format="turtle").serialize(file, format=ending)
+    rdflib.Graph().parse(data=RDF, format="turtle").serialize(file, format=ending, encoding="utf-8")
     graph = bring(tmp_path, file).graph.graph
     assert triples(graph) == {
         ("Metformin", "treats", "type 2 diabetes", None, None),
@@ -187,12 +187,13 @@ def test_graphml_of_other_tools_is_read_by_its_labels(tmp_path: Path) -> None:
     network.add_node("n1", labels=":City:Place", name="Paris")
     network.add_node("n2", label="Paris", type="city in Texas")
     network.add_node("n3", label="Alone")
-    network.add_edge("n1", "n2", label="TWINNED_WITH", evidence="They met; they twinned.")
+    network.add_edge("n1", "n2", label="TWINNED_WITH", weight=2, evidence="They met; they twinned.")
     nx.write_graphml(network, tmp_path / "own.graphml")
     graph = bring(tmp_path, tmp_path / "own.graphml").graph.graph
     assert sorted(e.type for e in graph.entities) == ["", "City", "city in Texas"]
     assert graph.relations[0].relation == "TWINNED_WITH"
     assert {"They met; they twinned.", "Alone."} == {*texts(tmp_path)}
+    assert texts(tmp_path)["They met; they twinned."].metadata["weight"] == 2
 
 
 # --- Export and import

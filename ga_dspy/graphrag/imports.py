@@ -217,6 +217,7 @@ def _graphml(path: Path, name: str) -> Iterator[Record]:
     for number, (head, tail, about) in enumerate(network.edges(data=True), 1):
         relation = about.get("relation") or about.get("label") or about.get("type")
         stated = {key: about[key] for key in ("time", "confidence") if key in about}
+        stated["metadata"] = {key: about[key] for key in about.keys() - _EDGE}
         row = {**end("head", head), "relation": relation, **end("tail", tail), **stated}
         evidence = str(about.get("evidence", ""))
         for quoted in _items(evidence) if evidence.startswith("[") else [evidence]:
@@ -226,6 +227,7 @@ def _graphml(path: Path, name: str) -> Iterator[Record]:
         yield f"node {node}", {**end("head", node), "is_entity": True}
 
 
+_EDGE: Final = frozenset("relation label type time confidence evidence passages id".split())
 _QUOTED: Final = ("title", "source", "text")
 
 
