@@ -181,7 +181,7 @@ def test_ctrl_c_with_calls_under_way_ends_with_130_and_says_how_to_go_on(
     assert time.monotonic() - begun < 20
     assert "Traceback" not in err
     assert err.splitlines()[-1] == (
-        "ga-dspy: stopped; finished work is kept: run the same command again to resume"
+        "ga-dspy: stopped. Finished work is kept: run the same command again to resume."
     )
 
 
@@ -208,7 +208,7 @@ def test_an_outage_costs_no_question_and_is_said_as_it_goes(
 
 def test_a_time_that_is_none_is_refused(command: Command, index: Path, tmp_path: Path) -> None:
     done = command(*words(index, tmp_path / "a", "--patience", "soon"), cwd=tmp_path)
-    assert (done.returncode, "pass 90, 90s, 10m or 2h" in done.stderr) == (2, True)
+    assert (done.returncode, "Pass 90, 90s, 10m or 2h" in done.stderr) == (2, True)
 
 
 def test_without_the_cache_every_call_is_made_anew(

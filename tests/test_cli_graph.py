@@ -311,7 +311,7 @@ def test_a_build_under_a_schema_stops_at_its_cap_and_is_updated_as_it_was_built(
              "--per-call", "2")  # fmt: skip
     error = error_of(*asked, "--max-calls", "20", cwd=tmp_path)
     assert "a cap was reached after 20 LM calls" in error and "82 of 122 passages are left" in error
-    assert error.endswith("run the same command again to go on: g keeps what was read")
+    assert error.endswith("Run the same command again to go on: g keeps what was read.")
     built = said(*asked, cwd=tmp_path)
     assert "to read: 82 passages, about 41 LM calls" in built and "40 were read before" in built
     manifest = open_graph(tmp_path / "g").manifest
@@ -335,4 +335,4 @@ def test_a_proposed_schema_is_written_once(folder: Path, tmp_path: Path) -> None
     (tmp_path / "s.yaml").write_text("types: [person]")
     error = error_of("build", "--index", folder / "index", "--out", "g2", "--schema", "s.yaml",
                      cwd=tmp_path)  # fmt: skip
-    assert "types" in error and "expected a schema" in error
+    assert "types" in error and "Expected a schema" in error

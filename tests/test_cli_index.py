@@ -75,6 +75,19 @@ def test_a_sync_reads_what_changed_and_says_what_it_did(command: Command, built:
     assert Index.open(built / "ix").manifest.generation == 1
 
 
+def test_a_sync_builds_an_index_that_does_not_exist(command: Command, built: Path) -> None:
+    done = command("index", "sync", "docs/nile.txt", "--index", "new", cwd=built)
+    assert done.returncode == 0, done.stderr
+    assert "new: 1 passage, linked" in done.stdout
+
+
+def test_an_error_is_told_in_sentences(command: Command, built: Path) -> None:
+    done = command("index", "build", "nowhere", "--out", "new", cwd=built)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ga-dspy: no nowhere. Expected a folder of documents, or a file")
+    assert done.stderr.endswith(". Check the path, or convert the file.\n")
+
+
 def test_a_file_that_has_not_changed_is_not_read_again(
     command: Command, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +127,7 @@ def test_an_index_without_a_record_of_its_files_asks_for_them(
     command: Command, built: Path
 ) -> None:
     (built / "ix" / "files.json").write_text("{damaged")
-    assert "name the files" in run(command, built, "sync", code=2)
+    assert "Name the files" in run(command, built, "sync", code=2)
     assert table(run(command, built, "sync", "docs"))["unchanged"] == (0, 3)
 
 

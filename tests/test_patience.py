@@ -406,3 +406,11 @@ def test_another_timeout_pays_for_nothing_again() -> None:
         for timeout in (5, 60, 120):
             assert ask(endpoint.lm(cache=True, timeout=timeout)).answer == "Montana"
         assert len(endpoint.requests) == 1
+
+
+def test_a_missing_api_key_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with dspy.context(lm=dspy.LM("openai/gpt-4.1-mini", cache=False)), pytest.raises(
+        EndpointRefused, match=r"^no API key for openai/gpt-4.1-mini; set OPENAI_API_KEY in"
+    ):  # fmt: skip
+        ga_dspy.programs.ClosedBook(lambda query, k: [])(question="Who?")

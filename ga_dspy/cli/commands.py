@@ -134,6 +134,15 @@ _INTERRUPTED = 130
 _RESUMABLE = ("eval", "arena", "compile", "graph", "index")
 
 
+def _in_sentences(error: BaseException) -> str:
+    """Return an error's message with what was found, expected and to do as sentences."""
+    if not isinstance(error, GaDspyError):
+        return str(error)
+    parts = str(error.found), error.expected and f"expected {error.expected}", error.remedy
+    first, *rest = (part if part.endswith(("?", ".")) else f"{part}." for part in parts if part)
+    return " ".join([first, *(f"{part[:1].upper()}{part[1:]}" for part in rest)])
+
+
 def main() -> None:
     """Run the command line; a known error is one line on stderr and exit code 2.
 
@@ -148,14 +157,14 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _INTERRUPTED:
             raise
-        code, text = _INTERRUPTED, "stopped"
+        code, text = _INTERRUPTED, "stopped."
         can_resume = any(name in sys.argv[1:2] for name in _RESUMABLE)
     except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError, OSError) as error:
         if isinstance(error, OSError):
             error = refused_by_disk(error.filename or "a file", error)
-        code, text = 2, " ".join(str(error).split())
+        code, text = 2, " ".join(_in_sentences(error).split())
         can_resume = isinstance(error, RunAborted) and " again" not in text
     if can_resume:
-        text += "; finished work is kept: run the same command again to resume"
+        text += " Finished work is kept: run the same command again to resume."
     print(f"ga-dspy: {visible(withheld(text))}", file=sys.stderr)  # noqa: T201
     force_exit(code, threads)

@@ -17,6 +17,7 @@ from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS, Sources, Status
+from ga_dspy.storage import MANIFEST
 from ga_dspy.text import json_text
 
 Files = Annotated[
@@ -101,12 +102,15 @@ def sync(
 ) -> None:
     """Update an index to the current contents of its files; only changed files are read.
 
-    Passages of deleted files are deleted; before it deletes more than half, it asks. Documents
-    that were added over HTTP stay, and so do imported facts.
+    An index that does not exist is built. Passages of deleted files are deleted; before it deletes
+    more than half, it asks. Documents that were added over HTTP stay, and so do imported facts.
 
     Examples:
         ga-dspy index sync --index my-index
     """
+    if files and not (index / MANIFEST).exists():
+        build(files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict)
+        return
     console, opened = Console(), Index.open(index)
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
     if files:

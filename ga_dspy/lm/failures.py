@@ -29,6 +29,7 @@ _REFUSALS = (
     (dspy.LMUnsupportedModelError, (404,), "see that the model's name and address are right"),
     (dspy.LMConfigurationError, (), "see that the LM's name and its settings are right"),
 )
+_NO_KEY = re.compile(r"no API key found.*?\b([A-Z][A-Z0-9_]*_KEY)\b", re.DOTALL)
 _NO_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota")
 _TOO_LONG = re.compile(
     r"context.{0,9}(length|window|size)|reduce the length|(prompt|input).{0,30} too long"
@@ -113,6 +114,8 @@ def refusal_remedy(error: BaseException) -> str:
     """Return what to do about an error that every call will meet; empty for another one."""
     if not isinstance(error, dspy.LMError) or too_long(error):
         return ""
+    if key := _NO_KEY.search(error.message or str(error)):
+        return f"set {key[1]} in the environment or in .env, or name another LM with --lm"
     if _NO_QUOTA.search(f"{error.provider_code} {error.message}"):
         return _REFUSALS[0][2]
     found = (what for kind, _, what in _REFUSALS if isinstance(error, kind))

@@ -329,9 +329,10 @@ class Call:
         """Raise what follows from a failure; nothing where a probe shows that the server is up."""
         error = self._explained(found)
         if remedy := next(filter(None, map(refusal_remedy, causes(error))), ""):
+            is_unset = isinstance(error, dspy.LMNotConfiguredError)
+            refused = f"{self.breaker.name} refuses: {_told(error)}"
             raise EndpointRefused(
-                f"{self.breaker.name} refuses: {_told(error)}",
-                expected="answers",
+                f"no API key for {self.lm.model}" if is_unset else refused,
                 remedy=f"{remedy}; then start the same again: what was done is kept",
             ) from error
         if not is_transient(error):

@@ -608,7 +608,8 @@ class Index(PassageRetriever):
             reranker = getattr(reranker, "name", default)
         by = f", reranked by {reranker}" if reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
-        return f"{len(self):,} passages, {self.kind}{named}{by}{where}"
+        passages = f"{len(self):,} passage{'s' * (len(self) != 1)}"
+        return f"{passages}, {self.kind}{named}{by}{where}"
 
     @property
     def fingerprint(self) -> str:

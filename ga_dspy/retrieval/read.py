@@ -180,7 +180,7 @@ def _find(paths: Iterable[Path | str]) -> list[_Found]:
         else:
             raise InputError(
                 f"{path} is a {path.suffix or 'nameless'} file" if path.exists() else f"no {path}",
-                expected=f"a folder of documents, or a file of {_formats()}",
+                expected=f"a folder of documents, or a file of {_FORMATS}",
                 remedy="check the path, or convert the file",
             )
         for file in files:
@@ -192,8 +192,10 @@ def _find(paths: Iterable[Path | str]) -> list[_Found]:
     return list(found.values())
 
 
-def _formats() -> str:
-    return ", ".join(filter(None, READERS))
+_FORMATS = (
+    ".md, .txt, .html, .pdf, .docx, .pptx, .xlsx, .eml, .json, .jsonl, .csv, .parquet, or source "
+    "code"
+)
 
 
 def _walk(root: Path) -> Iterator[_Found]:
@@ -560,7 +562,7 @@ def _no_passages(paths: Path | str | Iterable[Path | str], files: Sequence[FileR
     return InputError(
         f"no passages in {listed(every)}{reasons}",
         expected="dataset rows, rows with 'title' and 'text', or documents",
-        remedy=f"name files of {_formats()}, or a folder of documents",
+        remedy=f"name files of {_FORMATS}, or a folder of documents",
     )
 
 
