@@ -94,25 +94,156 @@ const GaView = (() => {
     });
   }
 
+  /* The drawing of a graph, with what enlarges it: places names and edges so that none covers another.
+   * `pick(kind, id)` is called for what is clicked: an "entity", a "triple", or null for the background. */
+  class Drawing {
+    constructor(pick, about, ...tools) {
+      this.pick = pick;
+      this.watch = new AbortController();
+      const zoom = (title, sign, act) => button({title, 'aria-label': title, onclick: act}, sign);
+      this.canvas = h('div', {class: 'canvas', role: 'img', 'aria-label': about});
+      this.legend = h('div', {class: 'legend'});
+      this.map = h('div', {class: 'map'}, h('div', {class: 'tools'}, tools,
+        h('div', {}, zoom('Smaller', '−', () => this.zoom(0.8)), zoom('Larger', '+', () => this.zoom(1.25)),
+          zoom('Whole graph', '⤢', () => this.fit()))), this.canvas, this.legend);
+      // The wheel scrolls the page; with Ctrl it zooms.
+      this.canvas.addEventListener('wheel', (event) => event.ctrlKey || event.stopPropagation(), {capture: true});
+      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()),
+        {signal: this.watch.signal});
+    }
+
+    /* Nodes by name, and edges with the names of their ends; what is drawn already keeps its place. */
+    draw({nodes, edges}) {
+      this.edges = edges;
+      this.cy ??= this.make();
+      const {cy} = this;
+      const drawn = (name) => cy.getElementById(`n ${name}`);
+      const fresh = [...nodes.values()].filter((node) => drawn(node.name).empty());
+      cy.batch(() => {
+        cy.edges().remove();
+        cy.nodes().filter((node) => !nodes.has(node.data('label'))).remove();
+        for (const [i, {name, plain}] of fresh.entries()) {
+          const place = {x: 90 * Math.sqrt(i + 1) * Math.cos(2.4 * i), y: 60 * Math.sqrt(i + 1) * Math.sin(2.4 * i)};
+          const beside = edges.flatMap((e) => e.head === name ? [e.tail] : e.tail === name ? [e.head] : []).map(drawn).find((n) => n.nonempty());
+          const {x, y} = beside?.position() || {x: 0, y: 0};
+          cy.add({data: {id: `n ${name}`, label: name}, classes: plain ? 'plain' : '', position: {x: x + place.x, y: y + place.y}});
+        }
+        cy.add(edges.map((e) => ({data: {id: e.id, source: `n ${e.head}`, target: `n ${e.tail}`, label: e.relation}})));
+      });
+      cy.style(this.style());
+      if (fresh.length) this.arrange();
+    }
+
+    make() {
+      cytoscape.warnings(false);
+      const cy = cytoscape({container: this.canvas, minZoom: 0.05, maxZoom: 2.5, autounselectify: true});
+      cy.on('tap', (event) => event.target === cy && this.pick(null));
+      cy.on('tap', 'edge', (event) => this.pick('triple', event.target.id()));
+      cy.on('tap', 'node', (event) => this.pick('entity', event.target.data('label')));
+      cy.on('mouseover mouseout', 'edge', (event) => event.target.toggleClass('hover', event.type === 'mouseover'));
+      const observer = new ResizeObserver(() => { cy.resize(); this.fit(); });
+      observer.observe(this.canvas);
+      this.watch.signal.addEventListener('abort', () => { observer.disconnect(); cy.destroy(); });
+      return cy;
+    }
+
+    /* Springs, turned and stretched to the shape of the drawing; what has no triple stands below. */
+    arrange() {
+      const {cy} = this;
+      const many = cy.nodes().length > 60;
+      const lone = cy.nodes().filter((node) => node.degree() === 0);
+      const linked = cy.elements().difference(lone);
+      linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 20,
+        idealEdgeLength: (edge) => 20 + Math.min(WIDEST, 5 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 9000),
+        nodeOverlap: 20, gravity: 1, numIter: many ? 500 : 1500}).run();
+      const {w, h: high} = linked.boundingBox();
+      const shape = cy.width() / cy.height();
+      const turned = (w > high) !== (shape > 1);
+      const wide = shape / (turned ? high / w : w / high) || 1;
+      const [x, y] = wide > 1 ? [Math.min(2, wide), 1] : [1, Math.min(2, 1 / wide)];
+      const places = new Map(linked.nodes().map((node) => {
+        const at = node.position();
+        return [node.id(), turned ? {x: x * at.y, y: y * at.x} : {x: x * at.x, y: y * at.y}];
+      }));
+      this.separate(linked, places);
+      linked.nodes().positions((node) => places.get(node.id()));
+      const {x1, x2, y2} = linked.nonempty() ? linked.boundingBox() : {x1: 0, x2: 600, y2: 0};
+      const columns = Math.max(1, Math.floor((x2 - x1) / 170));
+      lone.positions((node, i) => ({x: x1 + 85 + 170 * (i % columns), y: y2 + 50 + 50 * Math.floor(i / columns)}));
+    }
+
+    /* Pushes names, and words on edges, apart until none covers another. */
+    separate(drawn, places) {
+      const worded = drawn.edges().filter((edge) => edge.style('label'));
+      const boxes = drawn.nodes().map((node) => [[node.id(), node.id()], node.outerWidth() + 12, node.outerHeight() + 12])
+        .concat(worded.map((edge) => [[edge.source().id(), edge.target().id()], Math.min(WIDEST, 7 * edge.data('label').length) + 12, 24])).map(([ids, w, high]) => ({ends: ids.map((id) => places.get(id)), w, high}));
+      const push = ({ends: [one, other]}, axis, by) => { one[axis] += by; if (other !== one) other[axis] += by; };
+      for (let round = 0, moved = true; moved && round < 100; round += 1) {
+        moved = false;
+        for (let i = 0; i < boxes.length; i += 1) {
+          for (let j = i + 1; j < boxes.length; j += 1) {
+            const {ends: [a, b], w, high} = boxes[i];
+            const {ends: [c, d], w: otherW, high: otherHigh} = boxes[j];
+            const [x, y] = [(c.x + d.x - a.x - b.x) / 2, (c.y + d.y - a.y - b.y) / 2];
+            const [overX, overY] = [(w + otherW) / 2 - Math.abs(x), (high + otherHigh) / 2 - Math.abs(y)];
+            if (overX < 0.5 || overY < 0.5) continue;
+            const [axis, by] = overX < overY ? ['x', x < 0 ? -overX : overX] : ['y', y < 0 ? -overY : overY];
+            push(boxes[i], axis, -by / 2);
+            push(boxes[j], axis, by / 2);
+            moved = true;
+          }
+        }
+      }
+    }
+
+    style() {
+      const css = getComputedStyle(this.canvas);
+      const [ink, grey, line, card, blue, orange, paleBlue, paleOrange, soft] = ['ink', 'muted', 'line', 'card', 'blue', 'orange',
+        'pale-blue', 'pale-orange', 'soft'].map((name) => css.getPropertyValue(`--${name}`).trim());
+      const lines = (colour, fill, more) => ({'border-color': colour, 'background-color': fill, 'line-color': colour,
+        'target-arrow-color': colour, ...more});
+      return Object.entries({
+        node: {label: 'data(label)', shape: 'round-rectangle', width: 'label', height: 'label', padding: '7px', 'font-size': 14,
+          'font-family': css.fontFamily, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': WIDEST, color: ink,
+          'background-color': soft, 'border-width': 1.2, 'border-color': line, 'min-zoomed-font-size': 4},
+        'node.plain': {'border-style': 'dashed'},
+        edge: {label: this.edges.length <= MOST_WORDED ? 'data(label)' : '', width: 1.5, 'curve-style': 'bezier',
+          'target-arrow-shape': 'triangle', 'line-color': line, 'target-arrow-color': line, 'font-size': 12, color: grey,
+          'font-family': css.fontFamily, 'text-wrap': 'ellipsis', 'text-max-width': WIDEST, 'text-background-color': card,
+          'text-background-opacity': 0.85, 'text-background-padding': 2, 'min-zoomed-font-size': 5},
+        '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.5},
+        'edge.chain, edge.hover': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
+        '.chosen': {opacity: 1, 'z-index': 9, color: ink}, 'edge.chosen': {width: 4, label: 'data(label)'},
+        'node.chosen': {'border-width': 3, 'border-color': ink}, '.later': {display: 'none'},
+      }).map(([selector, style]) => ({selector, style}));
+    }
+
+    fit() {
+      const seen = this.cy?.elements(':visible');
+      if (!seen?.length || !this.canvas.clientWidth) return;
+      this.cy.fit(seen, 20);
+      if (this.cy.zoom() > 1.2) this.cy.zoom(1.2).center(seen);
+    }
+
+    zoom(by) {
+      this.cy?.zoom({level: this.cy.zoom() * by, renderedPosition: {x: this.cy.width() / 2, y: this.cy.height() / 2}});
+    }
+
+    remove() {
+      this.watch.abort();
+    }
+  }
+
   class View {
     constructor(root) {
       this.root = root;
-      for (const name of ['head', 'list', 'side', 'tabs', 'canvas', 'legend', 'detail']) this[name] = h('div', {class: name});
-      const zoom = (title, sign, act) => button({title, 'aria-label': title, onclick: act}, sign);
+      for (const name of ['head', 'list', 'side', 'tabs', 'detail']) this[name] = h('div', {class: name});
+      this.drawing = new Drawing((kind, id) => this.select(kind, id), 'The graph; its triples are listed with the steps', this.tabs);
       root.classList.add('ga');
       root.replaceChildren(this.head, h('div', {class: 'columns'}, this.list, this.side));
-      this.side.append(h('div', {class: 'map'}, h('div', {class: 'tools'}, this.tabs,
-        h('div', {}, zoom('Smaller', '−', () => this.zoom(0.8)), zoom('Larger', '+', () => this.zoom(1.25)),
-          zoom('Whole graph', '⤢', () => this.fit()))), this.canvas, this.legend), this.detail);
+      this.side.append(this.drawing.map, this.detail);
       this.detail.setAttribute('aria-live', 'polite');
-      // The wheel scrolls the page; with Ctrl it zooms.
-      this.canvas.addEventListener('wheel', (event) => event.ctrlKey || event.stopPropagation(), {capture: true});
       root.addEventListener('keydown', (event) => this.press(event));
-      this.canvas.setAttribute('role', 'img');
-      this.canvas.setAttribute('aria-label', 'The graph; its triples are listed with the steps');
-      this.watch = new AbortController();
-      matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.cy?.style(this.style()),
-        {signal: this.watch.signal});
       this.start('');
     }
 
@@ -164,8 +295,8 @@ const GaView = (() => {
 
     press(event) {
       if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches('input, textarea')) return;
-      const act = {ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1), 0: () => this.fit(),
-        '+': () => this.zoom(1.25), '-': () => this.zoom(0.8), Escape: this.chosen && (() => this.select(null))}[event.key];
+      const act = {ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1), 0: () => this.drawing.fit(),
+        '+': () => this.drawing.zoom(1.25), '-': () => this.drawing.zoom(0.8), Escape: this.chosen && (() => this.select(null))}[event.key];
       if (!act) return;
       event.preventDefault();
       event.stopPropagation();
@@ -173,7 +304,7 @@ const GaView = (() => {
     }
 
     remove() {
-      this.watch.abort();
+      this.drawing.remove();
       this.root.replaceChildren();
     }
 
@@ -192,7 +323,7 @@ const GaView = (() => {
       const names = [...steps.map((step) => `Step ${step.number}`), ...(answer ? ['Answer'] : [])];
       this.tabs.replaceChildren(...names.map((name, i) => button({onclick: () => this.go(i + 1)}, name)));
       this.root.classList.toggle('no-graph', !this.graph.nodes.size);
-      if (this.graph.nodes.size) this.sync();
+      if (this.graph.nodes.size) this.drawing.draw(this.graph);
       this.turn();
     }
 
@@ -304,10 +435,10 @@ const GaView = (() => {
       });
       const keys = this.at > this.story.steps.length ? [['chain', 'the answer and its evidence'], ['', 'the rest of the graph']]
         : [['new', 'added in this step'], ['', 'added before']];
-      this.legend.replaceChildren(...keys.map(([kind, text]) => h('span', {}, h('i', {class: kind}), text)),
+      this.drawing.legend.replaceChildren(...keys.map(([kind, text]) => h('span', {}, h('i', {class: kind}), text)),
         h('span', {class: 'muted keys'}, 'Keys ← → + − 0'));
       this.select(null);
-      this.fit();
+      this.drawing.fit();
     }
 
     select(kind, id) {
@@ -359,116 +490,10 @@ const GaView = (() => {
         h('p', {class: 'muted'}, more.filter(Boolean).join(' · '))];
     }
 
-    /* --- The drawing. */
-
-    sync() {
-      const {nodes, edges} = this.graph;
-      this.cy ??= this.makeDrawing();
-      const {cy} = this;
-      const drawn = (name) => cy.getElementById(`n ${name}`);
-      const fresh = [...nodes.values()].filter((node) => drawn(node.name).empty());
-      cy.batch(() => {
-        cy.edges().remove();
-        cy.nodes().filter((node) => !nodes.has(node.data('label'))).remove();
-        for (const [i, {name, plain}] of fresh.entries()) {
-          const place = {x: 90 * Math.sqrt(i + 1) * Math.cos(2.4 * i), y: 60 * Math.sqrt(i + 1) * Math.sin(2.4 * i)};
-          const beside = edges.flatMap((e) => e.head === name ? [e.tail] : e.tail === name ? [e.head] : []).map(drawn).find((n) => n.nonempty());
-          const {x, y} = beside?.position() || {x: 0, y: 0};
-          cy.add({data: {id: `n ${name}`, label: name}, classes: plain ? 'plain' : '', position: {x: x + place.x, y: y + place.y}});
-        }
-        cy.add(edges.map((e) => ({data: {id: e.id, source: `n ${e.head}`, target: `n ${e.tail}`, label: e.relation}})));
-      });
-      cy.style(this.style());
-      if (fresh.length) this.arrange();
-    }
-
-    makeDrawing() {
-      cytoscape.warnings(false);
-      const cy = cytoscape({container: this.canvas, minZoom: 0.05, maxZoom: 2.5, autounselectify: true});
-      cy.on('tap', (event) => event.target === cy && this.select(null));
-      cy.on('tap', 'edge', (event) => this.select('triple', event.target.id()));
-      cy.on('tap', 'node', (event) => this.select('entity', event.target.data('label')));
-      cy.on('mouseover mouseout', 'edge', (event) => event.target.toggleClass('hover', event.type === 'mouseover'));
-      const observer = new ResizeObserver(() => { cy.resize(); this.fit(); });
-      observer.observe(this.canvas);
-      this.watch.signal.addEventListener('abort', () => { observer.disconnect(); cy.destroy(); });
-      return cy;
-    }
-
-    /* Springs, turned and stretched to the shape of the drawing; what has no triple stands below. */
-    arrange() {
-      const {cy} = this;
-      const many = this.graph.nodes.size > 60;
-      const lone = cy.nodes().filter((node) => node.degree() === 0);
-      const linked = cy.elements().difference(lone);
-      linked.layout({name: 'cose', randomize: false, animate: false, fit: false, nodeDimensionsIncludeLabels: true, componentSpacing: 20,
-        idealEdgeLength: (edge) => 20 + Math.min(WIDEST, 5 * edge.data('label').length), nodeRepulsion: () => (many ? 40000 : 9000),
-        nodeOverlap: 20, gravity: 1, numIter: many ? 500 : 1500}).run();
-      const {w, h: high} = linked.boundingBox();
-      const shape = cy.width() / cy.height();
-      const turned = (w > high) !== (shape > 1);
-      const wide = shape / (turned ? high / w : w / high) || 1;
-      const [x, y] = wide > 1 ? [Math.min(2, wide), 1] : [1, Math.min(2, 1 / wide)];
-      const places = new Map(linked.nodes().map((node) => {
-        const at = node.position();
-        return [node.id(), turned ? {x: x * at.y, y: y * at.x} : {x: x * at.x, y: y * at.y}];
-      }));
-      this.separate(linked, places);
-      linked.nodes().positions((node) => places.get(node.id()));
-      const {x1, x2, y2} = linked.nonempty() ? linked.boundingBox() : {x1: 0, x2: 600, y2: 0};
-      const columns = Math.max(1, Math.floor((x2 - x1) / 170));
-      lone.positions((node, i) => ({x: x1 + 85 + 170 * (i % columns), y: y2 + 50 + 50 * Math.floor(i / columns)}));
-    }
-
-    /* Pushes names, and words on edges, apart until none covers another. */
-    separate(drawn, places) {
-      const worded = drawn.edges().filter((edge) => edge.style('label'));
-      const boxes = drawn.nodes().map((node) => [[node.id(), node.id()], node.outerWidth() + 12, node.outerHeight() + 12])
-        .concat(worded.map((edge) => [[edge.source().id(), edge.target().id()], Math.min(WIDEST, 7 * edge.data('label').length) + 12, 24])).map(([ids, w, high]) => ({ends: ids.map((id) => places.get(id)), w, high}));
-      const push = ({ends: [one, other]}, axis, by) => { one[axis] += by; if (other !== one) other[axis] += by; };
-      for (let round = 0, moved = true; moved && round < 100; round += 1) {
-        moved = false;
-        for (let i = 0; i < boxes.length; i += 1) {
-          for (let j = i + 1; j < boxes.length; j += 1) {
-            const {ends: [a, b], w, high} = boxes[i];
-            const {ends: [c, d], w: otherW, high: otherHigh} = boxes[j];
-            const [x, y] = [(c.x + d.x - a.x - b.x) / 2, (c.y + d.y - a.y - b.y) / 2];
-            const [overX, overY] = [(w + otherW) / 2 - Math.abs(x), (high + otherHigh) / 2 - Math.abs(y)];
-            if (overX < 0.5 || overY < 0.5) continue;
-            const [axis, by] = overX < overY ? ['x', x < 0 ? -overX : overX] : ['y', y < 0 ? -overY : overY];
-            push(boxes[i], axis, -by / 2);
-            push(boxes[j], axis, by / 2);
-            moved = true;
-          }
-        }
-      }
-    }
-
-    style() {
-      const css = getComputedStyle(this.root);
-      const [ink, grey, line, card, blue, orange, paleBlue, paleOrange, soft] = ['ink', 'muted', 'line', 'card', 'blue', 'orange',
-        'pale-blue', 'pale-orange', 'soft'].map((name) => css.getPropertyValue(`--${name}`).trim());
-      const lines = (colour, fill, more) => ({'border-color': colour, 'background-color': fill, 'line-color': colour,
-        'target-arrow-color': colour, ...more});
-      return Object.entries({
-        node: {label: 'data(label)', shape: 'round-rectangle', width: 'label', height: 'label', padding: '7px', 'font-size': 14,
-          'font-family': css.fontFamily, 'text-valign': 'center', 'text-wrap': 'wrap', 'text-max-width': WIDEST, color: ink,
-          'background-color': soft, 'border-width': 1.2, 'border-color': line, 'min-zoomed-font-size': 4},
-        'node.plain': {'border-style': 'dashed'},
-        edge: {label: this.graph.edges.length <= MOST_WORDED ? 'data(label)' : '', width: 1.5, 'curve-style': 'bezier',
-          'target-arrow-shape': 'triangle', 'line-color': line, 'target-arrow-color': line, 'font-size': 12, color: grey,
-          'font-family': css.fontFamily, 'text-wrap': 'ellipsis', 'text-max-width': WIDEST, 'text-background-color': card,
-          'text-background-opacity': 0.85, 'text-background-padding': 2, 'min-zoomed-font-size': 5},
-        '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.5},
-        'edge.chain, edge.hover': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
-        '.chosen': {opacity: 1, 'z-index': 9, color: ink}, 'edge.chosen': {width: 4, label: 'data(label)'},
-        'node.chosen': {'border-width': 3, 'border-color': ink}, '.later': {display: 'none'},
-      }).map(([selector, style]) => ({selector, style}));
-    }
-
     /* Which parts are there at this step, which are new, lit or chosen. */
     light() {
-      if (!this.cy || !this.graph.nodes.size) return;
+      const {cy} = this.drawing;
+      if (!cy || !this.graph.nodes.size) return;
       const {kind, id} = this.chosen || {};
       const atAnswer = this.at > this.story.steps.length;
       const ends = (wanted) => new Set(this.graph.edges.filter(wanted).flatMap((edge) => [edge.head, edge.tail]));
@@ -477,28 +502,17 @@ const GaView = (() => {
       const [lit, chosen] = [ends((edge) => edge.links), ends(isChosen).add(kind === 'entity' && id)];
       const answer = fold(this.story.answer?.answer || '');
       for (const name of this.graph.nodes.keys()) if (fold(name) === answer) lit.add(name);
-      const paint = (drawn, {plain, step}, onChain, picked) => this.cy.getElementById(drawn).classes([plain && 'plain',
+      const paint = (drawn, {plain, step}, onChain, picked) => cy.getElementById(drawn).classes([plain && 'plain',
         picked && 'chosen', ...(atAnswer ? [onChain ? 'chain' : lit.size && 'faint'] : [step > this.at && 'later', step === this.at && 'new']),
       ].filter(Boolean));
-      this.cy.batch(() => {
+      cy.batch(() => {
         for (const edge of this.graph.edges) paint(edge.id, edge, edge.links, isChosen(edge));
         for (const [name, node] of this.graph.nodes) paint(`n ${name}`, node, lit.has(name), chosen.has(name));
       });
     }
-
-    fit() {
-      const seen = this.graph.nodes.size && this.cy?.elements(':visible');
-      if (!seen?.length) return;
-      this.cy.fit(seen, 20);
-      if (this.cy.zoom() > 1.2) this.cy.zoom(1.2).center(seen);
-    }
-
-    zoom(by) {
-      this.cy?.zoom({level: this.cy.zoom() * by, renderedPosition: {x: this.cy.width() / 2, y: this.cy.height() / 2}});
-    }
   }
 
-  return {mount: (element) => new View(element), h, badge, muted, count, LMS};
+  return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS};
 })();
 
 /* A page that holds a prediction shows it. */
