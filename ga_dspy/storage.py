@@ -263,8 +263,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Text is written as UTF-8, a lone surrogate as its JSON escape.
 
     Raises:
+        InputError: The path is a folder.
         RunAborted: The file cannot be written; an old one is left as it was.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", expected="a file", remedy="name a file in it")
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     partial = path.with_name(f".{path.name}.partial")

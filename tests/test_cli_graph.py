@@ -200,6 +200,21 @@ def test_an_export_holds_what_the_caller_may_see(graph: Path, folder: Path) -> N
     assert "River Avon" in told and "SS Great Britain" not in told
 
 
+def test_a_page_holds_what_the_caller_may_see_with_its_quotes(graph: Path, folder: Path) -> None:
+    assert "wrote it.html" in said("view", graph, "--out", "it.html", cwd=folder)
+    bare = (folder / "it.html").read_text(encoding="utf-8")
+    assert "River Avon" in bare and "timber port" not in bare
+    options = ("--index", "index", "--out", "it.html")
+    said("view", graph, *options, cwd=folder)
+    public = (folder / "it.html").read_text(encoding="utf-8")
+    assert "timber port" in public and "screw propeller" not in public
+    assert "SS Great Britain" not in public and PRIVATE not in public
+    assert Summaries(graph / SUMMARIES).cached(open_graph(graph).communities)
+    assert '"title": "' in public.partition('"communities": ')[2].partition("]")[0]
+    said("view", graph, *options, "--label", "yard", cwd=folder)
+    assert "launched at Bristol" in (folder / "it.html").read_text(encoding="utf-8")
+
+
 def test_rules_enter_a_build_that_asks_for_nothing_anew(graph: Path, folder: Path) -> None:
     copy = folder / "ruled"
     shutil.copytree(graph, copy)
@@ -256,6 +271,8 @@ def test_another_lm_is_asked_for_nothing_without_consent(folder: Path) -> None:
         (("update", "--index", "index", "--graph", "nowhere"), "nowhere holds no manifest.json"),
         (("paths", "{graph}", "Bath", "bath"), "are the same entity"),
         (("export", "{graph}", "--out", "."), "is a folder"),
+        (("view", "{graph}", "--out", "."), "is a folder"),
+        (("view", "{graph}", "--index", "nowhere"), "nowhere"),
     ],
 )
 def test_an_error_is_one_clear_line_and_exit_code_2(

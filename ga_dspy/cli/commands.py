@@ -111,7 +111,8 @@ _add_group(
 _graph = _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
     with_lms(graphs.build), with_lms(graphs.update), graphs.import_files, graphs.stats,
-    graphs.show, graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.export,
+    graphs.show, graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.view,
+    graphs.export,
 )  # fmt: skip
 _add_group(
     "schema", "Types and relations of your own.", None, with_lms(graphs.propose, spreads=False),

@@ -43,15 +43,16 @@ from ga_dspy.graphrag.build import (
     extractor_of,
     read_manifest,
 )
-from ga_dspy.graphrag.communities import Summary
+from ga_dspy.graphrag.communities import Summary, find_communities, topics_of
 from ga_dspy.graphrag.conditions import FIELDS, Conditions, split
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import relation_key
-from ga_dspy.graphrag.walk import find_named, paths_between
+from ga_dspy.graphrag.walk import central_nodes, find_named, paths_between
 from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST, read_as, write_whole
+from ga_dspy.viewer import graph_page
 
 Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
 Labels = Annotated[
@@ -416,12 +417,23 @@ _TOP, _NAMES_PER_COMMUNITY = 10, 5
 def _open(
     folder: Path, labels: Iterable[str] | None, wanted: Sequence[str] | None = None
 ) -> tuple[StoredGraph, CorpusGraph]:
-    """Open a graph, and the part of it that is visible with these labels and conditions.
+    """Open a graph, and the part of it that is visible with these labels and conditions."""
+    stored, part = _open_part(folder, labels, wanted)
+    return stored, part.visible(Access(labels=frozenset(labels or ()))).graph
+
+
+def _open_part(
+    folder: Path,
+    labels: Iterable[str] | None,
+    wanted: Sequence[str] | None,
+    index: Index | None = None,
+) -> tuple[StoredGraph, CorpusGraph]:
+    """Open a graph, and the part of it that meets the conditions, whoever may see it.
 
     Raises:
         InputError: A condition is on metadata, which a graph has not.
     """
-    stored, allowed = open_graph(folder), frozenset(labels or ())
+    stored, allowed = open_graph(folder, index), frozenset(labels or ())
     unknown = sorted(allowed - stored.graph.labels_in_use)
     if unknown:
         note = f"nothing in {folder} needs the label {', '.join(unknown)}"
@@ -436,7 +448,7 @@ def _open(
                 remedy="restrict a program instead: ga-dspy ask … --graph … --where …",
             )
         whole = whole.part(conditions=Conditions.of([on_relations]))
-    return stored, whole.visible(Access(labels=allowed)).graph
+    return stored, whole
 
 
 def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
@@ -450,13 +462,11 @@ def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
     sizes = visible.network.connected_components().sizes()
     wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
     contradicted = sum(map(bool, edges["contradicts"].to_pylist()))
-    rank, values = visible.network.pagerank(), visible.plain_values
-    central = sorted(range(len(visible)), key=lambda node: (values[node], -rank[node]))
     common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
     unnamed = "an LM without a name" if stored.manifest.extraction else "no LM"
     rows = [
         ("graph", f"{graph}, read by {stored.manifest.lm or unnamed}"),
-        ("entities", f"{len(visible):,}, {sum(values):,} dates, numbers or amounts"),
+        ("entities", f"{len(visible):,}, {visible.plain_values.sum():,} dates, numbers or amounts"),
         ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
         ("passages", f"{len(visible.passages):,} state something"),
         *_cost(stored.manifest),
@@ -465,7 +475,7 @@ def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
         ("merged", f"{visible.tables.merges.num_rows:,} spellings"),
         ("contradicted", f"{contradicted:,} relations"),
         ("most common", ", ".join(common)),
-        ("most central", ", ".join(map(visible.name, central[:_TOP]))),
+        ("most central", ", ".join(map(visible.name, central_nodes(visible)[:_TOP]))),
     ]
     Console().print(key_values(rows))
 
@@ -627,6 +637,37 @@ def conflicts(graph: Folder, label: Labels = None, where: Wanted = None, most: M
     Console().print_rest(len(pairs), most)
 
 
+def view(
+    graph: Folder,
+    index: Annotated[
+        Path | None, typer.Option(help="Folder of the index, for quotes, titles and sources.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("graph.html"),
+    label: Labels = None,
+    where: Wanted = None,
+) -> None:
+    """Write a page to search, draw and read a graph: one HTML file that works offline.
+
+    The file has only what the labels allow to see.
+
+    Examples:
+        ga-dspy graph view my-graph --index my-index --out graph.html
+    """
+    passages, access = Index.open(index) if index else None, Access(labels=frozenset(label or ()))
+    stored, part = _open_part(graph, label, where, passages)
+    communities = stored.communities if part is stored.graph else find_communities(part)
+    summaries = Summaries(stored.path / SUMMARIES).cached(communities)
+    topics = topics_of(communities, summaries)
+    title = f"Knowledge graph: {graph.resolve().name}"
+    page = graph_page(
+        part, passages, access=access, communities=communities, topics=topics, title=title
+    )
+    write_whole(out, page)
+    visible = part.visible(access).graph
+    Console().print(f"wrote {out}: open it in a browser", soft_wrap=True)
+    Console().print(f"{len(visible):,} entities, {len(visible.heads):,} relations")
+
+
 def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
     """List the spellings that were merged into another name.
 
@@ -662,8 +703,6 @@ def export(
     Examples:
         ga-dspy graph export my-graph --out my-graph.graphml --index my-index
     """
-    if out.is_dir():
-        raise InputError(f"--out {out} is a folder", expected="a file", remedy="name a file in it")
     stored, visible = _open(graph, label, where)
     nodes, edges = range(len(visible)), range(len(visible.heads))
     view = stored.graph.visible(Access(labels=frozenset(label or ())))

@@ -295,6 +295,12 @@ def shortest_paths(graph: CorpusGraph, source: int, target: int, k: int) -> list
     return [GraphPath.along(graph, source, chain) for chain in chains[:k]]
 
 
+def central_nodes(graph: CorpusGraph) -> list[int]:
+    """Return all nodes, the most central first by PageRank; dates, numbers and amounts last."""
+    rank, values = graph.network.pagerank(), graph.plain_values
+    return sorted(range(len(graph)), key=lambda node: (values[node], -rank[node]))
+
+
 def paths_between(graph: CorpusGraph, one: str, other: str, k: int = 3) -> tuple[GraphPath, ...]:
     """Return the cheapest paths between two entities, all their namesakes included.
 

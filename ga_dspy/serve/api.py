@@ -39,7 +39,7 @@ from ga_dspy.serve.documents import add_documents
 from ga_dspy.serve.keys import ANYONE, Key, as_keys, find_key, may
 from ga_dspy.serve.service import Asking, Busy, Limits, Service
 from ga_dspy.text import inert
-from ga_dspy.viewer import live_page
+from ga_dspy.viewer import live_graph_page, live_page
 
 MODEL = "ga-dspy"
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
@@ -149,7 +149,7 @@ def problem_of(error: Any) -> JSONResponse:
 
 _OWN = re.compile(r"(localhost|127\.0\.0\.1|\[?::1\]?)(:\d+)?")
 """The names of this machine for itself."""
-_FREE = ("/", "/healthz", "/readyz", "/openapi.json")
+_FREE = ("/", "/graph", "/healthz", "/readyz", "/openapi.json")
 """What needs no key, as it contains no question and no document; all but /healthz is counted."""
 _MOST_ADDRESSES = 10_000
 _GRACE = 5.0  # seconds beyond the deadline, to answer a question that timed out with a 504
@@ -326,7 +326,8 @@ def make_app(
 
 
 def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
-    shown = live_page(Path(__file__).with_name("page.js").read_text("utf-8"))
+    script = Path(__file__).with_name("page.js").read_text("utf-8")
+    shown = live_page(script, has_graph=service.has_graph)
 
     @app.post("/ask", response_model=Answer, responses=_STREAM)
     async def ask(asked: Question, request: Request, caller: Asker) -> Response:
@@ -347,6 +348,17 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
         """Return passages for a query, best first."""
         return await service.search(query.query, query.k, query.where, caller)
 
+    if service.has_graph:
+
+        @app.get("/graph.json", response_class=JSONResponse)
+        async def graph(caller: Asker) -> Response:
+            """Return the graph of the documents: entities, relations, communities, quotes."""
+            return Response(await service.graph(caller), media_type="application/json")
+
+        @app.get("/graph", include_in_schema=False)
+        async def graph_page() -> Response:
+            return _page(live_graph_page())
+
     @app.get("/runs/{id}", response_model=Answer)
     async def run(id: str, caller: Asker) -> Response:
         """Return an earlier answer to a caller who sees the same documents; the last are kept."""
@@ -357,8 +369,7 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        policy = {"Content-Security-Policy": "frame-ancestors 'none'"}
-        return Response(shown, headers=policy, media_type="text/html")
+        return _page(shown)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -378,6 +389,11 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
     async def metrics() -> Response:
         """Return the metrics for Prometheus."""
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _page(html: str) -> Response:
+    policy = {"Content-Security-Policy": "frame-ancestors 'none'"}
+    return Response(html, headers=policy, media_type="text/html")
 
 
 async def _until_gone(request: Request, asking: Asking) -> dict[str, Any]:

@@ -8,7 +8,8 @@
   const shown = h('div', {}, h('p', {class: 'hint'},
     'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'));
   const form = h('form', {class: 'ask'}, question, key, h('button', {class: 'go'}, 'Ask'));
-  document.getElementById('ga').replaceChildren(form, trouble, shown);
+  const {has_graph: hasGraph} = JSON.parse(document.getElementById('ga-data').textContent);
+  document.getElementById('ga').replaceChildren(form, trouble, hasGraph ? h('p', {}, h('a', {href: '/graph'}, 'Explore the graph of the documents')) : '', shown);
   document.title = 'ga_dspy';
   let asking = null;
   let view = null;

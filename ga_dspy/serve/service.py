@@ -9,13 +9,14 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import dspy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.graphrag import GraphIndex
 from ga_dspy.passage import Passage, replace_invalid
 from ga_dspy.programs import Event, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
@@ -23,6 +24,7 @@ from ga_dspy.programs.events import Listener
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.serve.keys import ANYONE, Key
+from ga_dspy.viewer import graph_data
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class Service:
         self._going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
         self._tasks = set[asyncio.Task[Any]]()
         self._searching = 0
+        self._graph_lock, self._graph_json = asyncio.Lock(), lru_cache(maxsize=4)(_graph_json)
 
     def program_for(self, caller: Key) -> MultiHopProgram:
         """Return the program over what a caller may see.
@@ -212,6 +215,25 @@ class Service:
         finally:
             self._searching -= 1
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether the program retrieves from a graph."""
+        return isinstance(self.program.retriever, GraphIndex)
+
+    async def graph(self, caller: Key = ANYONE) -> bytes:
+        """Return the graph that a caller may see, as JSON for its page.
+
+        Raises:
+            TimeoutError: It took longer than the deadline.
+        """
+        corpus = self.program_for(caller).retriever
+
+        def graph_json() -> bytes:
+            return self._graph_json(corpus, corpus.index.fingerprint)
+
+        async with asyncio.timeout(self.limits.deadline), self._graph_lock:
+            return await asyncio.to_thread(graph_json)
+
     async def _answer(
         self, key: tuple[str, str], program: MultiHopProgram, question: str,
         turns: Sequence[Turn], listener: Listener,
@@ -238,3 +260,9 @@ def _empty_view(retriever: Any, where: Where) -> Any:
     if not isinstance(retriever, Index):
         return retriever.only(where)
     return retriever.whole.without_passages().only(where)
+
+
+def _graph_json(corpus: GraphIndex, fingerprint: str) -> bytes:
+    """Return what the page of a graph shows; the fingerprint tells when its passages change."""
+    data = graph_data(corpus.graph, corpus.index, access=corpus.access, topics=corpus.topics)
+    return json.dumps(data).encode()

@@ -47,7 +47,8 @@ _PAGE = """<!doctype html>
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file beside this one."""
     return Path(__file__).with_name(name).read_text("utf-8")
 
 
@@ -61,7 +62,7 @@ def page(question: str, prediction: Mapping[str, Any]) -> str:
     Returns:
         HTML that loads nothing else; its content security policy forbids it.
     """
-    return _document(question, {"question": question, "prediction": prediction})
+    return document(question, {"question": question, "prediction": prediction})
 
 
 def run_page(run: Report, beside: Report | None = None) -> str:
@@ -87,7 +88,7 @@ def run_page(run: Report, beside: Report | None = None) -> str:
         "p": p_value,
         "rows": rows,
     }
-    return _document(" beside ".join(names), data, _asset("runs.js"))
+    return document(" beside ".join(names), data, asset("runs.js"))
 
 
 _KINDS: dict[FailureKind, str] = {
@@ -196,15 +197,15 @@ def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
     }
 
 
-def live_page(script: str) -> str:
+def live_page(script: str, **data: Any) -> str:
     """Return a page whose script may call its own server only."""
-    return _document("ga_dspy", {}, script, connect="'self'")
+    return document("ga_dspy", data, script, connect="'self'")
 
 
-def _document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'none'") -> str:
+def document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'none'") -> str:
     """Return HTML with the scripts, and the data as text that cannot end a script."""
-    css = _asset("viewer.css")
-    scripts = (_asset("cytoscape.min.js"), _asset("viewer.js"), *more)
+    css = asset("viewer.css")
+    scripts = (asset("cytoscape.min.js"), asset("viewer.js"), *more)
     allowed = " ".join(map(_hash, scripts))
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.format(

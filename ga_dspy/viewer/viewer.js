@@ -200,6 +200,7 @@ const GaView = (() => {
       const css = getComputedStyle(this.canvas);
       const [ink, grey, line, card, blue, orange, paleBlue, paleOrange, soft] = ['ink', 'muted', 'line', 'card', 'blue', 'orange',
         'pale-blue', 'pale-orange', 'soft'].map((name) => css.getPropertyValue(`--${name}`).trim());
+      const hues = [...Array(8).keys()].map((i) => css.getPropertyValue(`--hue${i}`).trim());
       const lines = (colour, fill, more) => ({'border-color': colour, 'background-color': fill, 'line-color': colour,
         'target-arrow-color': colour, ...more});
       return Object.entries({
@@ -211,8 +212,9 @@ const GaView = (() => {
           'target-arrow-shape': 'triangle', 'line-color': line, 'target-arrow-color': line, 'font-size': 12, color: grey,
           'font-family': css.fontFamily, 'text-wrap': 'ellipsis', 'text-max-width': WIDEST, 'text-background-color': card,
           'text-background-opacity': 0.85, 'text-background-padding': 2, 'min-zoomed-font-size': 5},
+        ...Object.fromEntries(hues.map((hue, i) => [`.k${i}`, lines(hue, hue, {'background-opacity': 0.25})])),
         '.new': lines(blue, paleBlue), '.chain': lines(orange, paleOrange), '.faint': {opacity: 0.5},
-        'edge.chain, edge.hover': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
+        'edge.chain, edge.hover, edge.near': {width: 3, label: 'data(label)', color: ink}, 'node.chain': {'border-width': 2, 'font-weight': 'bold'},
         '.chosen': {opacity: 1, 'z-index': 9, color: ink}, 'edge.chosen': {width: 4, label: 'data(label)'},
         'node.chosen': {'border-width': 3, 'border-color': ink}, '.later': {display: 'none'},
       }).map(([selector, style]) => ({selector, style}));
