@@ -56,7 +56,7 @@ unit: $(VENV)/.ready
 # The pages in Chromium, with pictures of them.
 browser: $(VENV)/.ready
 	@mkdir -p build/browser
-	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py tests/test_browser_serve.py
+	GA_DSPY_PICTURES=build/browser $(BIN)/pytest tests/test_browser_viewer.py tests/test_browser_graph.py tests/test_browser_serve.py
 	@ls build/browser
 
 # Benchmarks; `make bench` lists them: make bench ARGS="scale --passages 20000"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import CorpusGraph, GraphIndex, GraphRAG
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
+from ga_dspy.viewer.page import asset, document
 
 assert browser and page  # fixtures of that file
 DRAWN = "document.querySelector('.canvas')._cyreg.cy.nodes().map(node => node.data('label'))"
@@ -232,6 +234,52 @@ def test_no_more_than_150_are_drawn_and_the_page_says_of_how_many(
     expect(detail.locator(".fact")).to_have_count(25)
     detail.get_by_role("button", name="show all 200").first.click()
     expect(detail.locator(".fact")).to_have_count(200)
+
+
+def test_five_thousand_entities_are_shown_and_searched_within_seconds(
+    page: Page, tmp_path: Path
+) -> None:
+    """Prints the times: pytest -s shows them."""
+    size, chance = 5_000, random.Random(1)
+    entities = [
+        {"name": f"Entity {n}", "community": n % 40, "aliases": [f"E{n}"], "passages": [n]}
+        for n in range(size)
+    ]
+    relations = [
+        {"head": int(size * chance.random() ** 3), "relation": f"relation {n % 300}",
+         "tail": chance.randrange(size), "quotes": [n]}
+        for n in range(3 * size)
+    ]  # fmt: skip
+    data = {
+        "entities": entities,
+        "relations": relations,
+        "communities": [{}] * 40,
+        "passages": [{"id": f"p{n}", "title": f"Title {n}", "source": "f"} for n in range(size)],
+        "quotes": [[n % size, f"Sentence {n} states a relation. " * 3] for n in range(3 * size)],
+    }
+    html = document("Large", {"title": "Large", "graph": data}, asset("graph.js"))
+    show(page, tmp_path, html)
+    panel(page, "Most central")
+    times = {"open": page.evaluate("performance.now()")}
+    times["search"] = page.evaluate(
+        """() => {
+          const start = performance.now(), input = document.querySelector('.find input');
+          input.value = '7';
+          input.dispatchEvent(new Event('input'));
+          return performance.now() - start;
+        }"""
+    )
+    times["draw"] = page.evaluate(
+        """async () => {
+          const start = performance.now();
+          document.querySelector('.results a.name').click();
+          await new Promise((done) => addEventListener('hashchange', done, {once: true}));
+          return performance.now() - start;
+        }"""
+    )
+    panel(page, "Entity 7")
+    print(f"{len(html) / 1e6:.1f} MB", {name: f"{ms:.0f} ms" for name, ms in times.items()})
+    assert times["open"] < 20_000 and times["search"] < 1_000
 
 
 def test_communities_have_colours_and_can_be_chosen(chain: Page) -> None:

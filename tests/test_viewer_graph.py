@@ -12,6 +12,7 @@ from test_serve import KEY, asked
 from test_viewer import data_of
 
 from ga_dspy import viewer
+from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, GraphRAG, Rules
 from ga_dspy.graphrag.communities import Summary, find_communities, topics_of
@@ -123,6 +124,17 @@ def test_what_a_reader_may_not_see_is_not_in_the_file(graph: CorpusGraph, index:
     assert {"Uranium", "Secret"} < words(navy) and "crowns" not in words(navy)
     everything = viewer.graph_page(graph, index, access=Access(labels=graph.labels_in_use))
     assert {"Uranium", "crowns", "Pay"} < words(everything)
+
+
+def test_what_does_not_meet_the_conditions_is_not_in_the_file(
+    graph: CorpusGraph, index: Index
+) -> None:
+    part = GraphIndex(index, graph).only({"source": "yard.pdf"})
+    page = viewer.graph_page(part.graph, part.index, access=Access(labels=graph.labels_in_use))
+    assert "Bern" in words(page) and not {"twinned", "Rome", "Uranium", "p2", "p4"} & words(page)
+    required = Index.from_passages(PASSAGES, kind="sparse", require=["source"])
+    with pytest.raises(InputError, match="source"):
+        viewer.graph_page(graph, required)
 
 
 def words(page: str) -> set[str]:
