@@ -14,14 +14,10 @@ from ga_dspy.viewer.page import asset, document, live_page
 
 
 def graph_page(
-    graph: CorpusGraph,
-    index: Index | None = None,
-    *,
-    access: Access | None = None,
-    communities: Sequence[Community] | None = None,
-    topics: Sequence[Topic] = (),
+    graph: CorpusGraph, index: Index | None = None, *, access: Access | None = None,
+    communities: Sequence[Community] | None = None, topics: Sequence[Topic] = (),
     title: str = "Knowledge graph",
-) -> str:
+) -> str:  # fmt: skip
     """Return a page on which a corpus graph is searched, drawn and read.
 
     Args:
@@ -50,13 +46,9 @@ def live_graph_page() -> str:
 
 
 def graph_data(
-    graph: CorpusGraph,
-    index: Index | None = None,
-    *,
-    access: Access | None = None,
-    communities: Sequence[Community] | None = None,
-    topics: Sequence[Topic] = (),
-) -> dict[str, Any]:
+    graph: CorpusGraph, index: Index | None = None, *, access: Access | None = None,
+    communities: Sequence[Community] | None = None, topics: Sequence[Topic] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Return what the page shows, as JSON values; the arguments are those of `graph_page`.
 
     Entities are ordered by centrality. Everything else refers to them, and to communities,
@@ -88,44 +80,29 @@ def graph_data(
             return index.get(id)
         return Passage(id=id, text="")
 
-    entities = [
-        _filled(
-            name=row["name"],
-            type=row["type"],
-            aliases=row["aliases"],
-            attributes=row["attributes"],
-            value=row["value"],
-            community=grouped.get(row["name"]),
-            passages=passages(row),
-        )
-        for row in map(nodes.__getitem__, order)
-    ]
-    relations = [
-        _filled(
-            head=place[row["head"]],
-            relation=row["relation"],
-            tail=place[row["tail"]],
-            time=row["time"],
-            confidence=row["confidence"],
-            contradicts=row["contradicts"],
-            quotes=quotes(row),
-        )
-        for row in edges
-    ]
+    entities = []
+    for row in map(nodes.__getitem__, order):
+        community = grouped.get(row["name"])
+        entities.append(_filled(row, _ENTITY, community=community, passages=passages(row)))
+    relations = []
+    for row in edges:
+        ends = {"head": place[row["head"]], "tail": place[row["tail"]]}
+        relations.append(_filled(row, _RELATION, **ends, quotes=quotes(row)))
     texts = [passage(row) for row in cited]
     return {
         "entities": entities,
         "relations": relations,
         "communities": [about.get(at, {}) for at in range(len(coarse))],
-        "passages": [_filled(id=one.id, title=one.title, source=one.source) for one in texts],
+        "passages": [_filled({}, (), id=p.id, title=p.title, source=p.source) for p in texts],
         "quotes": [[at, texts[at].content[start:end]] for at, start, end in spans],
     }
 
 
-def _filled(**values: Any) -> dict[str, Any]:
-    """Return the values without those that are empty; a zero is none of them."""
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and value is not False and value not in ("", [])
-    }
+_ENTITY = ("name", "type", "aliases", "attributes", "value")
+_RELATION = ("relation", "time", "confidence", "contradicts")
+
+
+def _filled(row: Mapping[str, Any], names: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Return these columns of a row and more, without empty values; 0 is not empty."""
+    found = {**{name: row[name] for name in names}, **more}
+    return {name: value for name, value in found.items() if value or type(value) in (int, float)}
