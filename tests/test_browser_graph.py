@@ -211,6 +211,10 @@ def test_the_keyboard_alone_reaches_results_entities_and_the_first_drawing(chain
     chain.keyboard.press("Tab")
     chain.keyboard.press("Tab")
     expect(chain.get_by_role("group", name="Hops").get_by_role("button").first).to_be_focused()
+    chain.keyboard.press("Tab")
+    chain.keyboard.press("Enter")
+    expect(chain.get_by_text("2 neighbours within 2 hops of Ada Lund")).to_be_visible()
+    expect(chain.get_by_role("button", name="2", exact=True)).to_be_focused()
     chain.keyboard.press("Escape")
     panel(chain, "Most central")
 

@@ -17,7 +17,7 @@
   const link = (...places) => `#${places.map(encodeURIComponent).join('/')}`;
 
   function explore(root, {title, graph: {entities, relations, communities, passages, quotes}}, ...before) {
-    const byName = new Map(entities.map((entity) => [entity.name, entity]));
+    const byPlace = new Map(entities.map((entity) => [encodeURIComponent(entity.name), entity]));
     entities.forEach((entity, at) => Object.assign(entity, {at, edges: [],
       words: `\n${[entity.name, ...(entity.aliases || [])].map(plain).join('\n')}\n`}));
     const source = (at) => Object.values(passages[at]).join(' · ');
@@ -29,6 +29,7 @@
       for (const end of new Set([one, other])) end.edges.push(edge);
       return edge;
     });
+    const edgeOf = (id) => edges[id.slice(1)];
     const members = communities.map(() => []);
     for (const entity of entities) members[entity.community]?.push(entity);
     const titleOf = (at) => communities[at].title || members[at].slice(0, 2).map((entity) => entity.name).join(', ');
@@ -124,20 +125,12 @@
     const describe = ({type, aliases = []}) => [type, aliases.length && `also ${aliases.slice(0, 4).join(', ')}`].filter(Boolean).map((text) => ` · ${text}`).join('');
     const name = (entity, ...more) => h('a', {class: 'name', dir: 'auto', href: link(entity.name)}, entity.name, more);
 
-    function address() {
-      try {
-        return location.hash.slice(1).split('/').map(decodeURIComponent);
-      } catch {
-        return ['']; // a percent sign that encodes nothing
-      }
-    }
-
     /* What the address names, drawn and described. */
-    function show() {
-      const places = address();
-      focus = places.map((place) => byName.get(place)).filter(Boolean);
+    function show(fits = true) {
+      const places = location.hash.slice(1).split('/');
+      focus = places.map((place) => byPlace.get(place)).filter(Boolean);
       const [from, to] = focus;
-      const group = places[0] === '' && members[places[1]];
+      const group = places[0] === '' && places[1] && members[Number(places[1])];
       const isNarrowed = narrowed.textContent !== '';
       let path = [];
       let every = [];
@@ -167,7 +160,7 @@
       drawing.draw({nodes, edges: within});
       colour();
       mark(to ? [from, to] : focus, (edge) => path.length && 'chain');
-      drawing.fit();
+      if (fits) drawing.fit();
       if (group) panel(titleOf(places[1]), h('p', {}, communities[places[1]].text), part('Entities', few(group, (entity) => h('div', {}, name(entity, muted(describe(entity)))))));
       else if (to) panel(`${from.name} → ${to.name}`, h('p', {class: 'muted'}, all), h('ol', {}, path.map((step) => h('li', {}, few(step, fact)))));
       else if (from) pick('entity', from.name);
@@ -189,27 +182,26 @@
     /* Entities in the colours of their communities; some entities and relations stand out. */
     function mark(chosen, classOf) {
       const {cy} = drawing;
-      const byId = new Map(edges.map((edge) => [edge.id, edge]));
       cy.batch(() => {
         for (const entity of shown) {
           const slot = slots.indexOf(entity.community ?? NaN);
           cy.getElementById(`n ${entity.name}`).classes([entity.value && 'plain', slot >= 0 && `k${slot}`, chosen.includes(entity) && 'chosen'].filter(Boolean));
         }
-        cy.edges().forEach((drawn) => { drawn.classes(classOf(byId.get(drawn.id())) || ''); });
+        cy.edges().forEach((drawn) => { drawn.classes(classOf(edgeOf(drawn.id())) || ''); });
       });
     }
 
     /* What was clicked is marked and described; the background brings back what the address names. */
     function pick(kind, id) {
-      const edge = kind === 'triple' && edges.find((each) => each.id === id);
-      const entity = kind === 'entity' && byName.get(id);
+      const edge = kind === 'triple' && edgeOf(id);
+      const entity = kind === 'entity' && byPlace.get(encodeURIComponent(id));
       if (edge) {
         mark([edge.one, edge.other], (each) => each === edge && 'chosen');
         panel('Relation', fact(edge));
       } else if (entity) {
         mark([entity], (each) => entity.edges.length <= WORDED && (each.one === entity || each.other === entity) && 'near');
         describeEntity(entity);
-      } else show();
+      } else show(false);
     }
 
     function describeEntity(entity) {
@@ -218,8 +210,9 @@
       const hidden = entity.edges.length - own.length;
       const hop = (n) => button({'aria-pressed': String(focus[0] === entity && !focus[1] && hops === n), onclick: () => {
         hops = n;
-        if (location.hash === link(entity.name)) show();
-        else location.hash = link(entity.name);
+        if (location.hash !== link(entity.name)) location.hash = link(entity.name);
+        else show();
+        detail.querySelector('.hops [aria-pressed="true"]')?.focus();
       }}, n);
       panel(entity.name, h('p', {}, [type, ...attributes].filter(Boolean).join('; ')), aliases.length > 0 && h('p', {class: 'muted'}, `Also: ${aliases.join(', ')}`),
         community != null && h('p', {}, muted('Community: '), h('a', {href: link('', community)}, titleOf(community))),
@@ -239,7 +232,11 @@
 
     /* The first of many items, and a button for the rest. */
     function few(items, make) {
-      const rest = button({class: 'chip', onclick: () => rest.replaceWith(...items.slice(LISTED).map(make))}, `show all ${number(items.length)}`);
+      const rest = button({class: 'chip', onclick: () => {
+        const more = items.slice(LISTED).map(make);
+        rest.replaceWith(...more);
+        more[0].querySelector('a')?.focus(); // so that the keyboard stays where it is
+      }}, `show all ${number(items.length)}`);
       return [items.slice(0, LISTED).map(make), items.length > LISTED && rest];
     }
 
@@ -252,7 +249,6 @@
       search.value = '';
       find();
       show();
-      find();
       detail.querySelector('h2').focus({preventScroll: true});
     });
     addEventListener('keydown', (event) => {
