@@ -18,6 +18,7 @@ from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, GraphRAG, Rules
 from ga_dspy.graphrag.communities import Summary, find_communities, topics_of
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index
+from ga_dspy.serve.keys import Key
 
 pytest.importorskip("igraph")
 
@@ -221,3 +222,18 @@ def test_a_service_shows_a_graph_anew_when_its_passages_change(graph: CorpusGrap
         assert "Bern is twinned" in client.get("/graph.json").text
         index.delete(["p4"])
         assert "Bern is twinned" not in client.get("/graph.json").text
+
+
+def test_each_key_gets_the_graph_of_what_it_may_see(graph: CorpusGraph, index: Index) -> None:
+    keys: dict[str, dict[str, Any]] = {
+        "yard": {"where": {"source": "yard.pdf"}},
+        "navy": {"labels": frozenset({"navy"})},
+        "metrics": {"rights": frozenset({"metrics"})},
+    }
+    entries = [Key.of(name.encode() * 4, name=name, **more) for name, more in keys.items()]
+    with asked(GraphIndex(index, graph), program=GraphRAG, keys=entries) as client:
+        sent = {name: {"X-API-Key": name * 4} for name in keys}
+        yard, navy, metrics = (client.get("/graph.json", headers=sent[name]) for name in keys)
+    assert "lives in" in yard.text and "sails to" not in yard.text and "twinned" not in yard.text
+    assert "Uranium" in navy.text and "sails to" in navy.text and "crowns" not in navy.text
+    assert metrics.status_code == 403 and "Ora" not in metrics.text
