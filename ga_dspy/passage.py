@@ -23,7 +23,7 @@ from ga_dspy.terms import sentences
 Scalar: TypeAlias = str | int | float | bool | None
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
-_LONGEST, _MOST = 1000, 64
+LONGEST, _MOST = 1000, 64
 
 
 def replace_invalid(text: str) -> str:
@@ -92,7 +92,7 @@ def _scalar(value: Any) -> Scalar:
     if isinstance(value, (Mapping, list, tuple, set)):
         return None
     text = value.isoformat() if isinstance(value, (date, time)) else str(value)
-    return replace_invalid(text).strip()[:_LONGEST]
+    return replace_invalid(text).strip()[:LONGEST]
 
 
 _SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")

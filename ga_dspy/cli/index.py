@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
 from ga_dspy.retrieval.read import CHUNK_TOKENS, Sources, Status
+from ga_dspy.retrieval.redact import load_redactor
 from ga_dspy.storage import MANIFEST
 from ga_dspy.text import json_text
 
@@ -32,6 +34,15 @@ ChunkTokens = Annotated[
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Stop at the first file that cannot be read completely.")
+]
+
+Redaction = Annotated[
+    str | None,
+    typer.Option(
+        "--redact",
+        help="Take personal data out of documents before they are indexed: presidio, or your own "
+        "module:function, which every later change needs too.",
+    ),
 ]
 
 ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
@@ -55,6 +66,7 @@ def build(
         list[str] | None,
         typer.Option(help="Metadata field that every search must filter on; repeatable."),
     ] = None,
+    redact: Redaction = None,
     engine: Annotated[str, typer.Option(help="Search engine: local or milvus.")] = "local",
     uri: Annotated[
         str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
@@ -65,6 +77,7 @@ def build(
 
     Examples:
         ga-dspy index build docs minutes.jsonl --out my-index
+        ga-dspy index build tickets.csv --out my-index --redact presidio
     """
     console = Console()
     if engine not in ("local", "milvus") or (engine == "milvus") != (uri is not None):
@@ -77,13 +90,14 @@ def build(
     if chunk_tokens is None and (most := getattr(model, "max_tokens", None)):
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
     sources = Sources(chunk_tokens=chunk_tokens, overlap=overlap).with_paths(out, files)
+    redactor = load_redactor(importable(redact))
     with build_progress(console) as progress:
-        found = sources.read(out, strict=strict, progress=progress)
+        found = sources.read(out, strict=strict, progress=progress, redact=redactor)
     show_files(console, found.files)
     with on_ray(ray) if ray else nullcontext(), build_progress(console) as progress:
         index = Index.build(
-            found.passages, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
-            require=require or (), milvus=uri,
+            found, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
+            require=require or (), redact=redactor, milvus=uri,
         )  # fmt: skip
     sources.save(out, found.files)
     console.print(f"{out}: {index.description}")
@@ -98,6 +112,7 @@ def sync(
     chunk_tokens: ChunkTokens = None,
     overlap: Annotated[int | None, typer.Option(help="As in build; unchanged by default.")] = None,
     strict: Strict = False,
+    redact: Redaction = None,
     yes: Yes = False,
 ) -> None:
     """Update an index to the current contents of its files; only changed files are read.
@@ -109,9 +124,12 @@ def sync(
         ga-dspy index sync --index my-index
     """
     if files and not (index / MANIFEST).exists():
-        build(files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict)
+        build(
+            files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict,
+            redact=redact,
+        )  # fmt: skip
         return
-    console, opened = Console(), Index.open(index)
+    console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
     if files:
         sources = sources.with_paths(index, files)
@@ -126,13 +144,13 @@ def sync(
     _change(console, index, opened, sources, found, opened.sync)
 
 
-def add(files: Files, index: IndexDir, strict: Strict = False) -> None:
+def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction = None) -> None:
     """Add files to an index; passages replace those with the same ids.
 
     Examples:
         ga-dspy index add more-docs --index my-index
     """
-    console, opened = Console(), Index.open(index)
+    console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index).with_paths(index, files, add=True)
     with build_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
@@ -174,6 +192,7 @@ def info(index: IndexDir) -> None:
         ("on disk", f"{size / 1e6:,.2f} MB"),
         ("changes", f"{about.generation} since it was built"),
         ("requires", ", ".join(opened.require)),
+        ("redacted by", about.redact or ""),
         ("from", ", ".join(sources.paths)),
         (
             "passage size",
@@ -219,6 +238,13 @@ def verify(index: IndexDir) -> None:
     Console().print(f"{index} is intact")
 
 
+def importable(redact: str | None) -> str | None:
+    """Return the name of a redaction; its module may lie in the working directory."""
+    if redact and ":" in redact:
+        sys.path.append(str(Path.cwd()))
+    return redact
+
+
 def show_files(console: Console, files: Sequence[FileRead]) -> None:
     """Print the status of files: counts, then a line per file or group of files."""
     if not files:
@@ -251,7 +277,7 @@ def _change(
 ) -> None:  # fmt: skip
     """Apply what was read to an index, and print the changes."""
     with build_progress(console) as progress:
-        changes = change(found.passages, progress=progress)
+        changes = change(found, progress=progress)
     sources.save(index, found.files)
     before, after = sources.files, found.files
     seen = {file.name: file.sha256 for file in before}

@@ -20,6 +20,7 @@ from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import PurePosixPath
+from textwrap import shorten
 from threading import Timer
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from xml.etree import ElementTree
@@ -142,7 +143,7 @@ def _markdown(text: str) -> Document:
     try:
         metadata = require("yaml", "search").safe_load(front[1])
     except Exception as error:  # noqa: BLE001 - a parser may raise anything; the note says what
-        cause = " ".join(str(error).split())[:80]
+        cause = shorten(str(error), 80, placeholder="…")
         notes = (f"front matter that does not parse ({cause})",)
         return Document(_markdown_sections(body), {}, notes, whole=False)
     if isinstance(metadata, Mapping):
@@ -681,6 +682,6 @@ def _reply(name: str, data: bytes) -> dict[str, Any]:
     except InputError as error:
         return {part: getattr(error, part) for part in ("found", "expected", "remedy")}
     except Exception as error:  # noqa: BLE001 - parsers raise anything; the file's line names it
-        cause = " ".join(str(error).split())[:100]
+        cause = shorten(str(error), 100, placeholder="…")
         return {"found": f"{type(error).__name__}: {cause}"}
     return {"document": document._replace(metadata=Metadata(document.metadata))}

@@ -33,8 +33,9 @@ from ga_dspy.retrieval.encoders import (
 )
 from ga_dspy.retrieval.engine import LocalEngine
 from ga_dspy.retrieval.milvus import MilvusEngine, publish, refresh, withdraw
-from ga_dspy.retrieval.protocol import PassageRetriever, as_passages, check_query
+from ga_dspy.retrieval.protocol import PassageRetriever, check_query
 from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
+from ga_dspy.retrieval.redact import Redact, Redactor, check_redactor, load_redactor, redacted
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
 from ga_dspy.storage import on_disk, open_current
@@ -53,9 +54,8 @@ _NO_VECTOR = np.zeros(0, dtype=np.float32)
 # --- Building
 
 
-def _not_empty(passages: Iterable[Any]) -> Iterator[Passage]:
+def _not_empty(corpus: Iterator[Passage]) -> Iterator[Passage]:
     """Return the passages of a corpus, which has at least one."""
-    corpus = as_passages(passages)
     first = next(corpus, None)
     if first is None:
         raise _empty_corpus()
@@ -196,12 +196,15 @@ class Index(PassageRetriever):
         path: Path | None = None,
         reranker: str | Reranker | None = None,
         require: Collection[str] = (),
+        redact: str | Redact | None = None,
     ) -> None:
         self.reranker = reranker or manifest.reranker
         self.require = tuple(sorted({*manifest.require, *check_names("require", require)}))
-        self.path, self._given = path, encoder
+        self.path, self._given, self._redact = path, encoder, redact
         self._changing = threading.RLock()
         self._current = self._state_of(engine, manifest)
+        if redact is not None:
+            _ = self.redactor  # checks the name
         if encoder is not None:
             _ = self.encoder  # checks the fingerprint
         elif (stored := manifest.encoder) and not stored.loadable:
@@ -220,6 +223,7 @@ class Index(PassageRetriever):
         encoder: Any = "auto",
         reranker: str | Reranker | None = None,
         require: Collection[str] = (),
+        redact: str | Redact | None = None,
         progress: Progress = silent,
     ) -> Index:
         """Index passages in memory.
@@ -234,15 +238,22 @@ class Index(PassageRetriever):
                 sentence-transformers, or a function from a query and texts to scores.
             require: Metadata fields, such as `["tenant"]`, that every search must filter on
                 (`only`): with a value, a list of values or `within`.
+            redact: Takes personal data out of titles, texts and metadata before they are indexed,
+                now and at every later change: "presidio", "module:function", or a function from
+                text to text. Ids and `source` stay, but an id made of the title is made again.
             progress: Called with stage, units done, units in all.
 
         Raises:
             InputError: There are no passages, an id stands for two texts, or the kind is unknown.
         """
         made, stored = _encoder_for(kind, encoder)
-        table, manifest = _store_passages(_not_empty(passages), kind, stored)
+        redactor = load_redactor(redact)
+        items = _not_empty(redacted(passages, redactor))
+        table, manifest = _store_passages(items, kind, stored)
+        if redactor:
+            manifest = manifest.model_copy(update={"redact": redactor.name})
         engine = _make_engine(table, manifest.kind, made, None, progress)
-        return cls(engine, manifest, made, reranker=reranker, require=require)
+        return cls(engine, manifest, made, reranker=reranker, require=require, redact=redactor)
 
     @classmethod
     def build(
@@ -254,6 +265,7 @@ class Index(PassageRetriever):
         encoder: Any = "auto",
         reranker: str | None = None,
         require: Collection[str] = (),
+        redact: str | Redact | None = None,
         progress: Progress = silent,
         milvus: str | None = None,
     ) -> Index:
@@ -272,6 +284,8 @@ class Index(PassageRetriever):
                 to `open` instead.
             require: As in `from_passages`; it is stored in the manifest and applies to everyone
                 who opens the folder.
+            redact: As in `from_passages`. Its name is stored in the manifest; a function has to be
+                given to `open` before the index can be changed.
             progress: Called with stage, units done, units in all.
             milvus: Search there: the address of a Milvus server, or a Milvus Lite file that ends
                 in ".db". The folder keeps what changes need; another machine needs only its
@@ -283,8 +297,13 @@ class Index(PassageRetriever):
         """
         folder = Path(out)
         made, stored = _encoder_for(kind, encoder)
-        chosen = {"reranker": reranker, "require": tuple(sorted(check_names("require", require)))}
-        items = _not_empty(passages)
+        redactor = load_redactor(redact)
+        chosen = {
+            "reranker": reranker,
+            "require": tuple(sorted(check_names("require", require))),
+            "redact": redactor and redactor.name,
+        }
+        items = _not_empty(redacted(passages, redactor))
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
             work = folder / WORK
@@ -303,7 +322,7 @@ class Index(PassageRetriever):
                     work.rmdir()
                 raise
             rmtree(work, ignore_errors=True)
-        return cls.open(folder, encoder=made)
+        return cls.open(folder, encoder=made, redact=redactor)
 
     @classmethod
     def open(
@@ -313,6 +332,7 @@ class Index(PassageRetriever):
         encoder: Any = None,
         reranker: str | Reranker | None = None,
         require: Collection[str] = (),
+        redact: str | Redact | None = None,
     ) -> Index:
         """Open a stored index; checks all file sizes, and the hashes of small indexes.
 
@@ -322,10 +342,12 @@ class Index(PassageRetriever):
                 is loaded by name at the first search that needs it.
             reranker: Replaces the one it was built with; as in `from_passages`.
             require: As in `from_passages`, in addition to what the index was built with.
+            redact: The function that the index was built with; without it, an index that was built
+                with one can be searched, but nothing can be added.
 
         Raises:
             InputError: There is no finished index, the encoder did not make these vectors, or it
-                cannot be loaded by name and is not given.
+                cannot be loaded by name and is not given; or the redaction is another.
             UnknownFormat: Another version wrote the index.
             DamagedFile: A file is missing or has another size.
         """
@@ -333,8 +355,8 @@ class Index(PassageRetriever):
         manifest = store.read_manifest(folder)
         if manifest.published and not (folder / manifest.contents).exists():
             engine = MilvusEngine(manifest.published, manifest.passages)
-            return cls(engine, manifest, encoder, folder, reranker, require)
-        index = cls(*_read(folder), encoder, folder, reranker, require)
+            return cls(engine, manifest, encoder, folder, reranker, require, redact)
+        index = cls(*_read(folder), encoder, folder, reranker, require, redact)
         if encoder is not None:
             index._check_encoder()
         return index
@@ -388,9 +410,8 @@ class Index(PassageRetriever):
             InputError: The kind is unknown, or the index was built without its parts.
         """
         changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
-        return Index(
-            self._state.engine, changed, self.encoder, reranker=self.reranker, require=self.require
-        )
+        rest = (None, self.reranker, self.require, self._redact)
+        return Index(self._state.engine, changed, self.encoder, *rest)
 
     def only(self, where: Where) -> Index:
         """Return a view of the passages that meet conditions on their metadata (`Where`).
@@ -466,7 +487,7 @@ class Index(PassageRetriever):
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            new = list(distinct(as_passages(passages), self._known))
+            new = list(distinct(redacted(passages, self.redactor), self._known))
             self._replace(frozenset(), new, progress)
         return len(new)
 
@@ -498,7 +519,7 @@ class Index(PassageRetriever):
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            new = list(distinct(as_passages(passages)))
+            new = list(distinct(redacted(passages, self.redactor)))
             return self._put(new, frozenset(delete) - {passage.id for passage in new}, progress)
 
     def sync(self, passages: Iterable[Any], *, progress: Progress = silent) -> Changes:
@@ -511,7 +532,7 @@ class Index(PassageRetriever):
             InUse: Another writer is changing the folder, or has changed it.
         """
         with self._writing():
-            wanted = list(distinct(as_passages(passages)))
+            wanted = list(distinct(redacted(passages, self.redactor)))
             kept = {passage.id for passage in wanted}
             gone = frozenset(passage.id for passage in self if passage.id not in kept)
             return self._put(wanted, gone, progress)
@@ -561,6 +582,15 @@ class Index(PassageRetriever):
             )
         return encoder
 
+    @cached_property
+    def redactor(self) -> Redactor | None:
+        """What takes personal data out of documents before they are indexed, if anything does.
+
+        Raises:
+            InputError: It is a function that was not given to `open`, or another one was.
+        """
+        return check_redactor(self.manifest.redact, self._redact)
+
     @property
     def whole(self) -> Index:
         """The index itself; of a view, the index that `only` was called on."""
@@ -608,8 +638,9 @@ class Index(PassageRetriever):
             reranker = getattr(reranker, "name", default)
         by = f", reranked by {reranker}" if reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
+        redact = f", redacted by {self.manifest.redact}" if self.manifest.redact else ""
         passages = f"{len(self):,} passage{'s' * (len(self) != 1)}"
-        return f"{passages}, {self.kind}{named}{by}{where}"
+        return f"{passages}, {self.kind}{named}{by}{where}{redact}"
 
     @property
     def fingerprint(self) -> str:
@@ -625,11 +656,13 @@ class Index(PassageRetriever):
         encoder = None if stored is None or stored.loadable else self.encoder
         if self.path is not None:
             opened = partial(
-                Index.open, encoder=encoder, reranker=self.reranker, require=self.require
-            )
+                Index.open, encoder=encoder, reranker=self.reranker, require=self.require,
+                redact=self._redact,
+            )  # fmt: skip
             return opened, (self.path.absolute(),)
         state = self._state
-        return Index, (state.engine, state.manifest, encoder, None, self.reranker, self.require)
+        rest = (None, self.reranker, self.require, self._redact)
+        return Index, (state.engine, state.manifest, encoder, *rest)
 
     def _repr_html_(self) -> str:
         """Description and first passages, for notebooks."""
@@ -776,6 +809,7 @@ class _View(Index):
     def __init__(self, whole: Index, scope: Collection[str]) -> None:
         self._whole, self._scope = whole, tuple(dict.fromkeys(scope))
         self.path, self.reranker, self.require = whole.path, whole.reranker, whole.require
+        self._redact = whole._redact
         self._cached: tuple[_State, _State] | None = None
 
     @property

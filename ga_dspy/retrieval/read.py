@@ -14,6 +14,7 @@ from contextlib import closing
 from functools import lru_cache
 from os.path import commonprefix
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -24,6 +25,7 @@ from ga_dspy.retrieval.documents import DATA, READERS, Document, DocumentReader,
 from ga_dspy.retrieval.encoders import Progress, silent
 from ga_dspy.retrieval.index import Index
 from ga_dspy.retrieval.protocol import Row, content_hash
+from ga_dspy.retrieval.redact import Redact, Redactor, load_redactor
 from ga_dspy.storage import refused_by_disk, write_whole
 from ga_dspy.text import estimate_tokens, visible
 
@@ -322,10 +324,17 @@ UPLOAD = re.compile(r"upload(-[0-9a-f]{12})?:")
 
 
 class Documents(NamedTuple):
-    """The passages of files and folders, and the outcome for each file."""
+    """The passages of files and folders, and the outcome for each file.
+
+    Attributes:
+        passages: The passages.
+        files: The outcome for each file.
+        redacted_by: The name of the redaction that the files went through; empty for none.
+    """
 
     passages: list[Passage]
     files: tuple[FileRead, ...]
+    redacted_by: str = ""
 
     def with_uploads(self, index: Index) -> Documents:
         """Return these with the documents added to an index over HTTP and the imported facts."""
@@ -350,6 +359,7 @@ def read_files(
     strict: bool = False,
     progress: Progress = silent,
     known: Known | None = None,
+    redact: str | Redact | None = None,
 ) -> Documents:
     """Read passages from files and folders, and report the outcome for each file.
 
@@ -368,11 +378,13 @@ def read_files(
         strict: Stop at the first file that cannot be read completely.
         progress: Called with the stage ("reading FILE", "chunking"), files done, files in all.
         known: Returns files that were read before.
+        redact: Takes personal data out of each document before it is split: "presidio",
+            "module:function", or a function from text to text. File names stay.
 
     Raises:
         InputError: A path is missing or in no supported format, a file that was named itself
-            cannot be read, `strict` and a file cannot be read completely, or a number is out of
-            range.
+            cannot be read, `strict` and a file cannot be read completely, a number is out of
+            range, or `redact` fails.
         MissingExtra: The library that reads a file that was named itself is not installed.
     """
     cutting = Cutting(chunk_tokens or CHUNK_TOKENS, overlap)
@@ -382,19 +394,21 @@ def read_files(
             expected="chunk_tokens from 20, an overlap of at most half of it",
             remedy=f"pass chunk_tokens={CHUNK_TOKENS}, overlap=0",
         )
+    redactor = load_redactor(redact)
     files = _find([paths] if isinstance(paths, (str, Path)) else paths)
     units = []
     with closing(DocumentReader()) as reader:
         for number, file in enumerate(files):
             progress(f"reading {visible(file.name)}", number, len(files))
-            units.append(unit := _read(file, reader, known))
+            units.append(unit := _read(file, reader, known, redactor))
             if strict and not unit.read.is_whole:
                 raise InputError(
                     f"{file.name} was not read whole ({'; '.join(unit.read.notes)})",
                     expected="files that can be read completely",
                     remedy="repair it, name it in a .gitignore, or read without strict",
                 )
-    return _passages(units, cutting, progress)
+    found = _passages(units, cutting, progress)
+    return found._replace(redacted_by=redactor.name) if redactor else found
 
 
 class _Unit(NamedTuple):
@@ -411,8 +425,13 @@ class _Unit(NamedTuple):
         return self.file.is_given and bool(self.document.rows)
 
 
-def _read(file: _Found, reader: DocumentReader, known: Known | None) -> _Unit:
-    """Read a file; an error becomes a note, or is raised if the caller named the file itself."""
+def _read(
+    file: _Found, reader: DocumentReader, known: Known | None, redactor: Redactor | None
+) -> _Unit:
+    """Read and redact a file; an error of its parser becomes a note.
+
+    Such an error is raised if the caller named the file itself.
+    """
     if file.left_out:
         return _Unit(file, FileRead(name=file.name, status="left out", notes=(file.left_out,)))
     ending, sha256 = Path(file.name).suffix.lower(), ""
@@ -432,8 +451,9 @@ def _read(file: _Found, reader: DocumentReader, known: Known | None) -> _Unit:
             raise
         document = Document([], notes=(error.remedy,))
     except Exception as error:  # parsers raise anything for a damaged file; the file is named
-        cause = " ".join(str(getattr(error, "strerror", None) or error).split())[:100]
+        cause = shorten(str(getattr(error, "strerror", None) or error), 100, placeholder="…")
         why = error.found if isinstance(error, InputError) else f"{type(error).__name__}: {cause}"
+        why = redactor(why) if redactor else why
         if file.is_given:
             raise InputError(
                 f"{file.path} does not read as {file.path.suffix[1:] or 'text'} ({why})",
@@ -441,6 +461,8 @@ def _read(file: _Found, reader: DocumentReader, known: Known | None) -> _Unit:
                 remedy=getattr(error, "remedy", "") or "check the file, or fetch it again",
             ) from error
         document = Document([], notes=(why,))
+    if redactor:
+        document = redactor.document(document)
     status: Status = "read" if document.whole else "in part"
     notes = document.notes
     if not document.rows and not document.sections:
@@ -610,12 +632,12 @@ class Sources(BaseModel):
         return self.model_copy(update={"paths": tuple(every)})
 
     def read(self, folder: Path, index: Index | None = None, **options: Any) -> Documents:
-        """Read the files; passages of unchanged files are taken from the index.
+        """Read the files, redacted as the index is; unchanged ones are taken from the index.
 
         Args:
             folder: The folder of the index.
             index: The index.
-            options: `strict` and `progress` of `read_files`.
+            options: `strict` and `progress` of `read_files`; `redact`, if there is no index.
 
         Raises:
             InputError: As `read_files`; there are no paths, or they hold no passages.
@@ -636,6 +658,8 @@ class Sources(BaseModel):
             is_stored = bool(file.ids) and all(id in index for id in file.ids)
             return (file, [index.get(id) for id in file.ids]) if is_stored else None
 
+        if index is not None:
+            options["redact"] = index.redactor
         paths = [os.path.normpath(folder / path) for path in self.paths]
         found = read_files(
             paths, chunk_tokens=self.chunk_tokens, overlap=self.overlap, known=known, **options

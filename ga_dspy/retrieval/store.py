@@ -73,6 +73,7 @@ class Manifest(Generation):
         published: Where it is searched, if not in the folder.
         reranker: The name of a cross-encoder that reranks results.
         require: Metadata fields that every search must filter on.
+        redact: The name of the redaction that documents go through before they are indexed.
     """
 
     format: Literal[2] = 2
@@ -86,6 +87,7 @@ class Manifest(Generation):
     published: Published | None = None
     reranker: str | None = None
     require: tuple[str, ...] = ()
+    redact: str | None = None
 
     def changed(self, passages: int) -> Manifest:
         """Return the manifest of the next generation, without its files."""
@@ -390,7 +392,7 @@ def finished(folder: Path, wanted: Manifest) -> bool:
     if not (folder / MANIFEST).is_file():
         return False
     found = read_manifest(folder)
-    same = ("kind", "factory", "encoder", "reranker", "require", "source", "added", "deleted")
+    same = "kind factory encoder reranker require redact source added deleted".split()
     if all(getattr(found, name) == getattr(wanted, name) for name in same):
         return found.is_intact(folder)
     raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")

@@ -1,0 +1,210 @@
+"""Redaction: takes personal data out of documents before they are indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from inspect import isfunction
+from typing import Any, Final, TypeAlias
+
+from ga_dspy.errors import InputError, need_package, require
+from ga_dspy.passage import LONGEST, Metadata, Passage
+from ga_dspy.retrieval.documents import Document, Section
+from ga_dspy.retrieval.protocol import Row, as_passages, content_hash
+
+Redact: TypeAlias = Callable[[str], str]
+"""Returns a text without personal data; it leaves what it returned itself as it is."""
+
+PRESIDIO: Final = "presidio"
+
+
+@dataclass(frozen=True)
+class Redactor:
+    """Applies a function to every text of a document; errors do not repeat the text.
+
+    Attributes:
+        name: "presidio", or the module and the name of a function: "rules:redact".
+        function: The function.
+    """
+
+    name: str
+    function: Redact
+
+    def __call__(self, text: str) -> str:
+        """Return a redacted text.
+
+        Raises:
+            InputError: The function fails, or returns something else.
+        """
+        if not text.strip():
+            return text
+        try:
+            found = self.function(text)
+        except InputError:
+            raise
+        except Exception as error:
+            raise self._failed(f"raised {type(error).__name__}") from error
+        if not isinstance(found, str):
+            raise self._failed(f"returned {type(found).__name__}")
+        return found
+
+    def _failed(self, how: str) -> InputError:
+        return InputError(
+            f"the redaction {self.name} {how}",
+            expected="a function that returns a text for any text",
+            remedy="correct it, or leave the document out; nothing was indexed",
+        )
+
+    def metadata(self, values: Mapping[Any, Any], keep: Collection[str] = ()) -> Metadata:
+        """Return metadata with redacted texts; names, numbers and the fields to keep stay."""
+        return Metadata({n: v if n in keep else self._value(v) for n, v in values.items()})
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._value(item) for item in value]
+        if not isinstance(value, (str, bytes)):
+            return value
+        text = str(value)
+        # The last word of a text that was cut may be half of a name.
+        return self(text.rpartition(" ")[0] if len(text) == LONGEST else text)
+
+    def passage(self, passage: Passage) -> Passage:
+        """Return a redacted passage; its id and its `source`, which name a file, stay.
+
+        An id that was made of the title or the content is made again.
+        """
+        title, text = self(passage.title), self(passage.text)
+        id = _id(passage.id, passage.title, title, text)
+        if id == content_hash(passage.title, passage.text):
+            id = content_hash(title, text)
+        metadata = self.metadata(passage.metadata, keep=("source",))
+        return Passage(id=id, title=title, text=text, metadata=metadata)
+
+    def document(self, document: Document) -> Document:
+        """Return a redacted document, before it is split: nothing is cut in two."""
+        return document._replace(
+            sections=list(map(self._section, document.sections)),
+            metadata=self.metadata(document.metadata),
+            notes=tuple(map(self, document.notes)),
+            rows=list(map(self._row, document.rows)),
+        )
+
+    def _section(self, section: Section) -> Section:
+        text = self(section.text)
+        header = text.partition("\n")[0] if section.header else ""
+        return Section(
+            tuple(map(self, section.path)), text, self.metadata(section.metadata), header
+        )
+
+    def _row(self, row: Row) -> Row:
+        title, text = self(row.title), self(row.text)
+        id, metadata = _id(row.id, row.title, title, text), self.metadata(row.metadata)
+        return row._replace(title=title, text=text, id=id, metadata=metadata)
+
+
+def _id(id: str, old: str, title: str, text: str) -> str:
+    """Replace a redacted title in an id; a hash tells apart what is redacted to one title.
+
+    >>> _id("Jane Roe#2", "Jane Roe", "[name]", "A nurse.")
+    '[name] [722addbd]#2'
+    """
+    if old == title:
+        return id
+    return id.replace(old, f"{title} [{content_hash(title, text)[:8]}]")
+
+
+def redacted(passages: Any, redactor: Redactor | None) -> Iterator[Passage]:
+    """Yield redacted passages; those of `read_files` that it redacted are left as they are.
+
+    A mark in the metadata could be forged; that of `Documents` cannot.
+    """
+    found = as_passages(passages)
+    if redactor is None or getattr(passages, "redacted_by", "") == redactor.name:
+        return found
+    return map(redactor.passage, found)
+
+
+def load_redactor(given: str | Redact | None) -> Redactor | None:
+    """Return the redactor of that name, or of a function.
+
+    Args:
+        given: "presidio", "module:function", a function, or a redactor.
+
+    Raises:
+        InputError: There is no such function.
+        MissingExtra: Presidio is not installed.
+    """
+    if given is None or isinstance(given, Redactor):
+        return given
+    if given == PRESIDIO:
+        need_package("presidio_analyzer", "redact")
+        return Redactor(PRESIDIO, _presidio)
+    function: Any = given
+    if isinstance(given, str):
+        module, _, name = given.partition(":")
+        try:
+            function = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise _unknown(given, f" ({error})") from error
+    if not callable(function):
+        raise _unknown(given)
+    named = function if isfunction(function) else type(function)
+    return Redactor(f"{named.__module__}:{named.__qualname__}", function)
+
+
+def _unknown(given: object, why: str = "") -> InputError:
+    return InputError(
+        f"redact is {given!r:.80}{why}",
+        expected='"presidio", "module:function", or a function from text to text',
+        remedy="correct the name, or run where the module can be imported",
+    )
+
+
+def check_redactor(stored: str | None, given: str | Redact | None) -> Redactor | None:
+    """Return the redactor that an index was built with.
+
+    A function is never imported because an index names it: an index may be a stranger's.
+
+    Args:
+        stored: The name in the manifest of the index.
+        given: As for `load_redactor`; required for a function.
+
+    Raises:
+        InputError: It is missing, or another one.
+    """
+    if given is None and stored not in (None, PRESIDIO):
+        raise InputError(
+            f"the documents of this index are redacted by {stored}, which was not given",
+            expected="that function",
+            remedy="pass Index.open(…, redact=…), or --redact module:function",
+        )
+    found = load_redactor(stored if given is None else given)
+    if found is not None and found.name != stored:
+        raise InputError(
+            f"redact is {found.name}, but the index was built with {stored or 'none'}",
+            expected="one redaction for all documents of an index",
+            remedy="pass that one, or build another index",
+        )
+    return found
+
+
+@cache
+def _engines() -> tuple[Any, Any]:
+    analyzer = require("presidio_analyzer", "redact")
+    anonymizer = require("presidio_anonymizer", "redact")
+    try:
+        return analyzer.AnalyzerEngine(), anonymizer.AnonymizerEngine()
+    except (Exception, SystemExit) as error:  # spaCy ends the process if a download fails
+        raise InputError(
+            f"Presidio has no language model ({type(error).__name__})",
+            expected="spaCy's en_core_web_lg",
+            remedy="run: python -m spacy download en_core_web_lg",
+        ) from error
+
+
+def _presidio(text: str) -> str:
+    """Replace what Presidio finds in an English text by its kind: "<PERSON>"."""
+    analyzer, anonymizer = _engines()
+    return str(anonymizer.anonymize(text, analyzer.analyze(text, language="en")).text)

@@ -1,0 +1,258 @@
+"""Personal data is taken out of documents before it is indexed, read by an LM or logged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import dspy
+import pytest
+
+from ga_dspy import Index, VanillaRAG, extractive_lm
+from ga_dspy.cli import main
+from ga_dspy.errors import InputError, MissingExtra
+from ga_dspy.passage import Passage
+from ga_dspy.retrieval import read_files
+from ga_dspy.retrieval.redact import PRESIDIO, load_redactor
+
+ENCODER = "hash-64"
+SECRETS = ("jorunn", "vikeby", "torleif", "haugane", "22 33 44")
+NAME = f"{__name__}:redact"
+_CONTACT = re.compile(r"[\w.]+@[\w.]+\w|\+47[\d ]+\d")
+_NAME = re.compile(r"Jorunn Vikeby|Torleif Haugane")
+
+
+def redact(text: str) -> str:
+    """Replace e-mail addresses, phone numbers and two names."""
+    return _NAME.sub("[name]", _CONTACT.sub("[contact]", text))
+
+
+def fail(text: str) -> str:
+    raise ValueError(text)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """Documents with personal data in each place that a document has."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "bridge.md").write_text(
+        "---\nauthor: Jorunn Vikeby\ncontacts: [jorunn@vikeby.example, +47 22 33 44 55]\n---\n"
+        "# The bridge of Jorunn Vikeby\n\nNils Haug designed the bridge. She owns it.\n"
+    )
+    (docs / "broken.md").write_text("---\nby: Jorunn Vikeby: jorunn@vikeby.example\n---\nThe toll.")
+    (docs / "people.csv").write_text(
+        "title,text,phone\nJorunn Vikeby,She paints.,+47 22 33 44 55\n"
+        "Torleif Haugane,He is the mayor.,none\nJorunn Vikeby,She sings.,+47 22 33 44 55\n"
+    )
+    lines = "\n".join(f"Jorunn Vikeby,jorunn@vikeby.example,{n}" for n in range(300))
+    (docs / "table.csv").write_text(f"Name of Jorunn Vikeby,Mail,Number\n{lines}\n")
+    return docs
+
+
+def secrets_in(folder: Path) -> list[str]:
+    """The personal data in the bytes of a folder's files, by file."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert files
+    return [
+        f"{file.name}: {secret}"
+        for file in files
+        for secret in SECRETS
+        if secret.encode() in file.read_bytes().lower()
+    ]
+
+
+def run(*words: str | Path) -> tuple[int, str]:
+    """Run `ga-dspy index` in this process; return its exit code, and what it printed."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
+        patch.setattr(sys, "argv", ["ga-dspy", "index", *map(str, words)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def test_no_file_and_no_log_of_an_index_holds_what_was_redacted(
+    docs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ga_dspy")
+    out, extra = tmp_path / "index", tmp_path / "extra.md"
+    code, printed = run("build", docs, "--out", out, "--encoder", ENCODER, "--redact", NAME)
+    assert code == 0, printed
+    assert "broken.md: in part" in printed and f"redacted by {NAME}" in printed
+    (docs / "more.txt").write_text("Jorunn Vikeby has the number +47 22 33 44 55.")
+    extra.write_text("# Torleif Haugane\n\nHe is at torleif@haugane.example.")
+    for words in (["sync"], ["add", str(extra)]):
+        code, more = run(*words, "--index", out, "--redact", NAME)
+        assert code == 0, more
+        printed += more
+    index = Index.open(out, redact=redact)
+    metadata = {"author": "Jorunn Vikeby", "tags": ["Torleif Haugane"], "page": 3}
+    title, text = "Jorunn Vikeby", "Ask jorunn@vikeby.example."
+    index.add([{"id": "Jorunn Vikeby#1", "title": title, "text": text, "metadata": metadata}])
+    index.upsert([{"title": "Torleif Haugane", "text": "He lives in Oslo."}])
+    assert secrets_in(out) == []
+    assert not any(secret in f"{printed}{caplog.text}".lower() for secret in SECRETS)
+    by_text = {passage.text: passage for passage in index}
+    assert by_text["He is at [contact]."].title == "[name]"
+    assert by_text["Ask [contact]."].id.startswith("[name] [")
+    assert by_text["Ask [contact]."].metadata == {
+        "author": "[name]",
+        "tags": ("[name]",),
+        "page": 3,
+    }
+    bridge = index.get("bridge.md")
+    assert bridge.source == "bridge.md"
+    assert bridge.metadata["contacts"] == ("[contact]", "[contact]")
+    tables = [passage.text for passage in index if passage.source == "table.csv"]
+    assert len(tables) > 1
+    assert all(text.startswith("Name of [name] | Mail | Number\n") for text in tables)
+    changes = index.sync(read_files([docs, extra], redact=redact))
+    assert changes.changed == () and len(changes.removed) == 2
+
+
+def test_no_prompt_and_no_file_of_a_graph_holds_what_was_redacted(
+    docs: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("igraph")
+    from ga_dspy.graphrag import build_graph
+
+    found = read_files([docs / "bridge.md", docs / "people.csv"], redact=redact)
+    index = Index.build(found, tmp_path / "index", encoder=ENCODER, redact=redact)
+    lm = extractive_lm()
+    build_graph(index, tmp_path / "graph", lm=lm)
+    with dspy.context(lm=lm):
+        VanillaRAG(index)(question="Who designed the bridge?")
+    prompts = json.dumps([call["messages"] for call in lm.history]).lower()
+    assert "the bridge of [name]" in prompts
+    assert not any(secret in prompts for secret in SECRETS)
+    assert secrets_in(tmp_path / "graph") == []
+
+
+def test_without_its_function_an_index_is_searched_and_refuses_additions(
+    docs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "index"
+    Index.build(["The toll is 3."], out, encoder=ENCODER, redact=redact)
+    index = Index.open(out)
+    assert index("toll", 1)
+    for change in (index.add, index.upsert, index.sync):
+        with pytest.raises(InputError, match=f"redacted by {NAME}, which was not given"):
+            change(["A letter of Jorunn Vikeby."])
+    for words in (["add", str(docs)], ["sync", str(docs), "--yes"]):
+        code, printed = run(*words, "--index", out)
+        assert code == 2 and "--redact module:function" in printed
+    assert len(Index.open(out)) == 1
+    with pytest.raises(InputError, match=f"was built with {NAME}"):
+        Index.open(out, redact=str.upper)
+    with pytest.raises(InputError, match="already holds another index"):
+        Index.build(["The toll is 3."], out, encoder=ENCODER)
+    Index.build(["Plain."], tmp_path / "plain", encoder=ENCODER)
+    with pytest.raises(InputError, match="was built with none"):
+        Index.open(tmp_path / "plain", redact=redact)
+
+
+def test_an_index_imports_no_function_that_its_manifest_names(tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    Index.build(["The toll is 3."], out, encoder=ENCODER, redact=redact)
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(NAME, "subprocess:getoutput"))
+    with pytest.raises(InputError, match="subprocess:getoutput, which was not given"):
+        Index.open(out).add([f"touch {tmp_path}/run"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mark_in_the_metadata_spares_no_passage(tmp_path: Path) -> None:
+    index = Index.from_passages(["The toll is 3."], encoder=ENCODER, redact=redact)
+    forged = {"text": "By Jorunn Vikeby.", "redacted_by": NAME, "metadata": {"redacted_by": NAME}}
+    index.add([forged])
+    index.add(read_files(_file(tmp_path, "By Torleif Haugane.")))
+    texts = sorted(passage.text for passage in index)
+    assert texts == ["By [name].", "By [name].", "The toll is 3."]
+
+
+def test_files_that_were_redacted_are_not_redacted_again(docs: Path) -> None:
+    calls: list[str] = []
+
+    def counting(text: str) -> str:
+        calls.append(text)
+        return redact(text)
+
+    found = read_files(docs, redact=counting)
+    count = len(calls)
+    index = Index.from_passages(found, encoder=ENCODER, redact=counting)
+    assert index.sync(found).added == () and len(calls) == count
+    index.upsert(found.passages)
+    assert len(calls) > count
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "file.txt"
+    file.write_text(text)
+    return file
+
+
+def test_documents_are_redacted_before_they_are_split(tmp_path: Path) -> None:
+    secret = "BEGIN " + "Jorunn went to Vikeby. " * 60 + "END"
+
+    def whole(text: str) -> str:
+        return text.replace(secret, "[letter]")
+
+    file = _file(tmp_path, f"It begins. {secret} It ends.")
+    assert len(read_files(file, chunk_tokens=40).passages) > 3
+    found = read_files(file, chunk_tokens=40, redact=whole)
+    assert [passage.text for passage in found.passages] == ["It begins. [letter] It ends."]
+
+
+@pytest.mark.parametrize("broken", [fail, lambda text: None])
+def test_a_redaction_that_fails_indexes_nothing_and_repeats_no_text(
+    broken: object, docs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "index"
+    with pytest.raises(InputError, match=r"raised ValueError|returned NoneType") as error:
+        read_files(docs, redact=broken)  # type: ignore[arg-type]
+    assert not any(secret in str(error.value).lower() for secret in SECRETS)
+    with pytest.raises(InputError, match="nothing was indexed"):
+        Index.build(["Jorunn Vikeby"], out, encoder=ENCODER, redact=broken)  # type: ignore[arg-type]
+    assert not (out / "manifest.json").exists() and secrets_in(tmp_path / "docs")
+    assert not list(out.rglob("*.arrow"))
+
+
+def test_a_copy_of_an_index_redacts_as_the_index_does(tmp_path: Path) -> None:
+    stored = Index.build(["The toll is 3."], tmp_path / "i", encoder=ENCODER, redact=redact)
+    index = Index.from_passages(["The toll is 3."], encoder=ENCODER, redact=redact)
+    for one in (pickle.loads(pickle.dumps(index)), index.as_kind("sparse"), stored):
+        one.add(["By Jorunn Vikeby."])
+        assert "By [name]." in {passage.text for passage in one}
+
+
+@pytest.mark.parametrize("name", ["presido", "no_such_module:f", "json:no_such_function", ":", 7])
+def test_an_unknown_redaction_is_refused_by_its_name(name: object) -> None:
+    with pytest.raises(InputError, match=r"presidio.*module:function"):
+        load_redactor(name)  # type: ignore[arg-type]
+
+
+def test_presidio_redacts_or_names_the_extra_that_brings_it(tmp_path: Path) -> None:
+    try:
+        index = Index.build(
+            [Passage(id="1", text="Write to jorunn@vikeby.com, says Jorunn Vikeby.")],
+            tmp_path / "index",
+            encoder=ENCODER,
+            redact=PRESIDIO,
+        )
+    except MissingExtra as error:
+        assert error.extra == "redact"  # noqa: PT017 - as it is installed or not
+    except InputError as error:
+        assert "spacy download" in error.remedy  # noqa: PT017
+    else:
+        assert "@" not in index.get("1").text
+        Index.open(tmp_path / "index").add(["Ask jorunn@vikeby.com."])  # loaded by its name
+        assert secrets_in(tmp_path / "index") == []
