@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ga_dspy.lm.patience import Patience as Patience
     from ga_dspy.lm.patience import patient as patient
     from ga_dspy.passage import Passage as Passage
+    from ga_dspy.programs import GapLog as GapLog
     from ga_dspy.programs import GraphAnchor as GraphAnchor
     from ga_dspy.programs import VanillaRAG as VanillaRAG
     from ga_dspy.retrieval import Index as Index
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "GaDspyError": "ga_dspy.errors",
+    "GapLog": "ga_dspy.programs",
     "GraphAnchor": "ga_dspy.programs",
     "Index": "ga_dspy.retrieval",
     "KnowledgeGraph": "ga_dspy.graph",

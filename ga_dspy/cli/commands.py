@@ -123,6 +123,7 @@ for command in (
     with_lms(runs.arena),
     runs.report,
     runs.view,
+    runs.gaps,
 ):
     _add(app, command, MEASURE)
 _add(app, with_lms(compiling.compile_program), TUNE)

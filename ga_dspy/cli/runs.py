@@ -1,4 +1,4 @@
-"""`ga-dspy eval`, `arena`, `report` and `view`."""
+"""`ga-dspy eval`, `arena`, `report`, `gaps` and `view`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.programs import Usage
+from ga_dspy.programs.gaps import report_gaps
 from ga_dspy.secrets import without_password
 from ga_dspy.storage import write_whole
 
@@ -406,6 +407,31 @@ def report(
         console.print(family[0].verdict.replace("*", ""), soft_wrap=True)
     counts = f"{number(len(runs.runs), 'run')}, {number(len(figures), 'figure')}"
     console.print(f"{counts}: {path}")
+
+
+def gaps(
+    file: Annotated[Path, typer.Argument(help="File that `ga-dspy serve --gaps` writes.")],
+    most: Annotated[int, typer.Option(min=1, help="Names and subqueries to list.")] = 20,
+) -> None:
+    """List what your documents lack: the names and subqueries that were looked for in vain.
+
+    Examples:
+        ga-dspy gaps gaps.jsonl
+    """
+    console, found = Console(), report_gaps(file)
+    console.print(f"{number(found.questions, 'question')} without evidence", style="bold")
+    if found.restricted:
+        console.print(f"{found.restricted:,} restricted by conditions or labels, without text")
+    if found.unreadable:
+        console.print(f"{number(found.unreadable, 'line')} cannot be read", style="yellow")
+    for heading, wanted in (("unknown name", found.names), ("last subquery", found.queries)):
+        if wanted:
+            table = columns("questions", heading, "for example", right=("questions",))
+            for one in wanted[:most]:
+                table.add_row(f"{one.questions:,}", one.text, one.example)
+            console.print()
+            console.print(table)
+            console.print_rest(len(wanted), most)
 
 
 def view(

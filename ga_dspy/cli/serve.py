@@ -16,6 +16,7 @@ import typer
 
 from ga_dspy.cli.choices import Asking
 from ga_dspy.errors import InputError, need_package
+from ga_dspy.programs import GapLog
 
 if TYPE_CHECKING:
     from ga_dspy.serve import Key, Service
@@ -57,6 +58,13 @@ class ServerOptions:
             min=0.1,
             help="Timeout of a question in seconds.",
             show_default="300, or 2.5 times the longest LM timeout: 1,500 for a local LM",
+        ),
+    ] = None
+    gaps: Annotated[
+        Path | None,
+        typer.Option(
+            help="Append questions whose evidence is missing to this .jsonl file; ga-dspy gaps "
+            "reads it."
         ),
     ] = None
     proxies: Annotated[
@@ -151,6 +159,7 @@ def serve(
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
         ga-dspy serve --new-key acme
         ga-dspy serve --index my-index --keys keys.toml --host 0.0.0.0
+        ga-dspy serve --index my-index --gaps gaps.jsonl
     """
     keys, service = _start(asking, options)
     from ga_dspy.serve import make_app
@@ -195,7 +204,8 @@ def _start(asking: Asking, options: ServerOptions) -> tuple[list[Key], Service]:
     keys = read_keys(options)
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
-    service = Service(asking.program, limits)
+    gaps = GapLog(options.gaps) if options.gaps else None
+    service = Service(asking.program, limits, gaps=gaps)
     for caller in keys or [ANYONE]:
         service.program_for(caller)
     return keys, service

@@ -99,8 +99,9 @@ class GraphRAG(MultiHopProgram):
     demos of restricted text.
 
     Besides the fields of every program, the prediction has `seconds` (of linking, expansion,
-    ranking, passages and lm), `gap` (whether the graph has none of the names), `paths` (those found
-    between the question's entities, as text) and `communities` (the keys of the summaries used).
+    ranking, passages and lm), `gap` (whether the graph has none of the names), `linked` (the names
+    of the question that it has), `paths` (those found between the question's entities, as text) and
+    `communities` (the keys of the summaries used).
 
     The retriever is a `GraphIndex`.
     """
@@ -411,6 +412,8 @@ class GraphRAG(MultiHopProgram):
         searched = inquiry.found.seconds if inquiry.found else {}
         prediction.seconds = {**searched, "lm": inquiry.meter.seconds}
         prediction.gap = inquiry.found is not None and inquiry.found.gap
+        links = inquiry.found.linked if inquiry.found else ()
+        prediction.linked = tuple(link.mention for link in links if link.how != "vector")
         prediction.quoted = inquiry.quoted
         prediction.paths = tuple(path.text for path in inquiry.found.paths) if inquiry.found else ()
         prediction.communities = tuple(topic.community.key for topic in inquiry.topics)

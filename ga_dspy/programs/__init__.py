@@ -12,6 +12,7 @@ from ga_dspy.programs.calls import StepFailed as StepFailed
 from ga_dspy.programs.events import Event as Event
 from ga_dspy.programs.events import watching as watching
 from ga_dspy.programs.evidence import EvidenceLink as EvidenceLink
+from ga_dspy.programs.gaps import GapLog as GapLog
 from ga_dspy.programs.graph_anchor import GraphAnchor as GraphAnchor
 from ga_dspy.programs.meter import Usage as Usage
 from ga_dspy.programs.prediction import Prediction as Prediction

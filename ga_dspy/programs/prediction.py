@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from pydantic import BaseModel, ConfigDict
@@ -86,6 +86,20 @@ class Step(BaseModel):
         return f"step {self.number}: {'; '.join(filter(None, parts)) or 'nothing new'}"
 
 
+class Asked(NamedTuple):
+    """What a prediction answers.
+
+    Attributes:
+        question: The question.
+        program: The class of the program.
+        is_restricted: Whether conditions or labels restricted what the program could read.
+    """
+
+    question: str
+    program: str
+    is_restricted: bool
+
+
 class Prediction(dspy.Prediction):
     """An answer with what it rests on, how it was found and what it cost.
 
@@ -108,6 +122,8 @@ class Prediction(dspy.Prediction):
         usage: What each step cost, by its name.
         calls: LM calls in all.
         tokens: Tokens in all.
+
+    Beside these fields, `asked` says what it answers; a copy does not have it.
     """
 
     answer: str

@@ -25,7 +25,7 @@ from ga_dspy.passage import replace_invalid
 from ga_dspy.programs.calls import Conversation, adrive, drive, own_signature
 from ga_dspy.programs.events import tell
 from ga_dspy.programs.loop import State
-from ga_dspy.programs.prediction import as_json, check_outputs, observation
+from ga_dspy.programs.prediction import Asked, as_json, check_outputs, observation
 from ga_dspy.programs.settings import Configured, setting
 from ga_dspy.retrieval import as_retriever
 from ga_dspy.retrieval.protocol import PassageRetriever
@@ -370,7 +370,11 @@ class MultiHopProgram(Configured):
         return nullcontext()
 
     def _run_with_events(self, question: str) -> Conversation[dspy.Prediction]:
-        prediction = yield from self.converse(self.start(question))
+        state = self.start(question)
+        prediction = yield from self.converse(state)
+        # No field: what is stored and sent stays as it is.
+        asked = Asked(state.question, type(self).__name__, bool(self.scope))
+        vars(prediction)["asked"] = asked
         shown = prediction.answer or "(no answer)"
         yield from tell("answer", f"answer: {shown}", lambda: as_json(prediction))
         return prediction

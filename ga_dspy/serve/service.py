@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -18,13 +19,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.passage import Passage, replace_invalid
-from ga_dspy.programs import Event, MultiHopProgram, watching
+from ga_dspy.programs import Event, GapLog, MultiHopProgram, watching
 from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.serve.keys import ANYONE, Key
+from ga_dspy.storage import in_thread
 from ga_dspy.viewer import graph_data
+
+_LOG = logging.getLogger("ga_dspy")
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class Service:
         program: The program. The service reads only what the program may read (`program.only`); the
             conditions of a caller's key and of a request restrict this further.
         limits: The limits.
+        gaps: Logs the questions whose evidence is missing; an error there is logged and changes no
+            answer.
 
     Attributes:
         lms: Names of the LMs by step.
@@ -111,7 +117,10 @@ class Service:
         registry: Metrics for Prometheus.
     """
 
-    def __init__(self, program: MultiHopProgram, limits: Limits | None = None) -> None:
+    def __init__(
+        self, program: MultiHopProgram, limits: Limits | None = None, *, gaps: GapLog | None = None
+    ) -> None:
+        self.gaps = gaps
         self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
         self.lms, self.records = program.lm_names(), dict[tuple[str, str], bytes]()
@@ -242,6 +251,11 @@ class Service:
             async with asyncio.timeout(self.limits.deadline):
                 whole = await self.rewrite.acall(question=question, turns=turns)
                 found = await program.acall(question=whole.question)
+        if self.gaps is not None:
+            try:
+                await in_thread(self.gaps.add, found)
+            except GaDspyError as error:
+                _LOG.warning("the gap log: %s", error)
         found.id, found.question, found.usage = (
             key[1],
             whole.question,
