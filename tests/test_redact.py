@@ -9,6 +9,7 @@ import pickle
 import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from email.message import EmailMessage
 from pathlib import Path
 
 import dspy
@@ -17,7 +18,7 @@ import pytest
 from ga_dspy import Index, VanillaRAG, extractive_lm
 from ga_dspy.cli import main
 from ga_dspy.errors import InputError, MissingExtra
-from ga_dspy.passage import Passage
+from ga_dspy.passage import Metadata, Passage
 from ga_dspy.retrieval import read_files
 from ga_dspy.retrieval.redact import PRESIDIO, load_redactor
 
@@ -47,6 +48,11 @@ def docs(tmp_path: Path) -> Path:
         "# The bridge of Jorunn Vikeby\n\nNils Haug designed the bridge. She owns it.\n"
     )
     (docs / "broken.md").write_text("---\nby: Jorunn Vikeby: jorunn@vikeby.example\n---\nThe toll.")
+    mail = EmailMessage()
+    mail["Subject"], mail["From"] = "A letter of Jorunn Vikeby", "jorunn@vikeby.example"
+    mail.set_content("The harbour is deep.")
+    mail.add_attachment(b"-", "application", "pdf", filename="Jorunn Vikeby.pdf")
+    (docs / "mail.eml").write_bytes(bytes(mail))
     (docs / "people.csv").write_text(
         "title,text,phone\nJorunn Vikeby,She paints.,+47 22 33 44 55\n"
         "Torleif Haugane,He is the mayor.,none\nJorunn Vikeby,She sings.,+47 22 33 44 55\n"
@@ -87,7 +93,8 @@ def test_no_file_and_no_log_of_an_index_holds_what_was_redacted(
     out, extra = tmp_path / "index", tmp_path / "extra.md"
     code, printed = run("build", docs, "--out", out, "--encoder", ENCODER, "--redact", NAME)
     assert code == 0, printed
-    assert "broken.md: in part" in printed and f"redacted by {NAME}" in printed
+    assert "broken.md: in part" in printed and "attachments not read: [name].pdf" in printed
+    assert f"redacted by {NAME}" in printed
     (docs / "more.txt").write_text("Jorunn Vikeby has the number +47 22 33 44 55.")
     extra.write_text("# Torleif Haugane\n\nHe is at torleif@haugane.example.")
     for words in (["sync"], ["add", str(extra)]):
@@ -137,6 +144,37 @@ def test_no_prompt_and_no_file_of_a_graph_holds_what_was_redacted(
     assert secrets_in(tmp_path / "graph") == []
 
 
+def test_documents_over_http_are_redacted_or_refused(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    from starlette.testclient import TestClient
+
+    from ga_dspy.serve import Key, Service, make_app
+
+    def client(index: Index) -> TestClient:
+        where = {"tenant": "Jorunn Vikeby"}  # a condition sets metadata, which stay as they are
+        key = Key.of(b"a-key-that-may-write", where=where, rights={"ask", "write"})
+        app = make_app(Service(VanillaRAG(index)), keys=[key], is_open=True)
+        return TestClient(app, headers={"X-API-Key": "a-key-that-may-write"})
+
+    out, text = tmp_path / "index", "Ask Torleif Haugane at torleif@haugane.example."
+    Index.build([{"text": "The toll is 3.", "tenant": "b"}], out, kind="sparse", redact=redact)
+    document = {"id": "a.md", "title": "By Torleif Haugane", "text": text, "metadata": {"by": text}}
+    refused = client(Index.open(out)).post("/documents", json=document)
+    assert refused.status_code == 400 and NAME in refused.json()["detail"]
+    to = client(Index.open(out, redact=redact))
+    added = to.post("/documents", json=document)
+    assert added.status_code == 201, added.text
+    file = {"file": ("a.md", f"---\nby: {text}\n---\n# Torleif Haugane\n\n{text}".encode())}
+    more = {"metadata": json.dumps({"to": "Torleif Haugane"})}
+    for title in ("By [name]", "[name]"):
+        (found,) = to.post("/search", json={"query": "ask name contact"}).json()
+        assert (found["title"], found["text"]) == (title, "Ask [name] at [contact].")
+        assert found["metadata"]["by"] == "Ask [name] at [contact]."
+        assert to.post("/documents", files=file, data=more).status_code == 201
+    assert found["metadata"]["to"] == "[name]"
+    assert {secret.rpartition(": ")[2] for secret in secrets_in(out)} == {"jorunn", "vikeby"}
+
+
 def test_without_its_function_an_index_is_searched_and_refuses_additions(
     docs: Path, tmp_path: Path
 ) -> None:
@@ -177,6 +215,15 @@ def test_a_mark_in_the_metadata_spares_no_passage(tmp_path: Path) -> None:
     index.add(read_files(_file(tmp_path, "By Torleif Haugane.")))
     texts = sorted(passage.text for passage in index)
     assert texts == ["By [name].", "By [name].", "The toll is 3."]
+
+
+def test_a_value_that_was_cut_keeps_no_half_of_an_address() -> None:
+    redactor = load_redactor(redact)
+    assert redactor is not None
+    long = Metadata({"by": "word " * 198 + "jorunn@vikeby.example", "at": Path("Jorunn Vikeby")})
+    assert long["by"] == "word " * 198 + "jorunn@vik"
+    assert redactor.metadata(long) == {"by": "word " * 197 + "word", "at": "[name]"}
+    assert redactor.metadata({"at": Path("Jorunn Vikeby")}) == {"at": "[name]"}
 
 
 def test_files_that_were_redacted_are_not_redacted_again(docs: Path) -> None:

@@ -41,7 +41,7 @@ Redaction = Annotated[
     typer.Option(
         "--redact",
         help="Take personal data out of documents before they are indexed: presidio, or your own "
-        "module:function, which every later change needs too.",
+        "module:function, which every command that adds documents needs again.",
     ),
 ]
 

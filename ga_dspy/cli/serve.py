@@ -15,8 +15,11 @@ import dspy
 import typer
 
 from ga_dspy.cli.choices import Asking
+from ga_dspy.cli.index import Redaction, importable
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.programs import GapLog
+from ga_dspy.retrieval import Index
+from ga_dspy.retrieval.redact import check_redactor
 
 if TYPE_CHECKING:
     from ga_dspy.serve import Key, Service
@@ -150,6 +153,7 @@ def serve(
             help="Print a new key and its entry for --keys, and exit.",
         ),
     ] = None,
+    redact: Redaction = None,
 ) -> None:
     """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
 
@@ -161,6 +165,9 @@ def serve(
         ga-dspy serve --index my-index --keys keys.toml --host 0.0.0.0
         ga-dspy serve --index my-index --gaps gaps.jsonl
     """
+    if redact and isinstance(asking.corpus, Index):
+        index = asking.corpus.whole
+        index.redactor = check_redactor(index.manifest.redact, importable(redact))
     keys, service = _start(asking, options)
     from ga_dspy.serve import make_app
 

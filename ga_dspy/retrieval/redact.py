@@ -59,16 +59,16 @@ class Redactor:
 
     def metadata(self, values: Mapping[Any, Any], keep: Collection[str] = ()) -> Metadata:
         """Return metadata with redacted texts; names, numbers and the fields to keep stay."""
-        return Metadata({n: v if n in keep else self._value(v) for n, v in values.items()})
+        found = Metadata(values)
+        return Metadata({n: v if n in keep else self._value(v) for n, v in found.items()})
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [self._value(item) for item in value]
-        if not isinstance(value, (str, bytes)):
+        if isinstance(value, tuple):
+            return tuple(map(self._value, value))
+        if not isinstance(value, str):
             return value
-        text = str(value)
-        # The last word of a text that was cut may be half of a name.
-        return self(text.rpartition(" ")[0] if len(text) == LONGEST else text)
+        # A text of this length was cut: its last word may be half of a name.
+        return self(value.rpartition(" ")[0] if len(value) == LONGEST else value)
 
     def passage(self, passage: Passage) -> Passage:
         """Return a redacted passage; its id and its `source`, which name a file, stay.

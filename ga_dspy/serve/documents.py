@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
@@ -19,7 +19,7 @@ from starlette.datastructures import UploadFile
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, Value, replace_invalid
-from ga_dspy.retrieval import Changes, Index, Where, read_files
+from ga_dspy.retrieval import Changes, Documents, Index, Where, read_files
 from ga_dspy.retrieval.documents import READERS
 from ga_dspy.retrieval.index import StoredDocument
 from ga_dspy.retrieval.protocol import content_hash
@@ -160,11 +160,13 @@ class DocumentStore:
         return found
 
     def read_text(self, given: NewDocument) -> list[Draft]:
-        """Split a text into passages."""
-        id = given.id or content_hash(given.title, given.text)
-        metadata = Metadata({"source": id, **given.metadata})
-        passages = split_text(id, given.title.strip(), given.text, metadata, self._cutting())
-        return [Draft(id, passages)]
+        """Redact a text as the index requires, and split it into passages."""
+        title, text, metadata = given.title.strip(), given.text, self._metadata(given.metadata)
+        if redactor := self.whole.redactor:
+            title, text = redactor(title), redactor(text)
+        id = given.id or content_hash(title, text)
+        metadata = Metadata({"source": id, **metadata})
+        return [Draft(id, split_text(id, title, text, metadata, self._cutting()))]
 
     def read_uploads(self, files: Sequence[UploadFile], given: Fields) -> list[Draft]:
         """Read uploaded files, each as a document with the name of the file as its id.
@@ -204,7 +206,9 @@ class DocumentStore:
             old = {passage.id for document in found for passage in document.passages}
             if any(passage.id in whole and passage.id not in old for passage in new):
                 raise HTTPException(409, "the id cannot be used; choose another")
-            changes = whole.upsert(new, delete=old)
+            redactor = whole.redactor
+            read = Documents(new, (), redacted_by=redactor.name if redactor else "")
+            changes = whole.upsert(read, delete=old)
         infos = [DocumentInfo.of(draft.id, draft.passages, draft.notes) for draft in documents]
         return Changed.of(changes, documents=infos)
 
@@ -239,16 +243,17 @@ class DocumentStore:
                     409, f"{deleted} of {len(index)} passages would be deleted; check the files, "
                     "or send yes=true",
                 )  # fmt: skip
-            changes = index.sync(found.passages)
+            changes = index.sync(found)
             sources.save(index.path, found.files)
         return Changed.of(changes, notes=[str(f) for f in found.files if not f.is_whole][:100])
 
     def _read(self, name: str, file: UploadFile, given: Fields) -> Draft:
-        chunk_tokens, overlap = self._cutting()
+        (chunk_tokens, overlap), redact = self._cutting(), self.whole.redactor
+        given = self._metadata(given)
         with TemporaryDirectory(prefix="ga-dspy-") as folder:
             with (Path(folder) / name).open("wb") as out:
                 shutil.copyfileobj(file.file, out)
-            found = read_files(folder, chunk_tokens=chunk_tokens, overlap=overlap)
+            found = read_files(folder, chunk_tokens=chunk_tokens, overlap=overlap, redact=redact)
         notes = found.files[0].notes
         if not found.passages:
             raise InputError(
@@ -262,6 +267,11 @@ class DocumentStore:
             metadata = Metadata({**passage.metadata, **given})
             passages.append(passage.model_copy(update={"id": id, "metadata": metadata}))
         return Draft(name, passages, notes)
+
+    def _metadata(self, given: Mapping[str, Value]) -> Metadata:
+        """Redact metadata as the index requires."""
+        redactor = self.whole.redactor
+        return redactor.metadata(given, keep=("source",)) if redactor else Metadata(given)
 
     def _cutting(self) -> Cutting:
         """Return how the files of the index are split."""
