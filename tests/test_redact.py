@@ -144,6 +144,35 @@ def test_no_prompt_and_no_file_of_a_graph_holds_what_was_redacted(
     assert secrets_in(tmp_path / "graph") == []
 
 
+def test_an_imported_graph_is_redacted_as_its_index_is(tmp_path: Path) -> None:
+    pytest.importorskip("igraph")
+    from ga_dspy.graph import Entity, Evidence, GraphUpdate
+    from ga_dspy.graphrag import import_graph, record_passages
+
+    out, graph = tmp_path / "index", tmp_path / "graph"
+    stated = {"head": "Jorunn Vikeby", "relation": "knows", "tail": "Torleif Haugane of Oslo"}
+    rows = [
+        {**stated, "head_id": "x:1", "tail_aliases": ["Torleif Haugane"]},
+        {**stated, "text": "Ask jorunn@vikeby.example.", "note": "+47 22 33 44 55"},
+    ]
+    made = import_graph(rows, index=out, out=graph, redact=redact)
+    assert set(made.graph.graph.names) == {"name", "name of oslo", "x 1"}
+    assert len(import_graph(rows, index=out, out=graph, redact=redact).changes.unchanged) == 2
+    assert secrets_in(out) == secrets_in(graph) == []
+    with pytest.raises(InputError, match="which was not given"):
+        import_graph(rows, index=out, out=graph)
+    with pytest.raises(InputError, match=r"1 bad row.*no tail") as error:
+        import_graph([{"head": "Jorunn Vikeby", "relation": "x"}], index=out, out=graph,
+                     redact=redact)  # fmt: skip
+    assert "Jorunn" not in str(error.value)
+    place = Evidence(passage="p", start=0, end=3)
+    update = GraphUpdate(entities=(Entity(name="Jorunn Vikeby", evidence=(place,)),))
+    with pytest.raises(InputError, match="its facts are not redacted"):
+        record_passages(Index.open(out, redact=redact), graph,
+                        {Passage(id="p", text="She paints."): update})  # fmt: skip
+    assert secrets_in(out) == secrets_in(graph) == []
+
+
 def test_documents_over_http_are_redacted_or_refused(tmp_path: Path) -> None:
     pytest.importorskip("fastapi")
     from starlette.testclient import TestClient

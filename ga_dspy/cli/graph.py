@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where, read_pairs
 from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
+from ga_dspy.cli.index import Redaction, importable
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MAX_HOPS
@@ -242,6 +243,7 @@ def import_files(
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave out bad rows, and list them.")
     ] = False,
+    redact: Redaction = None,
 ) -> None:
     """Import a graph of your own into an index and its graph; no LM is called.
 
@@ -271,7 +273,7 @@ def import_files(
     with build_progress(console) as progress:
         made = import_graph(
             files, index=index, out=out, columns=pairs, name=name, labels=_read_labels(labels),
-            skip_bad_rows=skip_bad_rows, progress=progress,
+            skip_bad_rows=skip_bad_rows, redact=importable(redact), progress=progress,
         )  # fmt: skip
     now = made.graph.manifest
     rows = [(what, f"{len(ids):,}") for what, ids in made.changes._asdict().items()]

@@ -398,10 +398,12 @@ def record_passages(
         changes to the index.
 
     Raises:
-        InputError: The folder has other contents, or the index cannot be changed.
+        InputError: The folder has other contents, the index cannot be changed, or what is given is
+            not redacted as the index requires.
         InUse: Another process builds there.
     """
     folder = Path(out)
+    _check_redacted(index, given)
     with writing(folder):
         _check_ours(folder)
         settings, before = Sources.of((), labels or {}, Rules()), None
@@ -418,6 +420,20 @@ def record_passages(
             journal.record_all(fresh)
         changes = index.upsert([*given], delete=removed, progress=progress or silent)
         return _build(folder, index, settings, None, None, None, 1, progress), changes
+
+
+def _check_redacted(index: Index, given: Mapping[Passage, GraphUpdate]) -> None:
+    """Raise `InputError` if the redaction of an index would change a passage or a name."""
+    if (redactor := index.redactor) is None:
+        return
+    for passage, update in given.items():
+        names = [name for one in update.entities for name in (one.name, *one.aliases)]
+        if redactor.passage(passage) != passage or redactor.value(names) != tuple(names):
+            raise InputError(
+                f"passage {passage.id!r} or its facts are not redacted",
+                expected=f"texts that {index.manifest.redact} leaves as they are",
+                remedy="redact them first, with index.redactor",
+            )
 
 
 def _build(

@@ -26,6 +26,7 @@ from ga_dspy.passage import Metadata, Passage
 from ga_dspy.retrieval import Changes, Index
 from ga_dspy.retrieval.documents import decode, table_lines
 from ga_dspy.retrieval.protocol import content_hash
+from ga_dspy.retrieval.redact import Redact, Redactor, load_redactor
 from ga_dspy.storage import MANIFEST
 from ga_dspy.text import Mention, mentions
 
@@ -307,15 +308,33 @@ _TABLES: Final = (_table, _json_lines)
 # --- From rows to passages with records
 
 
-def _read(name: str, records: Iterable[Record], bad: list[str]) -> dict[Passage, GraphUpdate]:
+_KEPT: Final = ("id", "head_id", "tail_id", "source", "confidence")
+
+
+def _redacted(records: Iterable[Record], redactor: Redactor | None) -> Iterator[Record]:
+    """Yield rows as the index requires them; ids and sources stay."""
+    for place, row in records:
+        if redactor is None:
+            yield place, row
+        elif isinstance(row, str):
+            yield place, redactor(row)
+        else:
+            texts = {n: v if n in _KEPT else redactor.value(v) for n, v in row.items()}
+            yield place, {**texts, "metadata": redactor.metadata(row.get("metadata", {}))}
+
+
+def _read(
+    name: str, records: Iterable[Record], bad: list[str], redactor: Redactor | None
+) -> dict[Passage, GraphUpdate]:
     """Return the passages of a file and what they state; list its bad rows."""
     passages, facts = dict[str, Passage](), dict[str, list[Fact]]()
-    for place, row in records:
+    for place, row in _redacted(records, redactor):
         try:
             if isinstance(row, str):
                 raise ValueError(row)
             fact = Fact.model_validate(row)
             passage = fact.passage(name)
+            passage = redactor.passage(passage) if redactor else passage
             if passages.setdefault(passage.id, passage) != passage:
                 raise ValueError(f"id {fact.id!r} has another text or other metadata above")
         except ValidationError as error:
@@ -408,6 +427,7 @@ def import_graph(
     name: str | None = None,
     labels: Mapping[str, Iterable[str]] | None = None,
     skip_bad_rows: bool = False,
+    redact: str | Redact | None = None,
     progress: Progress | None = None,
 ) -> Imported:
     """Import facts into an index and its graph, beside what an LM reads; no LM is called.
@@ -424,6 +444,8 @@ def import_graph(
         name: The name under which the rows are stored; by default that of the file, or "rows".
         labels: As for `update_graph`; the ids of imported passages begin with the name and "#".
         skip_bad_rows: Leave out bad rows; by default nothing is imported if there is one.
+        redact: As for `Index.open`, or for `Index.build` if there is no index yet. Rows are
+            redacted as the index is; their ids and sources stay.
         progress: As for `build_graph`.
 
     Raises:
@@ -438,10 +460,14 @@ def import_graph(
             expected=f"some of {', '.join(_FIELDS)}",
             remedy='pass columns={"head": "subject"}',
         )
+    is_new = not isinstance(index, Index) and not (Path(index) / MANIFEST).is_file()
+    if not isinstance(index, Index) and not is_new:
+        index = Index.open(index, redact=redact)
+    redactor = index.redactor if isinstance(index, Index) else load_redactor(redact)
     given, bad, names = dict[Passage, GraphUpdate](), list[str](), list[str]()
     for source, records in _sources(rows, name, columns or {}):
         names.append(source)
-        given |= _read(source, records, bad)
+        given |= _read(source, records, bad, redactor)
     if bad and not (skip_bad_rows and given):
         raise InputError(
             f"nothing was imported because of {len(bad):,} bad row{'s' * (len(bad) > 1)}: "
@@ -450,9 +476,8 @@ def import_graph(
             remedy="correct them, name the columns (--columns head=subject,tail=object), or skip "
             "bad rows (--skip-bad-rows)",
         )
-    is_new = not isinstance(index, Index) and not (Path(index) / MANIFEST).is_file()
     if not isinstance(index, Index):
-        index = Index.build([*given], index) if is_new and given else Index.open(index)
+        index = Index.build([*given], index, redact=redactor) if given else Index.open(index)
     new = {passage.id for passage in given}
     removed = [p.id for p in index if p.id not in new and p.imported in names]
     if not given and not removed:

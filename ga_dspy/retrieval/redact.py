@@ -60,18 +60,18 @@ class Redactor:
     def metadata(self, values: Mapping[Any, Any], keep: Collection[str] = ()) -> Metadata:
         """Return metadata with redacted texts; names, numbers and the fields to keep stay."""
         found = Metadata(values)
-        return Metadata({n: v if n in keep else self._value(v) for n, v in found.items()})
+        return Metadata(
+            {n: v if n in keep else self.value(_whole_words(v)) for n, v in found.items()}
+        )
 
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(self._value, value))
-        if not isinstance(value, str):
-            return value
-        # A text of this length was cut: its last word may be half of a name.
-        return self(value.rpartition(" ")[0] if len(value) == LONGEST else value)
+    def value(self, value: Any) -> Any:
+        """Return a redacted text, or a list of them; anything else stays."""
+        if isinstance(value, list | tuple):
+            return tuple(map(self.value, value))
+        return self(value) if isinstance(value, str) else value
 
     def passage(self, passage: Passage) -> Passage:
-        """Return a redacted passage; its id and its `source`, which name a file, stay.
+        """Return a redacted passage; its id and the name of its file stay.
 
         An id that was made of the title or the content is made again.
         """
@@ -79,7 +79,8 @@ class Redactor:
         id = _id(passage.id, passage.title, title, text)
         if id == content_hash(passage.title, passage.text):
             id = content_hash(title, text)
-        metadata = self.metadata(passage.metadata, keep=("source",))
+        keep = ("source", "imported") if passage.imported else ("source",)
+        metadata = self.metadata(passage.metadata, keep)
         return Passage(id=id, title=title, text=text, metadata=metadata)
 
     def document(self, document: Document) -> Document:
@@ -102,6 +103,14 @@ class Redactor:
         title, text = self(row.title), self(row.text)
         id, metadata = _id(row.id, row.title, title, text), self.metadata(row.metadata)
         return row._replace(title=title, text=text, id=id, metadata=metadata)
+
+
+def _whole_words(value: Any) -> Any:
+    """Drop the last word of a text that `Metadata` has cut: it may be half of a name."""
+    if isinstance(value, tuple):
+        return tuple(map(_whole_words, value))
+    is_cut = isinstance(value, str) and len(value) == LONGEST
+    return value.rpartition(" ")[0] if is_cut else value
 
 
 def _id(id: str, old: str, title: str, text: str) -> str:
