@@ -34,7 +34,14 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.build import GraphManifest, GraphOutdated, store
+from ga_dspy.graphrag.build import (
+    Contents,
+    GraphManifest,
+    GraphOutdated,
+    StoredGraph,
+    StoredRecords,
+    store,
+)
 from ga_dspy.graphrag.communities import Summariser, find_communities
 from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
@@ -105,7 +112,7 @@ def test_records_that_this_version_does_not_know_are_refused_by_name(
     stored = open_graph(tmp_path / "graph")
     assert stored.graph.sources.batches
     of_another = json.dumps({"passage": "", "update": {}, "brought": True})
-    table = {"json": pyarrow.array([of_another])}
+    table = {"passage": pyarrow.array(["p"]), "json": pyarrow.array([of_another])}
     monkeypatch.setattr("ga_dspy.graphrag.build.read_table", lambda *_: pyarrow.table(table))
     with pytest.raises(UnknownFormat, match="build the graph again"):
         _ = open_graph(tmp_path / "graph").graph.sources
@@ -433,8 +440,10 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
         for e, (head, tail) in enumerate(ends)
     )  # fmt: skip
     resolved = Resolved(entities, relations, ends, (Flags(False, ()),) * 50_000, (), (), ())
-    graph = CorpusGraph(Tables.of(resolved, {}), lambda: Sources(()))
-    store(tmp_path, graph, (), GraphManifest(index="", extraction="", settings=""))
+    tables, records = Tables.of(resolved, {}), StoredRecords.of({}, tmp_path)
+    contents = Contents(records, Sources(()), tables, lambda: tables)
+    manifest = GraphManifest(index="", extraction="", settings="")
+    store(StoredGraph(tmp_path, manifest, contents), ())
     best = 10.0
     for _ in range(3):
         start = time.perf_counter()

@@ -310,13 +310,17 @@ def _read_graph(
         stored = make(index, folder, labels=labels, **asked, **reading)
         if options.summaries:
             summaries = Summaries(stored.path / SUMMARIES)
+            calls, tokens = summaries.estimate(stored.graph, stored.communities, lm=lm)
+            new = f"{calls:,} of {len(stored.communities):,} communities"
+            console.print(f"to summarise: {new}, about {tokens:,} prompt tokens")
             written = summaries.of(stored.graph, stored.communities, **reading)
     now = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
     rows = [("read", number(cost.passages, "passage"))]
-    for what in ("passages", "entities", "relations", "communities"):
-        earlier = f", before {getattr(before, what):,}" if before else ""
-        rows.append((what, f"{getattr(now, what):,}{earlier}"))
+    sizes = {what: getattr(now, what) for what in ("passages", "entities", "relations")}
+    for what, size in (*sizes.items(), ("communities", len(stored.communities))):
+        known = getattr(before, what, None)  # communities may not have been found again
+        rows.append((what, f"{size:,}" + (f", before {known:,}" if known is not None else "")))
     if options.summaries:
         count = f"{len(written) - len(failed):,} of {len(stored.communities):,} communities"
         rows.append(("summaries", count))

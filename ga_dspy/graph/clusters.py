@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -94,7 +96,7 @@ class Match(NamedTuple):
     passages: frozenset[str] = frozenset()
 
 
-_HONORIFICS: Final = frozenset(("sir", "dame"))
+HONORIFICS: Final = frozenset(("sir", "dame"))
 """Words before a full name that do not change who it means: "Sir Ian McKellen"."""
 
 _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
@@ -103,23 +105,36 @@ _ALIASES: Final = frozenset(("stated alias", "alias relation", "nickname"))
 
 def passages_of(record: Entity | Relation) -> frozenset[str]:
     """Return the ids of the passages that state a record."""
-    return frozenset(evidence.passage for evidence in record.evidence)
+    return frozenset([evidence.passage for evidence in record.evidence])
 
 
-def references(records: GraphUpdate) -> list[Reference]:
-    """Return a reference for each record and for each relation end."""
+def references(
+    records: GraphUpdate, known: Mapping[str, Title] = MappingProxyType({})
+) -> list[Reference]:
+    """Return a reference for each record and for each relation end.
+
+    Args:
+        records: The records.
+        known: How names are split that other records describe too (`split_names`).
+    """
     related = records.relations
     ends = dict.fromkeys((end, passages_of(each)) for each in related for end in each.ends)
     facts = _facts_of_relations(related)
-    split = {name: _split_name(name) for name, _ in ends}
-    for entity in records.entities:
-        if not split.get(entity.name, _NO_TITLE).qualifier:
-            split[entity.name] = _split_name(entity.name, entity)
+    split = {**split_names((name for name, _ in ends), records.entities), **known}
     found = [
         *(_reference(e.name, split[e.name], passages_of(e), e) for e in records.entities),
         *(_reference(name, split[name], passages) for name, passages in ends),
     ]
     return _in_passages(found, facts)
+
+
+def split_names(names: Iterable[str], entities: Iterable[Entity]) -> dict[str, Title]:
+    """Split names, and those of entities, from their qualifiers; the type of an entity counts."""
+    split = {name: _split_name(name) for name in names}
+    for entity in entities:
+        if not split.get(entity.name, _NO_TITLE).qualifier:
+            split[entity.name] = _split_name(entity.name, entity)
+    return split
 
 
 def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[str, str]]]:
@@ -145,9 +160,10 @@ def _in_passages(
     identified = {place_of(one): one.traits for one in found if one.entity and one.traits.ids}
     for i, one in enumerate(found):
         if one.entity is None:
-            stated = Traits("", frozenset(facts[place_of(one)]))
-            known = identified.get(place_of(one))
-            ours[i] = one._replace(traits=known or pooled((one.traits, stated)))
+            traits_of_end = identified.get(place_of(one))
+            if traits_of_end is None and (stated := facts[place_of(one)]):
+                traits_of_end = pooled((one.traits, Traits("", frozenset(stated))))
+            ours[i] = one._replace(traits=traits_of_end) if traits_of_end else one
     by_name = _pooled_by(lambda one, passage: (one.name, passage), ours)
     return _pooled_by(lambda one, passage: (one.key, passage), by_name)
 
@@ -166,17 +182,19 @@ def _pooled_by(
         every = [stated_at[place_of(one, passage)] for passage in sorted(one.passages)]
         stated = [each for each in every if each is not None]
         together = _consistent(stated) if len(stated) == len(every) else None
-        result.append(one._replace(traits=together) if together else one)
+        result.append(one._replace(traits=together) if together and together != one.traits else one)
     return result
 
 
 def _consistent(several: Iterable[Traits]) -> Traits | None:
     """Return the pooled traits of several mentions; None if two contradict or have other ids."""
     every = list(dict.fromkeys(several))
-    identified = {one.ids for one in every if one.ids} if len(every) > 1 else ()
+    if len(every) < 2:
+        return every[0] if every else None
+    identified = {one.ids for one in every if one.ids}
     if len(identified) > 1 or any(contradict(a, b) for a, b in combinations(every, 2)):
         return None
-    return pooled(every) if every else None
+    return pooled(every)
 
 
 def _reference(
@@ -255,11 +273,17 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         first, _, rest = key.partition(" ")
         if first in BEFORE_OR_BEHIND and f"{rest} {first}" in keys:
             yield Match(key, f"{rest} {first}", "spelling")
-        if first in _HONORIFICS and " " in rest and rest in keys:
+        if first in HONORIFICS and " " in rest and rest in keys:
             yield Match(key, rest, "spelling")
     for key, other in near_pairs(keys):
         if (key in stated or other in stated) and near_duplicate(key, other):
             yield Match(key, other, "spelling")
+
+
+@lru_cache(maxsize=65536)
+def states_alias(relation: str) -> bool:
+    """Return whether a relation of this wording says that its ends are names of one thing."""
+    return says_same(relation) or _ALIAS_RELATION.fullmatch(normalise(relation)) is not None
 
 
 def _by_fullness(name: str, alias: str) -> tuple[str, str]:

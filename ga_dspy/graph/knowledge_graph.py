@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from ga_dspy import notebook
 from ga_dspy.errors import DamagedFile
 from ga_dspy.graph.clusters import (
     Cluster,
+    End,
     gather,
     groups_of_passages,
     matches,
@@ -226,18 +227,11 @@ def _view_of(records: GraphUpdate) -> View:
 
 def view(update: GraphUpdate, parts: list[Cluster]) -> View:
     """Build the view of records that are clustered by entity."""
+    titles = titles_of(parts)
     place = {record: i for i, record in enumerate(update.entities)}
-    node: dict[tuple[str, frozenset[str]], str] = {}
-    entities: list[tuple[Entity, tuple[Entity, ...]]] = []
-    titles = _titles(parts)
-    for title, part in zip(titles, parts, strict=True):
-        node |= {(one.name, one.passages): title for one in part if one.entity is None}
-        stated = (one.entity for one in part if one.entity)
-        records = tuple(sorted(stated, key=place.__getitem__))
-        if records or len({normalise(one.name) for one in part}) > 1:
-            entities.append((_entity(title, records, part), records))
+    entities = [shown for shown in map(partial(shown_entity, place), titles, parts) if shown]
     entities.sort(key=lambda shown: place[shown[1][0]] if shown[1] else len(place))
-    relations = [(_relation(*ends, same), tuple(same)) for ends, same in _by_triple(update, node)]
+    relations = shown_relations(update.relations, nodes_of_ends(titles, parts))
     return View(
         tuple(shown for shown, _ in entities),
         tuple(shown for shown, _ in relations),
@@ -247,13 +241,58 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
     )
 
 
-def _titles(parts: list[Cluster]) -> list[str]:
-    """Return a unique name for each cluster; namesakes get a qualifier in parentheses."""
+def nodes_of_ends(titles: Iterable[str], parts: Iterable[Cluster]) -> dict[End, str]:
+    """Return the shown name of every relation end."""
+    of_parts = zip(titles, parts, strict=True)
+    return {
+        (one.name, one.passages): title
+        for title, part in of_parts
+        for one in part
+        if one.entity is None
+    }
+
+
+def shown_entity(
+    place: Mapping[Entity, int], title: str, part: Cluster
+) -> tuple[Entity, tuple[Entity, ...]] | None:
+    """Return a cluster as it is shown, and its records; None for a value that has no record.
+
+    Args:
+        place: The order of the records.
+        title: The shown name.
+        part: The cluster.
+    """
+    stated = (one.entity for one in part if one.entity)
+    records = tuple(sorted(stated, key=place.__getitem__))
+    if not records and len({normalise(one.name) for one in part}) < 2:
+        return None
+    return _entity(title, records, part), records
+
+
+def shown_relations(
+    relations: Iterable[Relation], node: Mapping[End, str]
+) -> list[tuple[Relation, tuple[Relation, ...]]]:
+    """Return relations as they are shown, each with its records.
+
+    A relation depends on the relations of the same head alone.
+
+    Args:
+        relations: The records.
+        node: The shown name of each of their ends.
+    """
+    return [(_relation(*ends, same), tuple(same)) for ends, same in _by_triple(relations, node)]
+
+
+def titles_of(parts: list[Cluster]) -> list[str]:
+    """Return a unique name for each cluster; namesakes get a qualifier in parentheses.
+
+    A name depends on the clusters with the same name, with or without a qualifier, alone.
+    """
     names = [_name(part) for part in parts]
     namesakes: dict[str, list[int]] = defaultdict(list)
     for i, name in enumerate(names):
         namesakes[normalise(name)].append(i)
-    used = {plain for plain, group in namesakes.items() if len(group) == 1}
+    used = {(identity(names[i]), plain) for plain, (i, *more) in namesakes.items() if not more}
 
     def rank(i: int) -> tuple[list[str], list[tuple[str, list[str]]]]:
         return _details(parts[i]), sorted((one.name, sorted(one.passages)) for one in parts[i])
@@ -264,8 +303,9 @@ def _titles(parts: list[Cluster]) -> list[str]:
             base = split_qualifier(names[i]).base
             tries = (f"{qualifier} {n}".strip() if n > 1 else qualifier for n in count(1))
             titles = (f"{base} ({text})" if text else base for text in tries)
-            names[i] = next(title for title in titles if normalise(title) not in used)
-            used.add(normalise(names[i]))
+            shown = ((title, (identity(title), normalise(title))) for title in titles)
+            names[i], plain = next((title, plain) for title, plain in shown if plain not in used)
+            used.add(plain)
     return names
 
 
@@ -345,11 +385,11 @@ def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[st
 
 
 def _by_triple(
-    update: GraphUpdate, node: dict[tuple[str, frozenset[str]], str]
+    relations: Iterable[Relation], node: Mapping[End, str]
 ) -> Iterator[tuple[tuple[str, str], list[Relation]]]:
     """Yield the records of each triple and time; relations of an entity with itself are dropped."""
     same: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
-    for relation in update.relations:
+    for relation in relations:
         head, tail = (node[end, passages_of(relation)] for end in relation.ends)
         if head == tail:
             tail = head if says_same(relation.relation) else relation.tail

@@ -515,6 +515,7 @@ _SOFT: Final = frozenset(("nation", "field", "in 0"))
 _FIELDS_APART: Final = {frozenset(pair.split()) for pair in TABLES["fields_apart"]}
 
 
+@lru_cache(maxsize=65536)
 def contradict(one: Traits, other: Traits) -> bool:
     """Return whether two mentions of one name cannot mean the same thing.
 

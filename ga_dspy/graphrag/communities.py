@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import dspy
@@ -38,7 +39,7 @@ from ga_dspy.programs.settings import check_whole
 from ga_dspy.signatures.graphrag import SummariseCommunity
 from ga_dspy.signatures.prompt import EMPTY, free_text
 from ga_dspy.storage import parallel
-from ga_dspy.text import TokenCounter, fold, sentences, words
+from ga_dspy.text import TokenCounter, estimate_tokens, fold, sentences, words
 
 # --- Communities, found by Leiden, in levels.
 #
@@ -77,8 +78,15 @@ class Community(NamedTuple):
     edges: tuple[int, ...]
 
 
-def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
+def find_communities(
+    graph: CorpusGraph, unchanged: Mapping[frozenset[str], str] = MappingProxyType({})
+) -> tuple[Community, ...]:
     """Divide the public part of a graph.
+
+    Args:
+        graph: The graph.
+        unchanged: The keys of communities whose facts are known to be the same, by the names of
+            their members.
 
     Returns:
         All communities of `SMALLEST` entities or more, by level, larger ones first.
@@ -100,7 +108,9 @@ def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
         ]
         divided.sort(key=lambda entry: (-len(entry[1]), names[entry[1][0]]))
         start = len(found)
-        found += [_community(graph, level, parent, part) for parent, part in divided]
+        for parent, part in divided:
+            key = unchanged.get(frozenset([names[node] for node in part]), "")
+            found.append(_community(graph, level, parent, part, key))
         frontier = [(start + i, part) for i, (_, part) in enumerate(divided) if len(part) > LARGEST]
     return tuple(found)
 
@@ -125,18 +135,24 @@ def _divide(graph: CorpusGraph, nodes: Sequence[int]) -> list[list[int]]:
     return [[nodes[i] for i in part] for part in division]
 
 
-def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]) -> Community:
+def _community(
+    graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int], key: str
+) -> Community:
     # Vertices of igraph are nodes, and its edge ids are edges.
     edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
+    key = key or _key_of(graph, ranked, edges)
+    return Community(key, level, parent, ranked, tuple(edges))
+
+
+def _key_of(graph: CorpusGraph, ranked: Sequence[int], edges: Sequence[int]) -> str:
     # Everything that a summary may contain, independent of node numbers.
     part = graph.subgraph(ranked, [*edges, *_leaving(graph, ranked)])
     entities = sorted(part.entities, key=lambda entity: entity.name)
     relations = sorted(part.relations, key=lambda r: (r.head, r.relation, r.tail, r.time or ""))
     contents = linearise(GraphUpdate(entities=tuple(entities), relations=tuple(relations)))
-    key = hashlib.sha256(contents.encode()).hexdigest()
-    return Community(key, level, parent, ranked, tuple(edges))
+    return hashlib.sha256(contents.encode()).hexdigest()
 
 
 def community_text(graph: CorpusGraph, community: Community) -> str:
@@ -318,6 +334,15 @@ class Summaries:
                 if progress:
                     progress("summarising", done, len(missing))
         return {community.key: found[community.key] for community in communities}
+
+    def estimate(
+        self, graph: CorpusGraph, communities: Sequence[Community], *, lm: Any = None
+    ) -> tuple[int, int]:
+        """Estimate what `of` will cost: its LM calls, and their prompt tokens, without retries."""
+        fingerprint, steps = self.summariser.fingerprint(lm), self._known()
+        missing = [one for one in communities if f"{one.key}-{fingerprint}" not in steps]
+        texts = (community_text(graph.public, community) for community in missing)
+        return len(missing), sum(map(estimate_tokens, texts))
 
     def cached(self, communities: Sequence[Community]) -> dict[str, Summary]:
         """Return the cached summaries by community, of any LM; makes no LM call."""

@@ -7,6 +7,7 @@ Numbers are valid within one `CorpusGraph`; a caller with restricted access has 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relatio
 from ga_dspy.graph.identity import identity, split_qualifier
 from ga_dspy.graph.traits import ids_in
 from ga_dspy.graphrag.conditions import ANY_RELATION, Conditions
+from ga_dspy.graphrag.mentions import Mention
 from ga_dspy.graphrag.records import NO_LABELS, Access, Batch, Labels, Rules, Sources
 from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
 
@@ -340,8 +342,10 @@ SCHEMAS: Final = {
     "names": "key:string nodes:int32* shown:int32",
     "passages": "id:string labels:string*",
     "merges": "node:int32 spelling:string name:string rule:string passages:string*",
+    "mentions": "node:int32 key:string name:string passage:int32 end:bool person:bool "
+    "linked:string* ids:string*",
     "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
-    "records": "json:large_string",
+    "records": "passage:string digest:string step:string json:large_string",
 }
 """The columns of each table of a stored graph, with their Arrow types; a star marks a list."""
 
@@ -371,6 +375,10 @@ def read_table(folder: Path, name: str) -> Any:
         fields = arrow_table(name, ()).schema
         if [*table.column_names, "about"] == fields.names:  # an earlier version wrote no ids
             table = table.append_column("about", pa.array([[]] * len(table), fields[-1].type))
+        if name == "records" and table.column_names == ["json"]:  # or the records alone
+            texts, nothing = table["json"].to_pylist(), [""] * len(table)
+            ids = [json.loads(text)["passage"] for text in texts]
+            table = pa.table([ids, nothing, nothing, texts], schema=fields)
         table.validate(full=True)
         known = {*table.column_names} - {"time", "confidence"}
         if table.schema != fields or any(table[n].null_count for n in known):
@@ -392,7 +400,7 @@ def write_table(folder: Path, name: str, table: Any) -> None:
 
 
 class Tables(NamedTuple):
-    """Five Arrow tables; `SCHEMAS` lists their columns.
+    """Six Arrow tables; `SCHEMAS` lists their columns.
 
     Attributes:
         nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
@@ -401,6 +409,8 @@ class Tables(NamedTuple):
         names: One row per normalised spelling: its nodes, and the node with this shown name.
         passages: One row per passage: its id and the labels required to read it.
         merges: One row per spelling that is merged into another name of a node.
+        mentions: One row per name of a node in a passage; none if a record states several passages
+            or none, and the graph cannot be changed in part.
     """
 
     nodes: Any
@@ -408,6 +418,7 @@ class Tables(NamedTuple):
     names: Any
     passages: Any
     merges: Any
+    mentions: Any
 
     @classmethod
     def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
@@ -416,35 +427,36 @@ class Tables(NamedTuple):
         stated = {span.passage for record in records for span in record.evidence}
         ids = sorted({*stated, *withheld})
         place = {id: row for row, id in enumerate(ids)}
-
-        def row(record: Entity | Relation, **more: Any) -> dict[str, Any]:
-            spans = {
-                "passage": [place[span.passage] for span in record.evidence],
-                "start": [span.start for span in record.evidence],
-                "end": [span.end for span in record.evidence],
-            }
-            return {**vars(record), **spans, **more}
-
-        nodes = [row(entity, value=is_plain_value(entity.name)) for entity in resolved.entities]
-        edges = [
-            row(relation, head=ends[0], tail=ends[1], **flags._asdict())
+        edges = (
+            record_row(relation, place, head=ends[0], tail=ends[1], **flags._asdict())
             for relation, ends, flags in zip(
                 resolved.relations, resolved.ends, resolved.flags, strict=True
             )
-        ]
+        )
         passages = ({"id": id, "labels": sorted(withheld.get(id, ()))} for id in ids)
+        row = {entity.name: i for i, entity in enumerate(resolved.entities)}
+        found = (mention_row(one, row[one.node], place[one.passage]) for one in resolved.mentions)
         return cls(
-            nodes=arrow_table("nodes", nodes),
+            nodes=arrow_table("nodes", (record_row(one, place) for one in resolved.entities)),
             edges=arrow_table("edges", edges),
             names=arrow_table("names", _names(resolved.entities)),
             passages=arrow_table("passages", passages),
             merges=arrow_table("merges", (merge._asdict() for merge in resolved.merges)),
+            mentions=arrow_table("mentions", found),
         )
 
     @classmethod
     def open(cls, folder: Path) -> Tables:
-        """Map the tables of a folder into memory."""
-        return cls(*(read_table(folder, name) for name in cls._fields))
+        """Map the tables of a folder into memory; an earlier version wrote no mentions."""
+        tables = {name: read_table(folder, name) for name in cls._fields[:-1]}
+        known = (folder / "mentions.arrow").is_file()
+        mentions = read_table(folder, "mentions") if known else arrow_table("mentions", ())
+        return cls(**tables, mentions=mentions)
+
+    @property
+    def labels(self) -> Labels:
+        """Return every label that a passage requires."""
+        return frozenset(self.passages["labels"].combine_chunks().flatten().to_pylist())
 
     def save(self, folder: Path) -> None:
         """Write each table as an Arrow IPC file into a new folder."""
@@ -453,13 +465,37 @@ class Tables(NamedTuple):
             write_table(folder, name, table)
 
 
+def record_row(record: Entity | Relation, place: Mapping[str, int], **more: Any) -> dict[str, Any]:
+    """Return the row of an entity, or of a relation with its ends; `place` numbers passages."""
+    spans = {
+        "passage": [place[span.passage] for span in record.evidence],
+        "start": [span.start for span in record.evidence],
+        "end": [span.end for span in record.evidence],
+    }
+    is_value = isinstance(record, Entity) and is_plain_value(record.name)
+    return {**vars(record), **spans, "value": is_value, **more}
+
+
+def mention_row(mention: Mention, node: int, passage: int) -> dict[str, Any]:
+    """Return the row of a mention of a node in a passage."""
+    return {**mention._asdict(), "node": node, "passage": passage}
+
+
+def names_of(name: str, aliases: Iterable[str], about: Iterable[str]) -> set[str]:
+    """Return the normalised spellings and ids by which an entity is found."""
+    return {
+        key
+        for each in (name, *aliases, *ids_in(about))
+        for key in (normalise(each), normalise(split_qualifier(each).base), identity(each))
+    }
+
+
 def _names(entities: Iterable[Entity]) -> Iterator[dict[str, Any]]:
-    nodes: dict[str, dict[int, None]] = defaultdict(dict)
+    nodes: dict[str, list[int]] = defaultdict(list)
     shown: dict[str, int] = {}
     for node, entity in enumerate(entities):
         shown[normalise(entity.name)] = node
-        for name in (entity.name, *entity.aliases, *ids_in(entity.about)):
-            for key in (normalise(name), normalise(split_qualifier(name).base), identity(name)):
-                nodes[key][node] = None
+        for key in names_of(entity.name, entity.aliases, entity.about):
+            nodes[key].append(node)
     for key in sorted(nodes):
-        yield {"key": key, "nodes": list(nodes[key]), "shown": shown.get(key, -1)}
+        yield {"key": key, "nodes": nodes[key], "shown": shown.get(key, -1)}

@@ -299,9 +299,13 @@ class FinishedSteps(Journal):
         create = "CREATE TABLE finished (key TEXT PRIMARY KEY, json TEXT NOT NULL)"
         super().__init__(path, "graph build", {"finished": create}, shared=shared)
 
-    def known(self, kind: type[Finished]) -> dict[str, Finished]:
-        """Return the results of all finished steps; a damaged row counts as unfinished."""
-        rows = self.rows("SELECT key, json FROM finished")
+    def known(self, kind: type[Finished], keys: Iterable[str] | None = None) -> dict[str, Finished]:
+        """Return the results of finished steps, by default of all; a damaged one is unfinished."""
+        select = "SELECT key, json FROM finished"
+        if keys is None:
+            rows = self.rows(select)
+        else:
+            rows = [row for key in keys for row in self.rows(f"{select} WHERE key = ?", (key,))]
         return dict(self.readable(rows, kind.model_validate_json))
 
     def record(self, key: str, found: BaseModel) -> None:
@@ -315,5 +319,8 @@ class FinishedSteps(Journal):
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Delete all other steps."""
-        gone = {key for (key,) in self.rows("SELECT key FROM finished")} - set(keys)
+        self.forget({key for (key,) in self.rows("SELECT key FROM finished")} - set(keys))
+
+    def forget(self, gone: Iterable[str]) -> None:
+        """Delete steps."""
         self.transaction([("DELETE FROM finished WHERE key = ?", (key,)) for key in gone])

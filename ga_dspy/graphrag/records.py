@@ -112,6 +112,14 @@ class Rules(Value):
     overrides: Overrides = Overrides()
 
     @cached_property
+    def _critical(self) -> frozenset[str]:
+        return frozenset(map(relation_key, self.critical))
+
+    def is_critical(self, relation: str) -> bool:
+        """Return whether a relation of this wording needs evidence from two passages."""
+        return relation_key(relation) in self._critical
+
+    @cached_property
     def _labels(self) -> dict[str, Labels]:
         return {relation_key(name): labels for name, labels in self.relation_labels.items()}
 

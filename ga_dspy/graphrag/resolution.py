@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Final, NamedTuple
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import combinations, product
+from typing import Any, Final, NamedTuple
 
-from ga_dspy.graph import Entity, GraphUpdate, Relation, normalise
+from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
 from ga_dspy.graph.clusters import (
     Cluster,
+    End,
     Match,
     Reference,
     attach,
@@ -26,10 +28,16 @@ from ga_dspy.graph.clusters import (
     references,
 )
 from ga_dspy.graph.identity import identity
-from ga_dspy.graph.knowledge_graph import view
+from ga_dspy.graph.knowledge_graph import (
+    nodes_of_ends,
+    shown_entity,
+    shown_relations,
+    titles_of,
+)
 from ga_dspy.graph.times import ENDLESS, interval_of
 from ga_dspy.graph.traits import kind_of, traits
-from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
+from ga_dspy.graphrag.mentions import Mention, mentions_of
+from ga_dspy.graphrag.records import Batch, Overrides, Pair, Rules, Sources, Spelling, relation_key
 from ga_dspy.text import MONTHS
 
 
@@ -50,6 +58,14 @@ class Flags(NamedTuple):
     contradicts: tuple[int, ...]
 
 
+class Node(NamedTuple):
+    """An entity, the references to it, and each spelling merged into its name with the rule."""
+
+    entity: Entity
+    part: Cluster
+    merged: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
 class Resolved(NamedTuple):
     """The entities and relations of a graph, with flags and merges.
 
@@ -61,6 +77,7 @@ class Resolved(NamedTuple):
         merges: Spellings that are merged into another name.
         left_out: For each dropped relation, the reason.
         unused: Descriptions of the overrides that did not match.
+        mentions: The mentions of the nodes; none if a record states several passages, or none.
     """
 
     entities: tuple[Entity, ...]
@@ -70,6 +87,7 @@ class Resolved(NamedTuple):
     merges: tuple[Merge, ...]
     left_out: tuple[str, ...]
     unused: tuple[str, ...]
+    mentions: tuple[Mention, ...] = ()
 
 
 def resolve(sources: Sources, *, latest: bool = False) -> Resolved:
@@ -80,54 +98,126 @@ def resolve(sources: Sources, *, latest: bool = False) -> Resolved:
         latest: Drop what a later value of a single-valued relation has replaced.
     """
     rules = sources.rules
-    records, left_out = _admit(sources)
+    records, left_out = admit((batch.update for batch in sources.batches), rules)
     named = references(records)
-    found = _matches_in_corpus(named, records, rules.overrides)
-    parts = gather(named, found)
-    parts, unused = _override(parts, rules.overrides)
-    records = _with_unclear_ends(records, parts)
-    part_of = {(one.name, one.passages): i for i, part in enumerate(parts) for one in part}
-    # A relation of an entity with itself states an alias, which the entity already has.
-    between = tuple(
-        r for r in records.relations
-        if part_of[r.head, passages_of(r)] != part_of[r.tail, passages_of(r)]
-    )  # fmt: skip
-    shown = view(GraphUpdate(entities=records.entities, relations=between), parts)
-
-    critical = set(map(relation_key, rules.critical))
-
-    def is_critical(relation: Relation) -> bool:
-        return relation_key(relation.relation) in critical
-
-    relations = [r for r in shown.relations if not is_critical(r) or len(passages_of(r)) > 1]
-    left_out += ["too little evidence"] * (len(shown.relations) - len(relations))
-    row = {entity.name: i for i, entity in enumerate(shown.entities)}
-    if latest:
-        gone = _replaced(shown.entities, relations, row, rules)
-        relations = [relation for j, relation in enumerate(relations) if j not in gone]
-        left_out += ["replaced by a later one"] * len(gone)
+    nodes, unused = resolve_entities(named, records.relations, rules.overrides)
+    node_of = nodes_of_ends([node.entity.name for node in nodes], [node.part for node in nodes])
+    relations, too_few = resolve_relations(records.relations, node_of, rules)
+    left_out += too_few
+    entities = tuple(node.entity for node in nodes)
+    row = {entity.name: i for i, entity in enumerate(entities)}
     ends = tuple((row[r.head], row[r.tail]) for r in relations)
-    firsts = (merged[0] for merged in shown.entity_records)
-    clusters = [parts[part_of[first.name, passages_of(first)]] for first in firsts]
-    against = _contradictions(shown.entities, relations, ends, rules)
+    if latest:
+        stated = dict(enumerate(relations))
+        gone = _replaced(stated, ends, entities.__getitem__, set(ends), rules)
+        relations = [relation for j, relation in stated.items() if j not in gone]
+        ends = tuple((row[r.head], row[r.tail]) for r in relations)
+        left_out += ["replaced by a later one"] * len(gone)
+    stated = dict(enumerate(relations))
+    against = contradictions(stated, ends, entities.__getitem__, set(ends), rules)
+    mentions = mentions_of(((n.entity.name, n.part) for n in nodes), records.relations)
     return Resolved(
-        entities=shown.entities,
+        entities=entities,
         relations=tuple(relations),
         ends=ends,
-        flags=tuple(map(Flags, map(is_critical, relations), against)),
-        merges=tuple(_merges(shown.entities, clusters, found, rules.overrides)),
+        flags=tuple(
+            Flags(rules.is_critical(relation.relation), against[j])
+            for j, relation in stated.items()
+        ),
+        merges=tuple(
+            Merge(i, node.entity.name, *one) for i, node in enumerate(nodes) for one in node.merged
+        ),
         left_out=tuple(left_out),
-        unused=unused,
+        unused=tuple(sorted(unused.values())),
+        mentions=tuple(mentions) if is_local(sources.batches) else (),
     )
+
+
+def is_local(batches: Iterable[Batch]) -> bool:
+    """Return whether each record has evidence in its own passage, and in no other."""
+    return all(
+        evidence and {one.passage for one in evidence} == {batch.passage}
+        for batch in batches
+        for evidence in (
+            *(entity.evidence for entity in batch.update.entities),
+            *(relation.evidence for relation in batch.update.relations),
+        )
+    )
+
+
+def resolve_entities(
+    named: Sequence[Reference], relations: Sequence[Relation], overrides: Overrides
+) -> tuple[list[Node], dict[Pair, str]]:
+    """Cluster references to entities, and order these as the corpus states them.
+
+    Args:
+        named: All references, or all those of some names and of what these may match.
+        relations: The relations of these names.
+        overrides: The overrides of these names.
+
+    Returns:
+        The entities, and descriptions of the overrides that did not match.
+    """
+    found = _matches_in_corpus(named, relations, overrides)
+    parts, unused = _override(gather(named, found), overrides)
+    parts = _with_unclear_ends(relations, parts)
+    stated = (one.entity for part in parts for one in part if one.entity)
+    place = {entity: i for i, entity in enumerate(one.entity for one in named if one.entity)}
+    place |= {entity: len(place) for entity in stated if entity not in place}
+    shown = map(partial(shown_entity, place), titles_of(parts), parts)
+    entities = [of_part[0] for of_part in shown if of_part]
+    merged = _merged(entities, parts, found, overrides)
+    nodes = list(map(Node, entities, parts, merged))
+    return sorted(nodes, key=lambda node: place_of_entity(node.entity)), unused
+
+
+def resolve_relations(
+    relations: Iterable[Relation], node_of: Mapping[End, str], rules: Rules
+) -> tuple[list[Relation], list[str]]:
+    """Join records of one relation, and order the relations as the corpus states them.
+
+    Args:
+        relations: All records, or all those of some heads.
+        node_of: The names of their ends.
+        rules: The rules.
+
+    Returns:
+        The relations between these names, and why others were dropped.
+    """
+
+    def is_between_two(relation: Relation) -> bool:
+        # A relation of an entity with itself states an alias, which the entity already has.
+        head, tail = (node_of[end, passages_of(relation)] for end in relation.ends)
+        return head != tail
+
+    shown = [one for one, _ in shown_relations(filter(is_between_two, relations), node_of)]
+    kept = [r for r in shown if not rules.is_critical(r.relation) or len(passages_of(r)) > 1]
+    return sorted(kept, key=place_of_relation), ["too little evidence"] * (len(shown) - len(kept))
+
+
+def place_of_entity(entity: Entity) -> tuple[Any, ...]:
+    """Return the place of an entity in the order of a graph: where it is stated first."""
+    first = entity.evidence[:1]
+    return (*_span(first[0]), entity.name) if first else ("", 0, 0, "")
+
+
+def place_of_relation(relation: Relation) -> tuple[Any, ...]:
+    """Return the place of a relation in the order of a graph: where it is stated first."""
+    first = relation.evidence[:1]
+    stated = (relation.head, relation.relation, relation.tail, relation.time or "")
+    return (*_span(first[0]), *stated) if first else ("", 0, 0, *[""] * 4)
+
+
+def _span(evidence: Evidence) -> tuple[str, int, int]:
+    return evidence.passage, evidence.start, evidence.end
 
 
 # --- Filtering by the rules.
 
 
-def _admit(sources: Sources) -> tuple[GraphUpdate, list[str]]:
+def admit(read: Iterable[GraphUpdate], rules: Rules) -> tuple[GraphUpdate, list[str]]:
     """Return the records that the rules admit, each once, and why the others were dropped."""
-    rules = sources.rules
-    updates = [batch.update for batch in sources.batches]
+    updates = list(read)
     whole = (_without_parted_aliases(e, rules.overrides) for u in updates for e in u.entities)
     entities = dict.fromkeys(whole)
     allowed = None if rules.relations is None else set(map(relation_key, rules.relations))
@@ -159,7 +249,7 @@ def _without_parted_aliases(entity: Entity, overrides: Overrides) -> Entity:
 
 
 def _matches_in_corpus(
-    named: Sequence[Reference], records: GraphUpdate, overrides: Overrides
+    named: Sequence[Reference], relations: Iterable[Relation], overrides: Overrides
 ) -> tuple[Match, ...]:
     """Return the matches that hold in a corpus, where one wrong alias would join large entities.
 
@@ -170,7 +260,7 @@ def _matches_in_corpus(
     places: dict[str, set[str]] = defaultdict(set)
     for one in named:
         places[one.key] |= one.passages
-    found = list(matches(named, records.relations))
+    found = list(matches(named, relations))
     stated: dict[frozenset[str], set[str]] = defaultdict(set)
     for match in found:
         stated[frozenset((match.one, match.other))] |= match.passages
@@ -199,13 +289,13 @@ def _split(part: Cluster, pair: Pair) -> list[Cluster]:
     return attach(rest, [groups[side] for side in sorted(groups)])
 
 
-def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], tuple[str, ...]]:
+def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], dict[Pair, str]]:
     """Apply overrides to clusters; return also descriptions of those that did not match."""
-    unused: list[str] = []
+    unused: dict[Pair, str] = {}
     for pair in overrides.apart:
         sides = {_side(pair, one) for part in parts for one in part}
         if not {"one", "other"} <= sides:
-            unused.append(f"apart: {_in_words(pair)}: a name is in no record")
+            unused[pair] = f"apart: {in_words(pair)}: a name is in no record"
         parts = [p for part in parts for p in _split(part, pair)]
     for pair in overrides.same:
         at = [
@@ -215,12 +305,12 @@ def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster]
         if any(len(places) != 1 for places in at):
             several = "means several entities: give its passage"
             why = several if all(at) else "is in no record"
-            unused.append(f"same: {_in_words(pair)}: a name {why}")
+            unused[pair] = f"same: {in_words(pair)}: a name {why}"
         elif at[0] != at[1]:
             (keep,), (lose,) = at
             parts[keep] = parts[keep] + parts[lose]
             del parts[lose]
-    return parts, tuple(unused)
+    return parts, unused
 
 
 def _side(pair: Pair, one: Reference) -> str:
@@ -234,38 +324,39 @@ def _is_spelled(one: Reference, spelling: Spelling) -> bool:
     return spelt and (not spelling.passage or spelling.passage in one.passages)
 
 
-def _in_words(pair: Pair) -> str:
+def in_words(pair: Pair) -> str:
+    """Return a pair of names as text."""
     return f"{pair.one.name!r} and {pair.other.name!r}"
 
 
-def _with_unclear_ends(records: GraphUpdate, parts: list[Cluster]) -> GraphUpdate:
+def _with_unclear_ends(relations: Sequence[Relation], parts: list[Cluster]) -> list[Cluster]:
     """Make an entity of every relation end that could be any of several namesakes.
 
-    Its evidence is that of its relations. It is added to the cluster of the end too.
+    Its evidence is that of its relations.
     """
     evidence = {
         (end, passages_of(relation)): relation.evidence
-        for relation in reversed(records.relations)
+        for relation in reversed(relations)
         for end in relation.ends
     }
-    bare = []
-    for i, part in enumerate(parts):
-        if not any(one.entity for one in part):
-            first = part[0]
-            entity = Entity(name=first.name, evidence=evidence[first.name, first.passages])
-            parts[i] = [first._replace(entity=entity), *part]
-            bare.append(entity)
-    entities = tuple(dict.fromkeys((*records.entities, *bare)))
-    return records.model_copy(update={"entities": entities})
+
+    def with_entity(part: Cluster) -> Cluster:
+        first = part[0]
+        if any(one.entity for one in part):
+            return part
+        entity = Entity(name=first.name, evidence=evidence[first.name, first.passages])
+        return [first._replace(entity=entity), *part]
+
+    return list(map(with_entity, parts))
 
 
-def _merges(
+def _merged(
     entities: Sequence[Entity],
     parts: Sequence[Cluster],
     found: Iterable[Match],
     overrides: Overrides,
-) -> Iterator[Merge]:
-    """Yield each spelling that differs from the shown name of its entity.
+) -> Iterator[tuple[tuple[str, str, tuple[str, ...]], ...]]:
+    """Yield for each entity the spellings that differ from its name, with rule and passages.
 
     Args:
         entities: The entity of each node, under its shown name.
@@ -278,12 +369,12 @@ def _merges(
         near[match.one].setdefault(match.other, match.rule)
         near[match.other].setdefault(match.one, match.rule)
     joined = {key_of(end.name) for pair in overrides.same for end in (pair.one, pair.other)}
-    for node, (entity, part) in enumerate(zip(entities, parts, strict=True)):
+    for entity, part in zip(entities, parts, strict=True):
         others: dict[str, set[str]] = defaultdict(set)
         for one in part:
             if normalise(one.name) != normalise(entity.name):
                 others[one.name] |= one.passages
-        own, keys = identity(entity.name), {one.key for one in part}
+        own, keys, merged = identity(entity.name), {one.key for one in part}, []
         identified = {one.name for one in part if one.traits.ids}
         for spelling, passages in sorted(others.items()):
             key = key_of(spelling)
@@ -291,10 +382,13 @@ def _merges(
             other = "same id" if spelling in identified else "surname"
             by_hand = "override" if key in joined else other
             rule = "same name" if key == own else near[key].get(own) or next(rules, by_hand)
-            yield Merge(node, entity.name, spelling, rule, tuple(sorted(passages)))
+            merged.append((spelling, rule, tuple(sorted(passages))))
+        yield tuple(merged)
 
 
 # --- Contradictions: both relations are kept.
+
+Ends = Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
 
 _NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
 _VALUE_WORD: Final = re.compile(
@@ -315,40 +409,52 @@ def is_plain_value(name: str) -> bool:
     return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
 
 
-def _contradictions(
-    entities: Sequence[Entity],
-    relations: Sequence[Relation],
-    ends: Sequence[tuple[int, int]],
+Group = tuple[str, int, int, str]
+"""Relations that may contradict each other: what they state, of which nodes, in which words."""
+
+
+def contradictions(
+    relations: Mapping[int, Relation],
+    ends: Ends,
+    entities: Callable[[int], Entity],
+    linked: Container[tuple[int, int]],
     rules: Rules,
-) -> list[tuple[int, ...]]:
+) -> dict[int, tuple[int, ...]]:
     """Return for each relation the relations that contradict it.
 
     Two relations contradict each other if one denies the other, or if they state two values where
     there is one: different years, or places of which neither is known to contain the other. They
     do not if they are of different times, or if one replaced the other.
+
+    Args:
+        relations: The relations by edge, whole groups of them (`groups_of`).
+        ends: The nodes of each edge.
+        entities: Returns the entity of a node.
+        linked: The nodes of head and tail of all edges of the graph.
+        rules: The rules.
     """
-    against: list[set[int]] = [set() for _ in relations]
-    for one, other in _candidates(entities, relations, ends, rules):
+    against: dict[int, set[int]] = {edge: set() for edge in relations}
+    for one, other in _candidates(relations, ends, entities, linked, rules):
         if _earlier(relations, one, other) is None:
             against[one].add(other)
             against[other].add(one)
-    return [tuple(sorted(edges)) for edges in against]
+    return {edge: tuple(sorted(others)) for edge, others in against.items()}
 
 
 def _replaced(
-    entities: Sequence[Entity],
-    relations: Sequence[Relation],
-    row: Mapping[str, int],
+    relations: Mapping[int, Relation],
+    ends: Ends,
+    entities: Callable[[int], Entity],
+    linked: Container[tuple[int, int]],
     rules: Rules,
 ) -> set[int]:
     """Return the relations that a later value of a single-valued relation has replaced."""
-    ends = [(row[relation.head], row[relation.tail]) for relation in relations]
-    pairs = _candidates(entities, relations, ends, rules)
+    pairs = _candidates(relations, ends, entities, linked, rules)
     earlier = {_earlier(relations, one, other) for one, other in pairs}
     return {edge for edge in earlier if edge is not None}
 
 
-def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
+def _earlier(relations: Mapping[int, Relation], one: int, other: int) -> int | None:
     """Return which of two values the other one followed, or None if their times do not say."""
     times = {edge: interval_of(relations[edge].time or "") for edge in (one, other)}
     dated = sorted((time.start, edge, time) for edge, time in times.items() if time)
@@ -359,35 +465,53 @@ def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
     return edge if lasts or not first.overlaps(second) else None
 
 
+@lru_cache(maxsize=65536)
+def _asserted(relation: str) -> str:
+    """Return a relation without its negation."""
+    return normalise(_NEGATED.sub("", relation_key(relation)))
+
+
+def groups_of(relation: str, tail: str, ends: tuple[int, int], rules: Rules) -> Iterator[Group]:
+    """Yield the groups of a relation, given with the name of its tail.
+
+    The relations of a group have the same ends and wording but for a negation ("stated"), the
+    same head, of which they state one value ("valued"), or the same tail, which one entity at a
+    time has ("held").
+    """
+    head, other = ends
+    yield "stated", head, other, _asserted(relation)
+    key = relation_key(relation)
+    event = key.removesuffix(" in").removesuffix(" on")
+    if key in rules.single_valued:
+        yield "valued", head, -1, key
+    elif event in rules.single_dated and is_plain_value(tail):
+        yield "valued", head, -1, event
+    if key in rules.single_held:
+        yield "held", -1, other, key
+
+
 def _candidates(
-    entities: Sequence[Entity],
-    relations: Sequence[Relation],
-    ends: Sequence[tuple[int, int]],
+    relations: Mapping[int, Relation],
+    ends: Ends,
+    entities: Callable[[int], Entity],
+    linked: Container[tuple[int, int]],
     rules: Rules,
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs that assert and deny the same, or that state two values where there is one."""
-    asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
-        key = relation_key(relation.relation)
-        plain = normalise(_NEGATED.sub("", key))
-        (asserted if plain == key else denied)[head, tail, plain].append(edge)
-        event = key.removesuffix(" in").removesuffix(" on")
-        if key in rules.single_valued:
-            valued[1, head, key].append(edge)
-        elif event in rules.single_dated and is_plain_value(relation.tail):
-            valued[1, head, event].append(edge)
-        if key in rules.single_held:
-            valued[0, tail, key].append(edge)
-    for stated, edges in denied.items():
-        yield from ((one, other) for one in asserted.get(stated, ()) for other in edges)
-    linked = set(ends) | {(tail, head) for head, tail in ends}
-    for (end, _, _), edges in valued.items():
+    groups: dict[Group, list[int]] = defaultdict(list)
+    for edge, relation in relations.items():
+        for group in groups_of(relation.relation, relation.tail, ends[edge], rules):
+            groups[group].append(edge)
+    for (kind, *_, wording), edges in groups.items():
+        if kind == "stated":
+            denials = [j for j in edges if relation_key(relations[j].relation) != wording]
+            for pair in product(denials, set(edges).difference(denials)):
+                yield pair
+            continue
         for pair in combinations(edges, 2):
-            one, other = (ends[edge][end] for edge in pair)
-            same = one == other or (one, other) in linked
-            if not same and not agree(entities[one], entities[other]):
+            one, other = (ends[edge][kind == "valued"] for edge in pair)
+            same = one == other or (one, other) in linked or (other, one) in linked
+            if not same and not agree(entities(one), entities(other)):
                 yield pair
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ga_dspy.errors import InputError
-from ga_dspy.graphrag.build import SUMMARIES, VECTORS, open_graph
+from ga_dspy.graphrag.build import SUMMARIES, VECTORS, StoredGraph, open_graph, update_graph
 from ga_dspy.graphrag.communities import (
     Summaries,
     Summary,
@@ -24,6 +24,7 @@ from ga_dspy.graphrag.communities import (
 )
 from ga_dspy.graphrag.conditions import Conditions, split
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
+from ga_dspy.graphrag.extraction import Extractor
 from ga_dspy.graphrag.linking import (
     Lexicon,
     Link,
@@ -129,6 +130,7 @@ class GraphIndex(PassageRetriever):
         self.index, self.graph, self.access = index, graph, Access()
         self.topics, self.path_reranker = tuple(topics), path_reranker
         self._wheres: tuple[Where, ...] = ()
+        self._stored: StoredGraph | None = None
         # The key under which each caller's graph caches its vectors.
         self._profiles = partial(Profiles, encoder=index.encoder, folder=folder)
 
@@ -165,13 +167,45 @@ class GraphIndex(PassageRetriever):
         if summaries:
             written = cache.of(stored.graph, stored.communities, lm=lm)
         topics = topics_of(stored.communities, written)
-        return cls(
+        found = cls(
             opened,
             stored.graph,
             topics=topics,
             folder=stored.path / VECTORS / "profiles",
             path_reranker=path_reranker,
         )
+        found._stored = stored
+        return found
+
+    def update(
+        self, *, lm: Any = None, extractor: Extractor | None = None, threads: int = 8
+    ) -> None:
+        """Bring the graph up to date with the index: the next question sees the change.
+
+        Questions in progress, and what `for_caller` and `only` returned before, keep the old graph.
+        A community that changed has no summary until `open` makes it.
+
+        Args:
+            lm: Reads new and changed passages; by default the configured one.
+            extractor: As for `update_graph`.
+            threads: Number of passages read in parallel.
+
+        Raises:
+            InputError: The graph was not opened from a folder, or as for `update_graph`.
+            GaDspyError: As for `update_graph`.
+        """
+        if self._stored is None or self.graph is not self._stored.graph:
+            raise InputError(
+                "a graph that is not the whole one of a folder",
+                expected="a GraphIndex from GraphIndex.open, without conditions",
+                remedy="update that one, then call only(…) again",
+            )
+        stored = update_graph(self.index, self._stored, lm=lm, extractor=extractor, threads=threads)
+        if self.topics:
+            cached = Summaries(stored.path / SUMMARIES).cached(stored.communities)
+            self.topics = topics_of(stored.communities, cached)
+        self.__dict__.pop("fingerprint", None)
+        self._stored, self.graph = stored, stored.graph
 
     def for_caller(self, access: Access) -> GraphIndex:
         """Return the same index and graph for a caller with exactly these labels."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -180,6 +180,10 @@ class _State(NamedTuple):
     ranking: Ranking
 
 
+def _digest(passage: Passage) -> bytes:
+    return hashlib.sha256(json.dumps([passage.id, passage.title, passage.text]).encode()).digest()
+
+
 class Index(PassageRetriever):
     """Passages and their ranking; a `Retriever` that several threads may search.
 
@@ -187,6 +191,8 @@ class Index(PassageRetriever):
     Changes are visible to the next search, and their cost depends on the change, not on the index.
     Results are always those of an index built from scratch on the same passages.
     """
+
+    _digests: tuple[_State, dict[str, bytes]] | None = None
 
     def __init__(
         self,
@@ -645,10 +651,14 @@ class Index(PassageRetriever):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the ids, titles and texts of the passages, independent of their order."""
-        digests = sorted(
-            hashlib.sha256(json.dumps([p.id, p.title, p.text]).encode()).digest() for p in self
-        )
-        return hashlib.sha256(b"".join(digests)).hexdigest()
+        return hashlib.sha256(b"".join(sorted(self.digests.values()))).hexdigest()
+
+    @property
+    def digests(self) -> Mapping[str, bytes]:
+        """SHA-256 of id, title and text of each passage, by id; cached, a change adds its own."""
+        if self._digests is None or self._digests[0] is not self._state:
+            self._digests = self._state, {passage.id: _digest(passage) for passage in self}
+        return self._digests[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a stored index as its folder, one in memory with its contents."""
@@ -796,7 +806,11 @@ class Index(PassageRetriever):
             engine = segments.load(self.path, manifest)
         if obsolete:
             withdraw(obsolete)
+        digests, state = self._digests, self._current
         self._current = self._state_of(engine, manifest)
+        if digests is not None and digests[0] is state:
+            stayed = {id: digest for id, digest in digests[1].items() if id not in gone}
+            self._digests = self._current, stayed | {each.id: _digest(each) for each in new}
         progress("linking", len(new), len(new))
 
 

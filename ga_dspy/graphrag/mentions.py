@@ -1,0 +1,243 @@
+"""The mentions of a graph: which names could mean one entity, for changes that resolve only these.
+
+Names are followed as far as a rule of `ga_dspy.graph.clusters` could join them or tell them apart.
+Each name offers tokens and seeks tokens: a name that seeks what another one offers is linked to it.
+The links are more than the matches: each match is a link, and links alone join nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from rapidfuzz import process
+from rapidfuzz.distance import DamerauLevenshtein
+
+from ga_dspy.graph import Relation, normalise
+from ga_dspy.graph.clusters import HONORIFICS, Cluster, End, key_of, passages_of, states_alias
+from ga_dspy.graph.identity import (
+    WORD_SIMILARITY,
+    acronym_letters,
+    identity,
+    initials,
+    near_duplicate,
+    split_qualifier,
+    without_legal_form,
+    words_in_digits,
+)
+from ga_dspy.graphrag.records import Overrides, Pair
+from ga_dspy.mentions import BEFORE_OR_BEHIND
+
+Token = tuple[str, object]
+
+
+class Mention(NamedTuple):
+    """A name in a passage.
+
+    Attributes:
+        node: The shown name of its entity.
+        key: The key by which names are compared.
+        name: The name.
+        passage: The id of the passage.
+        end: Whether it is the end of a relation, not a record of the entity.
+        person: Whether the entity is a person.
+        linked: The names that the passage states as others of the entity.
+        ids: The ids that it states of the entity.
+    """
+
+    node: str
+    key: str
+    name: str
+    passage: str
+    end: bool
+    person: bool
+    linked: tuple[str, ...]
+    ids: tuple[str, ...]
+
+
+def mentions_of(
+    parts: Iterable[tuple[str, Cluster]], relations: Iterable[Relation]
+) -> list[Mention]:
+    """Return the mentions of entities, in the order of the entities.
+
+    Args:
+        parts: The shown name of each entity, and the references to it.
+        relations: The records that may state other names of them.
+    """
+    stated: dict[End, set[str]] = defaultdict(set)
+    for relation in relations:
+        if states_alias(relation.relation):
+            for end, other in (relation.ends, relation.ends[::-1]):
+                stated[end, passages_of(relation)].add(other)
+    found = list[Mention]()
+    for node, part in parts:
+        person = any(one.traits.kind == "person" for one in part)
+        every = {
+            Mention(
+                node, one.key, one.name, passage, one.entity is None, person,
+                tuple(sorted({*one.aliases, *stated.get((one.name, one.passages), ())})),
+                tuple(sorted(f"{key}: {value}" for key, value in one.traits.ids)),
+            )
+            for one in part
+            for passage in one.passages
+        }  # fmt: skip
+        found += sorted(every)
+    return found
+
+
+class Mentions:
+    """The mentions of a graph, by passage and by key, and the links between keys.
+
+    Args:
+        mentions: All mentions.
+        overrides: The overrides, which link names too.
+    """
+
+    def __init__(self, mentions: Iterable[Mention], overrides: Overrides) -> None:
+        self.of_passage: dict[str, list[Mention]] = defaultdict(list)
+        self.passages: dict[str, set[str]] = defaultdict(set)
+        self._nodes: dict[str, set[str]] = defaultdict(set)
+        self._pairs: dict[str, set[Pair]] = defaultdict(set)
+        for pair in (*overrides.apart, *overrides.same):
+            for spelling in (pair.one, pair.other):
+                self._pairs[normalise(spelling.name)].add(pair)
+        self._offers: dict[Token, set[str]] = defaultdict(set)
+        self._seeks: dict[Token, set[str]] = defaultdict(set)
+        self._near: dict[object, dict[str, str]] = defaultdict(dict)
+        self._tokens: dict[str, tuple[set[Token], set[Token]]] = {}
+        self._add(mentions)
+
+    def reach(self, keys: Collection[str]) -> set[str]:
+        """Return keys, and all that are linked to them, however indirectly."""
+        found, todo = set[str](), list(keys)
+        while todo:
+            key = todo.pop()
+            if key not in found:
+                found.add(key)
+                todo += self._linked(key)
+        return found
+
+    def of_keys(self, keys: Collection[str]) -> list[Mention]:
+        """Return the mentions of keys."""
+        places = {passage for key in keys for passage in self.passages.get(key, ())}
+        return [one for place in places for one in self.of_passage[place] if one.key in keys]
+
+    def replace(self, keys: Collection[str], mentions: Iterable[Mention]) -> None:
+        """Replace the mentions of keys."""
+        for node in {one.node for one in self.of_keys(keys)}:
+            del self._nodes[node]  # all names of a node are linked
+        for place in {passage for key in keys for passage in self.passages.pop(key, ())}:
+            self.of_passage[place] = [o for o in self.of_passage[place] if o.key not in keys]
+        for key in keys:
+            offers, seeks = self._tokens.pop(key, (set(), set()))
+            for table, tokens in ((self._offers, offers), (self._seeks, seeks)):
+                for token in tokens:
+                    table[token].discard(key)
+            for rest, _ in _near(key):
+                self._near[rest].pop(key, None)
+        self._add(mentions)
+
+    def link(self, mentions: Iterable[Mention]) -> None:
+        """Add the links of mentions, besides those that their keys have."""
+        by_key: dict[str, list[Mention]] = defaultdict(list)
+        for one in mentions:
+            by_key[one.key].append(one)
+        for key, every in by_key.items():
+            offers, seeks = self._tokens.setdefault(key, (set(), set()))
+            for token, is_offered, is_sought in self._tokens_of(key, every):
+                if is_offered:
+                    offers.add(token)
+                    self._offers[token].add(key)
+                if is_sought:
+                    seeks.add(token)
+                    self._seeks[token].add(key)
+            for rest, word in _near(key):
+                self._near[rest][key] = word
+
+    def pairs_of(self, names: Iterable[str]) -> set[Pair]:
+        """Return the overrides of names."""
+        return {pair for name in names for pair in self._pairs.get(normalise(name), ())}
+
+    def title(self, name: str, passage: str) -> str:
+        """Return the shown name of a relation end in a passage."""
+        ends = (one for one in self.of_passage[passage] if one.end and one.name == name)
+        return next(ends).node
+
+    def places(self, node: str) -> set[str]:
+        """Return the passages that mention a node, given by its shown name."""
+        return self._nodes.get(node, set())
+
+    def _add(self, mentions: Iterable[Mention]) -> None:
+        every = list(mentions)
+        for one in every:
+            self.of_passage[one.passage].append(one)
+            self.passages[one.key].add(one.passage)
+            self._nodes[one.node].add(one.passage)
+        self.link(every)
+
+    def _linked(self, key: str) -> set[str]:
+        offers, seeks = self._tokens.get(key, ((), ()))
+        found = {other for token in seeks for other in self._offers.get(token, ())}
+        found |= {other for token in offers for other in self._seeks.get(token, ())}
+        for rest, word in _near(key):
+            found |= set(_alike(key, word, self._near.get(rest, {})))
+        return found
+
+    def _tokens_of(self, key: str, mentions: list[Mention]) -> Iterator[tuple[Token, bool, bool]]:
+        """Yield tokens, and whether the key offers them, and seeks them.
+
+        Each line is a rule of `ga_dspy.graph.clusters.matches` or `gather`.
+        """
+        first, _, rest = key.partition(" ")
+        last = key.rpartition(" ")[2]
+        yield ("key", key), True, False
+        yield ("letters", key.replace(" ", "")), True, True
+        yield ("key", without_legal_form(key)), False, True
+        if first in BEFORE_OR_BEHIND:
+            yield ("key", f"{rest} {first}"), False, True
+        if first in HONORIFICS:
+            yield ("key", rest), False, True
+        for letters in initials(key):
+            yield ("initials", letters), True, False
+        if any(one.person for one in mentions):
+            yield ("surname", last), bool(rest), not rest
+        for name in {one.name for one in mentions}:
+            yield ("name", normalise(name)), True, True
+            yield ("name", identity(name)), True, True
+            letters = acronym_letters(split_qualifier(name).base)
+            if not rest and len(letters) > 2:
+                yield ("initials", letters), False, True
+            for pair in self._pairs.get(normalise(name), ()):
+                yield ("override", pair), True, True
+        for id in {id for one in mentions for id in one.ids}:
+            yield ("id", id), True, True
+        for name in {other for one in mentions for other in one.linked}:
+            yield ("key", key_of(name)), True, True
+            yield ("name", normalise(name)), True, True
+
+
+def _near(key: str) -> Iterator[tuple[object, str]]:
+    """Yield for each word of a name the words around it, and the word.
+
+    Near duplicates agree in the words around one; single words, in the first letter.
+    """
+    parts = words_in_digits(key)
+    for i, part in enumerate(parts):
+        yield (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1], part
+
+
+def _alike(key: str, word: str, others: dict[str, str]) -> Iterator[str]:
+    """Yield the names near a name among those that agree in the words around one word.
+
+    Args:
+        key: The name.
+        word: Its word that may differ.
+        others: The names, each with that word.
+    """
+    scorer = DamerauLevenshtein.normalized_similarity
+    near = process.extract(word, others, scorer=scorer, score_cutoff=WORD_SIMILARITY, limit=None)
+    found = [other for _, _, other in near]
+    if len(key.split()) > 2:  # an initial may stand for the word
+        found += [o for o, each in others.items() if 1 in (len(each), len(word))]
+    yield from (other for other in found if near_duplicate(key, other))
