@@ -36,12 +36,24 @@ from ga_dspy.graphrag.extraction import Extraction
 from ga_dspy.graphrag.records import Batch, Overrides, Pair, Sources, Spelling
 
 NAMES = (
-    "Ann Lee|Lee|Ann Lea|John Smith|Smith|J. Smith|John F Smith|John Fred Smith|Sir John Smith|"
+    "Ann Lee|Lee|Ann Lea|JohnSmith|"
+    "John Smith|Smith|J. Smith|John F Smith|John Fred Smith|Sir John Smith|"
     "Avon|Bristol Avon|Avon (river)|Houston, Texas|Houston|Texas|Paris|Paris, Texas|Acme Ltd|Acme|"
     "WHO|World Health Organization|Wild Horse Outfit|King Henry|Henry King|Cambridge|Mercury|"
     "Cambridge (England)|Merkur|1984|1985|October 25, 1984|Encyclopaedia|Encyclopaedja|The Boss"
 ).split("|")
-TYPES = ("", "person", "city", "river", "planet", "organisation", "1969 film", "1984 film")
+TYPES = (
+    "",
+    "person",
+    "person",
+    "person",
+    "city",
+    "river",
+    "planet",
+    "organisation",
+    "1969 film",
+    "1984 film",
+)
 RELATIONS = (
     "born in|located in|known as|is the same as|not located in|capital of|founded in|knows|salary"
 ).split("|")

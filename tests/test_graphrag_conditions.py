@@ -15,7 +15,14 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graph.times import BEGINNING, ENDLESS, Interval, interval_of
 from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, GraphRAG, Rules
-from ga_dspy.graphrag.build import Contents, GraphManifest, StoredGraph, StoredRecords, store
+from ga_dspy.graphrag.build import (
+    Contents,
+    GraphManifest,
+    Record,
+    StoredGraph,
+    StoredRecords,
+    store,
+)
 from ga_dspy.graphrag.records import Sources
 from ga_dspy.testing import scripted_lm
 
@@ -207,9 +214,9 @@ def test_two_holders_conflict_unless_their_times_follow_each_other(
 def test_the_command_line_lists_conflicts_and_takes_conditions(tmp_path: Path) -> None:
     pairs = [president("Ann Lee", "2010–2016"), president("Bob Ray", "2015–2019")]
     graph = CorpusGraph.of({str(i): record(str(i), r) for i, r in enumerate(pairs)})
-    contents = Contents(
-        StoredRecords.of({}, tmp_path), Sources(()), graph.tables, lambda: graph.tables
-    )
+    read = {batch.passage: Record("", "", batch) for batch in graph.sources.batches}
+    records = StoredRecords.of(read, tmp_path)
+    contents = Contents(records, Sources(()), graph.tables, lambda: graph.tables)
     manifest = GraphManifest(index="", extraction="", settings="")
     store(StoredGraph(tmp_path, manifest, contents), ())
 
