@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -31,11 +30,10 @@ from ga_dspy.graphrag.corpus_graph import (
 from ga_dspy.graphrag.mentions import Mention, Mentions, mentions_of
 from ga_dspy.graphrag.records import Labels, Pair, Rules
 from ga_dspy.graphrag.resolution import (
-    Group,
     Merge,
     Node,
+    comparable,
     contradictions,
-    groups_of,
     place_of_entity,
     place_of_relation,
     resolve_entities,
@@ -243,7 +241,7 @@ def change_tables(
         rules: The rules.
     """
     patch = _Patch(before, change, passages, rules)
-    flags = _flags(patch)
+    flags = _flags(patch.edges, patch.nodes, rules)
     tables = Tables(
         nodes=patch.nodes,
         edges=_with_lists(patch.edges, "contradicts", flags),
@@ -261,9 +259,7 @@ class _Patch:
     Attributes:
         passages, nodes, edges: The tables after the change; edges without what they contradict.
         to_node: The new number of each node before the change; -1 for those that are gone.
-        to_edge: The new number of each edge that was not resolved again; -1 for the others.
         former: The edges that were resolved again, as they were.
-        fresh: The numbers of the edges that were resolved again.
         moved: The names of nodes with other facts, as they were and as they are.
     """
 
@@ -303,10 +299,6 @@ class _Patch:
         at = _place_in(old, ("head", "relation", "tail", "time"), self._ids, self.name)
         order = _order(list(map(place_of_relation, change.edges)), len(old), at)
         self.edges = _joined(old, arrow_table("edges", map(self._edge, change.edges)), order)
-        self.fresh = np.flatnonzero(order >= len(old)).tolist()
-        self.to_edge = np.full(len(before.edges), -1, np.int32)
-        stayed = np.setdiff1d(np.arange(len(before.edges)), replaced, assume_unique=True)
-        self.to_edge[stayed] = np.flatnonzero(order < len(old))
         self.moved = self._moved()
 
     def _edge(self, edge: Relation) -> dict[str, Any]:
@@ -380,70 +372,29 @@ class _Patch:
         return _joined(kept, arrow_table("names", rows), order)
 
 
-def _flags(patch: _Patch) -> dict[int, list[int]]:
-    """Return the edges that an edge contradicts, for edges that contradict any.
-
-    They are found again in all groups of an edge that changed, or whose ends or links did.
-    """
-    edges, name = patch.edges, patch.name
-    heads, tails = (np.asarray(edges[end], np.int64) for end in ("head", "tail"))
-
-    def groups(j: int) -> set[Group]:
-        ends = int(heads[j]), int(tails[j])
-        return set(groups_of(edges["relation"][j].as_py(), name[ends[1]], ends, patch.rules))
-
-    def members(of: Collection[Group]) -> list[int]:
-        at_head = _rows_with(heads, [head for _, head, _, _ in of if head >= 0], len(name))
-        at_tail = _rows_with(tails, [tail for kind, _, tail, _ in of if kind == "held"], len(name))
-        near = np.union1d(at_head, at_tail).tolist()
-        return [j for j in near if not groups(j).isdisjoint(of)]
-
-    changed = {group for j in patch.fresh for group in groups(j)}
-    moved = [patch.row[one] for one in patch.moved if one in patch.row]
-    for j in np.union1d(*(_rows_with(ends, moved, len(name)) for ends in (heads, tails))).tolist():
-        changed |= {group for group in groups(j) if group[0] != "stated"}
-    for edge in patch.former:
-        ends = int(patch.to_node[edge["head"]]), int(patch.to_node[edge["tail"]])
-        tail = patch.before.nodes["name"][edge["tail"]].as_py()
-        changed |= set(groups_of(edge["relation"], tail, ends, patch.rules))
-    again = members(changed)
-    relations = {
-        j: Relation.model_construct(
-            head=name[heads[j]],
-            relation=edges["relation"][j].as_py(),
-            tail=name[tails[j]],
-            time=edges["time"][j].as_py(),
-        )
-        for j in members({group for j in again for group in groups(j)})
-    }
+def _flags(edges: Any, nodes: Any, rules: Rules) -> dict[int, Sequence[int]]:
+    """Return the edges that an edge contradicts, for edges that contradict any."""
+    wordings = edges["relation"].combine_chunks().dictionary_encode()
+    known = wordings.dictionary.to_pylist()
+    chosen = comparable(known, rules)
+    codes = [code for code, wording in enumerate(known) if wording in chosen]
+    rows = _rows_with(wordings.indices, codes, len(known))
+    heads, tails = (np.asarray(edges[end]) for end in ("head", "tail"))
+    names, types = nodes["name"], nodes["type"]
+    relations = [
+        Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
+        for row in edges.take(rows).select(["relation", "tail", "time"]).to_pylist()
+    ]
     found = contradictions(
+        lambda i: Entity.model_construct(name=names[i].as_py(), type=types[i].as_py()),
         relations,
-        {j: (int(heads[j]), int(tails[j])) for j in relations},
-        lambda i: Entity.model_construct(name=name[i], type=patch.nodes["type"][i].as_py()),
-        _Links(heads, tails),
-        patch.rules,
+        list(zip(heads[rows].tolist(), tails[rows].tolist(), strict=True)),
+        set(zip(heads.tolist(), tails.tolist(), strict=True)),
+        rules,
     )
-    lists = patch.before.edges["contradicts"].combine_chunks()
-    against = {
-        int(patch.to_edge[i]): [int(patch.to_edge[j]) for j in lists[i].as_py()]
-        for i in np.flatnonzero(np.diff(np.asarray(lists.offsets))).tolist()
-    }
-    against |= {j: list(found[j]) for j in again}
-    return {j: sorted(j for j in others if j >= 0) for j, others in against.items() if j >= 0}
-
-
-@dataclass(frozen=True)
-class _Links:
-    """The pairs of nodes of all edges; `in` tests for one."""
-
-    heads: NDArray[np.int64]
-    tails: NDArray[np.int64]
-
-    def __contains__(self, pair: object) -> bool:
-        if not isinstance(pair, tuple):
-            return False
-        head, tail = pair
-        return bool(((self.heads == head) & (self.tails == tail)).any())
+    number = rows.tolist()
+    pairs = zip(number, found, strict=True)
+    return {j: [number[k] for k in others] for j, others in pairs if others}
 
 
 # --- Rows of Arrow tables

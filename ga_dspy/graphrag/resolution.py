@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
@@ -106,23 +106,21 @@ def resolve(sources: Sources, *, latest: bool = False) -> Resolved:
     left_out += too_few
     entities = tuple(node.entity for node in nodes)
     row = {entity.name: i for i, entity in enumerate(entities)}
-    ends = tuple((row[r.head], row[r.tail]) for r in relations)
+    ends = [(row[r.head], row[r.tail]) for r in relations]
     if latest:
-        stated = dict(enumerate(relations))
-        gone = _replaced(stated, ends, entities.__getitem__, set(ends), rules)
-        relations = [relation for j, relation in stated.items() if j not in gone]
-        ends = tuple((row[r.head], row[r.tail]) for r in relations)
+        gone = _replaced(entities.__getitem__, relations, ends, rules)
+        relations = [relation for j, relation in enumerate(relations) if j not in gone]
+        ends = [pair for j, pair in enumerate(ends) if j not in gone]
         left_out += ["replaced by a later one"] * len(gone)
-    stated = dict(enumerate(relations))
-    against = contradictions(stated, ends, entities.__getitem__, set(ends), rules)
+    against = contradictions(entities.__getitem__, relations, ends, set(ends), rules)
     mentions = mentions_of(((n.entity.name, n.part) for n in nodes), records.relations)
     return Resolved(
         entities=entities,
         relations=tuple(relations),
-        ends=ends,
+        ends=tuple(ends),
         flags=tuple(
-            Flags(rules.is_critical(relation.relation), against[j])
-            for j, relation in stated.items()
+            Flags(rules.is_critical(relation.relation), others)
+            for relation, others in zip(relations, against, strict=True)
         ),
         merges=tuple(
             Merge(i, node.entity.name, *one) for i, node in enumerate(nodes) for one in node.merged
@@ -388,7 +386,8 @@ def _merged(
 
 # --- Contradictions: both relations are kept.
 
-Ends = Mapping[int, tuple[int, int]] | Sequence[tuple[int, int]]
+Ends = tuple[int, int]
+"""The nodes of the head and the tail of an edge."""
 
 _NEGATED: Final = re.compile(r"\b(?:not|never|no longer) ")
 _VALUE_WORD: Final = re.compile(
@@ -409,17 +408,13 @@ def is_plain_value(name: str) -> bool:
     return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
 
 
-Group = tuple[str, int, int, str]
-"""Relations that may contradict each other: what they state, of which nodes, in which words."""
-
-
 def contradictions(
-    relations: Mapping[int, Relation],
-    ends: Ends,
     entities: Callable[[int], Entity],
-    linked: Container[tuple[int, int]],
+    relations: Sequence[Relation],
+    ends: Sequence[Ends],
+    linked: Container[Ends],
     rules: Rules,
-) -> dict[int, tuple[int, ...]]:
+) -> list[tuple[int, ...]]:
     """Return for each relation the relations that contradict it.
 
     Two relations contradict each other if one denies the other, or if they state two values where
@@ -427,34 +422,45 @@ def contradictions(
     do not if they are of different times, or if one replaced the other.
 
     Args:
-        relations: The relations by edge, whole groups of them (`groups_of`).
-        ends: The nodes of each edge.
         entities: Returns the entity of a node.
-        linked: The nodes of head and tail of all edges of the graph.
+        relations: The relations, all of those that `comparable` names.
+        ends: The nodes of head and tail of each.
+        linked: The nodes of head and tail of every relation of the graph.
         rules: The rules.
     """
-    against: dict[int, set[int]] = {edge: set() for edge in relations}
-    for one, other in _candidates(relations, ends, entities, linked, rules):
+    against: list[set[int]] = [set() for _ in relations]
+    for one, other in _candidates(entities, relations, ends, linked, rules):
         if _earlier(relations, one, other) is None:
             against[one].add(other)
             against[other].add(one)
-    return {edge: tuple(sorted(others)) for edge, others in against.items()}
+    return [tuple(sorted(edges)) for edges in against]
+
+
+def comparable(wordings: Iterable[str], rules: Rules) -> set[str]:
+    """Return the wordings whose relations may contradict others."""
+    every = {wording: (relation_key(wording), _asserted(wording)) for wording in wordings}
+    denied = {plain for key, plain in every.values() if plain != key}
+    lists = (rules.single_valued, rules.single_dated, rules.single_held)
+    return {
+        wording
+        for wording, (key, plain) in every.items()
+        if plain in denied or any(each in names for names in lists for each in (key, _event(key)))
+    }
 
 
 def _replaced(
-    relations: Mapping[int, Relation],
-    ends: Ends,
     entities: Callable[[int], Entity],
-    linked: Container[tuple[int, int]],
+    relations: Sequence[Relation],
+    ends: Sequence[Ends],
     rules: Rules,
 ) -> set[int]:
     """Return the relations that a later value of a single-valued relation has replaced."""
-    pairs = _candidates(relations, ends, entities, linked, rules)
+    pairs = _candidates(entities, relations, ends, set(ends), rules)
     earlier = {_earlier(relations, one, other) for one, other in pairs}
     return {edge for edge in earlier if edge is not None}
 
 
-def _earlier(relations: Mapping[int, Relation], one: int, other: int) -> int | None:
+def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
     """Return which of two values the other one followed, or None if their times do not say."""
     times = {edge: interval_of(relations[edge].time or "") for edge in (one, other)}
     dated = sorted((time.start, edge, time) for edge, time in times.items() if time)
@@ -465,54 +471,47 @@ def _earlier(relations: Mapping[int, Relation], one: int, other: int) -> int | N
     return edge if lasts or not first.overlaps(second) else None
 
 
-@lru_cache(maxsize=65536)
-def _asserted(relation: str) -> str:
-    """Return a relation without its negation."""
-    return normalise(_NEGATED.sub("", relation_key(relation)))
-
-
-def groups_of(relation: str, tail: str, ends: tuple[int, int], rules: Rules) -> Iterator[Group]:
-    """Yield the groups of a relation, given with the name of its tail.
-
-    The relations of a group have the same ends and wording but for a negation ("stated"), the
-    same head, of which they state one value ("valued"), or the same tail, which one entity at a
-    time has ("held").
-    """
-    head, other = ends
-    yield "stated", head, other, _asserted(relation)
-    key = relation_key(relation)
-    event = key.removesuffix(" in").removesuffix(" on")
-    if key in rules.single_valued:
-        yield "valued", head, -1, key
-    elif event in rules.single_dated and is_plain_value(tail):
-        yield "valued", head, -1, event
-    if key in rules.single_held:
-        yield "held", -1, other, key
-
-
 def _candidates(
-    relations: Mapping[int, Relation],
-    ends: Ends,
     entities: Callable[[int], Entity],
-    linked: Container[tuple[int, int]],
+    relations: Sequence[Relation],
+    ends: Sequence[Ends],
+    linked: Container[Ends],
     rules: Rules,
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs that assert and deny the same, or that state two values where there is one."""
-    groups: dict[Group, list[int]] = defaultdict(list)
-    for edge, relation in relations.items():
-        for group in groups_of(relation.relation, relation.tail, ends[edge], rules):
-            groups[group].append(edge)
-    for (kind, *_, wording), edges in groups.items():
-        if kind == "stated":
-            denials = [j for j in edges if relation_key(relations[j].relation) != wording]
-            for pair in product(denials, set(edges).difference(denials)):
-                yield pair
-            continue
+    asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
+        key = relation_key(relation.relation)
+        plain = _asserted(relation.relation)
+        (asserted if plain == key else denied)[head, tail, plain].append(edge)
+        event = _event(key)
+        if key in rules.single_valued:
+            valued[1, head, key].append(edge)
+        elif event in rules.single_dated and is_plain_value(relation.tail):
+            valued[1, head, event].append(edge)
+        if key in rules.single_held:
+            valued[0, tail, key].append(edge)
+    for stated, edges in denied.items():
+        yield from ((one, other) for one in asserted.get(stated, ()) for other in edges)
+    for (end, _, _), edges in valued.items():
         for pair in combinations(edges, 2):
-            one, other = (ends[edge][kind == "valued"] for edge in pair)
+            one, other = (ends[edge][end] for edge in pair)
             same = one == other or (one, other) in linked or (other, one) in linked
             if not same and not agree(entities(one), entities(other)):
                 yield pair
+
+
+@lru_cache(maxsize=65536)
+def _asserted(relation: str) -> str:
+    """Return the key of a relation without its negation."""
+    return normalise(_NEGATED.sub("", relation_key(relation)))
+
+
+def _event(key: str) -> str:
+    """Return the key of a relation without the "in" or "on" of a date."""
+    return key.removesuffix(" in").removesuffix(" on")
 
 
 def agree(one: Entity, other: Entity) -> bool:
