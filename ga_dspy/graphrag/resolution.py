@@ -440,11 +440,11 @@ def comparable(wordings: Iterable[str], rules: Rules) -> set[str]:
     """Return the wordings whose relations may contradict others."""
     every = {wording: (relation_key(wording), _asserted(wording)) for wording in wordings}
     denied = {plain for key, plain in every.values() if plain != key}
-    lists = (rules.single_valued, rules.single_dated, rules.single_held)
+    single = rules.single_valued | rules.single_dated | rules.single_held
     return {
         wording
         for wording, (key, plain) in every.items()
-        if plain in denied or any(each in names for names in lists for each in (key, _event(key)))
+        if plain in denied or key in single or _event(key) in single
     }
 
 
