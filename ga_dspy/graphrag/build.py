@@ -188,7 +188,8 @@ class StoredGraph:
             with suppress(OSError), TemporaryDirectory(dir=self._folder) as folder:
                 _write_communities(Path(folder), found)
                 (Path(folder) / "communities.arrow").replace(self._folder / "communities.arrow")
-            Summaries(self.path / SUMMARIES).keep_only(found)
+                # Not if the folder is gone: then another process has changed the graph.
+                Summaries(self.path / SUMMARIES).keep_only(found)
             return found
         rows = self._community_table().to_pylist()
         return tuple(
