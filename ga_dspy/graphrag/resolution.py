@@ -468,7 +468,9 @@ def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
         return None
     (_, edge, first), (_, _, second) = dated
     lasts = first.is_span and first.end == ENDLESS
-    return edge if lasts or not first.overlaps(second) else None
+    # "2010-2015" and "since 2015": the year of the change belongs to both.
+    ends_before = first.is_span and first.end[0] <= second.start[0]
+    return edge if lasts or ends_before or not first.overlaps(second) else None
 
 
 def _candidates(
