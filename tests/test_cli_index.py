@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ga_dspy import Index
-from ga_dspy.cli.console import Console, build_progress, log_progress
+from ga_dspy.cli.console import Console, show_progress
 from ga_dspy.retrieval import read_passages
 from ga_dspy.retrieval.read import Sources
 
@@ -251,11 +251,37 @@ def test_in_a_pipe_a_line_tells_how_far_work_is_while_one_call_takes_long(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     console = Console(force_terminal=False, width=80)
-    with log_progress(console, lambda: "3 of 40 questions", every=0.02):
+    with show_progress(console, every=0.02) as progress:
+        time.sleep(0.1)  # before the first call there is nothing to say
+        progress("graph-anchor", 3, 40, "3 of 40 questions, F1 50.0")
         time.sleep(0.2)  # one question, and no progress
     told = capsys.readouterr().out.splitlines()
     assert len(told) > 1
-    assert set(told) == {"3 of 40 questions"}
+    assert set(told) == {"graph-anchor: 3 of 40 questions, F1 50.0"}
+
+
+def test_in_a_pipe_nothing_is_printed_within_the_first_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with show_progress(Console(force_terminal=False)) as progress:
+        progress("encoding", 1, 2)
+        time.sleep(0.1)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_time_left_of_a_run_is_not_told_from_the_run_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]
+    console = Console(force_terminal=False, width=80)
+    with show_progress(console, clock=lambda: now[0], every=0.02) as progress:
+        for done in (0, 20, 40):
+            progress("hotpotqa vanilla-rag", done, 40)
+            now[0] += 60
+        progress("hotpotqa graph-anchor", 0, 40)
+        time.sleep(0.1)
+    told = capsys.readouterr().out.splitlines()
+    assert told and set(told) == {"hotpotqa graph-anchor 0 of 40"}
 
 
 def test_in_a_pipe_a_build_tells_how_far_it_is_also_while_a_stage_reports_nothing(
@@ -263,7 +289,7 @@ def test_in_a_pipe_a_build_tells_how_far_it_is_also_while_a_stage_reports_nothin
 ) -> None:
     now = [0.0]
     console = Console(force_terminal=False, width=80)
-    with build_progress(console, clock=lambda: now[0], every=0.02) as progress:
+    with show_progress(console, clock=lambda: now[0], every=0.02) as progress:
         for done in (900, 910, 920):  # 900 were kept from a run before
             progress("encoding", done, 1000)
             now[0] += 12

@@ -15,7 +15,7 @@ from ga_dspy import GraphAnchor, demo
 from ga_dspy.artifact import load
 from ga_dspy.cli.choices import choose_lms, read_pairs
 from ga_dspy.cli.compile import Lines, compile_program, read_questions
-from ga_dspy.cli.console import Console, log_progress
+from ga_dspy.cli.console import Console, repeat, show_progress
 from ga_dspy.errors import InputError
 from ga_dspy.lm.budget import Spent
 from ga_dspy.optimize import Candidate, Caps, Estimate
@@ -101,6 +101,21 @@ def test_the_index_is_packed_with_the_model_only_where_that_is_asked_for(
     assert given == [tmp_path / "index" if packed else None]
 
 
+def test_a_terminal_shows_a_bar_once_the_cost_is_confirmed() -> None:
+    shown = StringIO()
+    console = Console(file=shown, force_terminal=True, width=80)
+    usage: dict[str, list[object]] = {}
+    with show_progress(console) as advance:
+        lines = Lines(console, agreed=True, usage=usage, bar=advance)
+        lines.count()
+        assert shown.getvalue() == ""
+        usage["an LM"] = [{}] * 30
+        lines.confirm(COST)
+    assert re.search(
+        rf"compiling .*30/{COST.calls}", re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue())
+    )
+
+
 def test_a_candidate_is_one_line_with_scores_cost_and_time_left() -> None:
     shown = StringIO()
     lines = Lines(Console(file=shown, width=40))
@@ -115,15 +130,16 @@ def test_in_a_pipe_a_compilation_tells_its_calls_while_no_candidate_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Index.build(demo.corpus(), tmp_path / "index", kind="sparse")
-    often = partial(log_progress, every=0.01)
-    monkeypatch.setattr("ga_dspy.cli.compile.log_progress", often)
+    often = partial(show_progress, every=0.01)
+    monkeypatch.setattr("ga_dspy.cli.compile.show_progress", often)
+    monkeypatch.setattr("ga_dspy.cli.compile.repeat", lambda action, _: repeat(action, 0.01))
     compile_program(
         choose_lms(), "hotpotqa", demo.questions("train"), "4", tmp_path / "index",
         tmp_path / "out",
         recipe_name="labeled", settings=["demos=3"], threads=2, no_track=True,
     )  # fmt: skip
     told = re.findall(
-        r"^([\d,]+) LM calls of about ([\d,]+), \d+:\d\d$", capfd.readouterr().out, re.M
+        r"^compiling: ([\d,]+) LM calls of about ([\d,]+)", capfd.readouterr().out, re.M
     )
     assert len(told) > 2
     log = (tmp_path / "out" / "run" / "optimizer.log").read_text()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_documents import archive, docx, pdf, pptx
 
-from ga_dspy.cli.console import Console, build_progress
+from ga_dspy.cli.console import Console, show_progress
 from ga_dspy.errors import InputError
 from ga_dspy.retrieval import documents, read_files
 
@@ -128,6 +128,6 @@ def test_what_is_read_apart_is_read_alike(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_progress_bar_names_the_file_that_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    with build_progress(Console(force_terminal=True)) as progress:
+    with show_progress(Console(force_terminal=True)) as progress:
         progress("reading slow.docx", 0, 2)
     assert "reading slow.docx" in capsys.readouterr().out

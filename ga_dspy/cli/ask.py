@@ -25,11 +25,11 @@ from ga_dspy.cli.choices import Asking, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
 from ga_dspy.cli.console import (
     Console,
-    build_progress,
     columns,
     number,
     relative,
     show_answer,
+    show_progress,
     show_steps,
 )
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
@@ -79,7 +79,7 @@ def demo(
     for folder in ("index", "runs", "artifacts"):
         shutil.rmtree(keep / folder, ignore_errors=True)
     console.print(Rule("1. Index the included corpus", align="left"))
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         index = Index.build(corpus(), keep / "index", progress=progress)
     console.print(f"{keep / 'index'}: {index.description}\n")
 

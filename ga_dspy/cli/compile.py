@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import dspy
@@ -30,7 +29,7 @@ from ga_dspy.cli.choices import (
     program_class,
     read_pairs,
 )
-from ga_dspy.cli.console import Console, log_progress
+from ga_dspy.cli.console import Advance, Console, repeat, show_progress
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
@@ -123,30 +122,17 @@ def compile_program(
     caps = Caps(max_calls, max_tokens, max_money)
     others = filter(None, (reflection, prompt, teacher))
     free = all(one.model == EMBEDDED for one in (*models.all, *others))
-    lines = Lines(console, agreed=yes or free, caps=caps)
     packed = (index, graph) if pack_index else (None, None)
     tracker = None if no_track else _tracker(console, track, out, *packed)
-    with dspy.track_usage() as used, log_progress(console, lambda: lines.state(used.usage_data)):
-        outcome = compile(
-            given,
-            chosen,
-            questions.train,
-            questions.validation,
-            test=questions.test,
-            out=out,
-            lm=models.lm,
-            reflection_lm=reflection,
-            prompt_lm=prompt,
-            teacher_lm=teacher,
-            caps=caps,
-            threads=threads,
-            seed=seed,
-            names=questions.names,
-            tracker=tracker,
-            progress=lines.show,
-            confirm=lines.confirm,
-            keep=keep,
-        )
+    with dspy.track_usage() as used, show_progress(console) as advance:
+        lines = Lines(console, agreed=yes or free, caps=caps, usage=used.usage_data, bar=advance)
+        with repeat(lines.count, 1.0):
+            outcome = compile(
+                given, chosen, questions.train, questions.validation, test=questions.test, out=out,
+                lm=models.lm, reflection_lm=reflection, prompt_lm=prompt, teacher_lm=teacher,
+                caps=caps, threads=threads, seed=seed, names=questions.names, tracker=tracker,
+                progress=lines.show, confirm=lines.confirm, keep=keep,
+            )  # fmt: skip
     _summarise(console, outcome)
     if tracker is not None and (how := tracker.how_to_open):
         console.print(f"MLflow: {tracker.place}; {how}", soft_wrap=True)
@@ -207,16 +193,29 @@ class Lines:
         console: Where to print.
         agreed: Whether the cost is confirmed already.
         caps: The caps; without a terminal, a cap stands for a confirmation.
+        usage: The calls so far, by LM.
+        bar: Shows how many calls were made between two candidates.
     """
 
-    def __init__(self, console: Console, *, agreed: bool = False, caps: Caps | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        agreed: bool = False,
+        caps: Caps | None = None,
+        usage: Mapping[str, Sequence[object]] | None = None,
+        bar: Advance | None = None,
+    ) -> None:
         self.console, self.agreed, self.caps = console, agreed, caps or Caps()
-        self.expected, self.begun = 0, monotonic()
+        self.usage, self.bar = {} if usage is None else usage, bar
+        self.expected, self.is_confirmed = 0, False
 
-    def state(self, usage: Mapping[str, Sequence[object]]) -> str:
-        """Return the progress between two candidates: calls so far, and calls expected."""
-        calls = sum(map(len, usage.values()))
-        return f"{calls:,} LM calls of about {self.expected:,}, {_clock(monotonic() - self.begun)}"
+    def count(self) -> None:
+        """Show the calls so far, once the cost is confirmed."""
+        if self.bar and self.is_confirmed:
+            calls = sum(map(len, list(self.usage.values())))
+            about = f"{calls:,} LM calls of about {self.expected:,}"
+            self.bar("compiling", calls, max(calls, self.expected), about)
 
     def confirm(self, cost: Estimate) -> bool:
         """Print the estimate, and ask for confirmation if there is a terminal and a cost.
@@ -231,13 +230,14 @@ class Lines:
                 reserved = getattr(cost.measuring, name)
                 left = f"{cap - reserved:,} left for candidates"
                 self.console.print(f"{name}: about {reserved:,} of {cap:,} for measuring, {left}")
-        if self.agreed or (any(self.caps) and not self.console.can_ask):
-            return True
-        return self.console.confirm(
+        is_settled = self.agreed or (any(self.caps) and not self.console.can_ask)
+        self.is_confirmed = is_settled or self.console.confirm(
             "continue?",
             expected="--yes, or a cap",
             remedy="add --yes, or --max-calls, --max-tokens or --max-money",
         )
+        self.count()  # starts the bar before `compile` redirects what is printed
+        return self.is_confirmed
 
     def show(self, c: Candidate) -> None:
         """Print one line: score, best so far, calls, tokens, time, and the most time left."""

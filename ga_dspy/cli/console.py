@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import dspy
 from rich import box
@@ -202,9 +202,41 @@ def _link(place: int, link: EvidenceLink) -> RenderableType:
 # --- Progress
 
 
-def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Progress:
-    """Return a bar with the items done and the time left; it is silent in a pipe."""
-    return Progress(
+class Advance(Protocol):
+    """Moves a progress bar; `details` is logged in a pipe instead of the numbers."""
+
+    def __call__(self, stage: str, done: int, total: int, details: object = "", /) -> None:
+        """Call it whenever one of them changes."""
+
+
+@contextmanager
+def repeat(action: Callable[[], None], every: float) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(every):
+            action()
+
+    worker = threading.Thread(target=work, name="ga-dspy-progress", daemon=True)
+    worker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        worker.join()
+
+
+@contextmanager
+def show_progress(
+    console: Console, clock: Callable[[], float] = monotonic, every: float = 60.0
+) -> Iterator[Advance]:
+    """Show a progress bar from the first call of what is yielded; in a pipe, a line per minute.
+
+    The time left is estimated from the items done since the stage began, without those kept from
+    an earlier run. The line is printed even during one long item.
+    """
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -215,56 +247,29 @@ def progress_bar(console: Console, clock: Callable[[], float] = monotonic) -> Pr
         disable=not console.is_terminal,
         get_time=clock,
     )
+    task, latest = bar.add_task("", total=None), object()
 
-
-@contextmanager
-def log_progress(console: Console, state: Callable[[], str], every: float = 60.0) -> Iterator[None]:
-    """In a pipe, which shows no progress bar, print the state once a minute."""
-    if console.is_terminal:
-        yield
-        return
-    is_over = threading.Event()
+    def advance(stage: str, done: int, total: int, details: object = "", /) -> None:
+        nonlocal latest
+        latest, now = details, bar.tasks[0]
+        is_same_stage = stage.partition(" ")[0] == now.description.partition(" ")[0]
+        if not is_same_stage or done < now.completed:
+            bar.reset(task, description=stage, completed=done, total=total)
+        bar.update(task, description=stage, completed=done, total=total)
+        bar.start()
 
     def log() -> None:
-        while not is_over.wait(every):
-            if line := state():
-                console.print(line, soft_wrap=True)
-
-    logger = threading.Thread(target=log, name="ga-dspy-progress", daemon=True)
-    logger.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        logger.join()
-
-
-@contextmanager
-def build_progress(
-    console: Console, clock: Callable[[], float] = monotonic, every: float = 30.0
-) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar; yield the callback of a build: stage, items done, items in total.
-
-    The time left is estimated from the items done since the stage began, without those kept from
-    an earlier run. In a pipe, a line is printed every half minute, even during one long item.
-    """
-    with progress_bar(console, clock) as bar:
-        task = bar.add_task("", total=None)
-
-        def advance(stage: str, done: int, total: int) -> None:
-            if stage.partition(" ")[0] != bar.tasks[0].description.partition(" ")[0]:
-                bar.reset(task, description=stage, completed=done, total=total)
-            bar.update(task, description=stage, completed=done, total=total)
-
-        def state() -> str:
-            now = bar.tasks[0]
-            if now.total is None:
-                return ""
+        now = bar.tasks[0]
+        if now.total is not None:
+            count = f": {latest}" if latest else f" {now.completed:,.0f} of {now.total:,.0f}"
             left = f", about {now.time_remaining / 60:.0f} min left" if now.time_remaining else ""
-            return f"{now.description} {now.completed:,.0f} of {now.total:,.0f}{left}"
+            console.print(f"{now.description}{count}{left}", soft_wrap=True)
 
-        with log_progress(console, state, every):
+    try:
+        with nullcontext() if console.is_terminal else repeat(log, every):
             yield advance
+    finally:
+        bar.stop()
 
 
 # --- Tables and lists

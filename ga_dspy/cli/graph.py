@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where, read_pairs
-from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
+from ga_dspy.cli.console import Console, columns, key_values, number, show_progress
 from ga_dspy.cli.index import Redaction, importable
 from ga_dspy.errors import InputError
 from ga_dspy.graph import to_graphml
@@ -270,7 +270,7 @@ def import_files(
     Other columns are metadata, for --where.
     """
     console, pairs = Console(), read_pairs([*filter(None, columns.split(","))], "--columns")
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         made = import_graph(
             files, index=index, out=out, columns=pairs, name=name, labels=_read_labels(labels),
             skip_bad_rows=skip_bad_rows, redact=importable(redact), progress=progress,
@@ -304,7 +304,7 @@ def _read_graph(
     _confirm(console, cost, lm, options)
     began, written = time.perf_counter(), dict[str, Summary | str]()
     console.print("you can interrupt this: run the same command again to resume", style="dim")
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         reading: dict[str, Any] = {"lm": lm, "threads": options.threads, "progress": progress}
         asked = {"extractor": extractor, "caps": options.caps}
         stored = make(index, folder, labels=labels, **asked, **reading)

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, open_only
-from ga_dspy.cli.console import Console, build_progress, columns, key_values, number
+from ga_dspy.cli.console import Console, columns, key_values, number, show_progress
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
 from ga_dspy.retrieval import Changes, Documents, FileRead, Index, load_encoder
@@ -91,10 +91,10 @@ def build(
         chunk_tokens = min(CHUNK_TOKENS, int(most * _WORDPIECES))
     sources = Sources(chunk_tokens=chunk_tokens, overlap=overlap).with_paths(out, files)
     redactor = load_redactor(importable(redact))
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         found = sources.read(out, strict=strict, progress=progress, redact=redactor)
     show_files(console, found.files)
-    with on_ray(ray) if ray else nullcontext(), build_progress(console) as progress:
+    with on_ray(ray) if ray else nullcontext(), show_progress(console) as progress:
         index = Index.build(
             found, out, kind=kind, encoder=model, progress=progress, reranker=reranker,
             require=require or (), redact=redactor, milvus=uri,
@@ -133,7 +133,7 @@ def sync(
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
     if files:
         sources = sources.with_paths(index, files)
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
     found = found.with_uploads(opened)
     deleted = found.deleted_from(opened)
@@ -152,7 +152,7 @@ def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction
     """
     console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index).with_paths(index, files, add=True)
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         found = sources.read(index, opened, strict=strict, progress=progress)
     _change(console, index, opened, sources, found, opened.upsert)
 
@@ -276,7 +276,7 @@ def _change(
     change: Callable[..., Changes],
 ) -> None:  # fmt: skip
     """Apply what was read to an index, and print the changes."""
-    with build_progress(console) as progress:
+    with show_progress(console) as progress:
         changes = change(found, progress=progress)
     sources.save(index, found.files)
     before, after = sources.files, found.files

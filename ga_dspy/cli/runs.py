@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,9 +29,9 @@ from ga_dspy.cli.choices import (
     choose_settings,
     program_class,
 )
-from ga_dspy.cli.console import Console, columns, log_progress, number, progress_bar
+from ga_dspy.cli.console import Console, columns, number, show_progress
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, load_report, protocol_of, run
+from ga_dspy.eval import Report, ScoreVariant, load, load_report, protocol_of, run
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.programs import Usage
 from ga_dspy.programs.gaps import report_gaps
@@ -169,31 +167,12 @@ def run_program(
         program, examples, name=name, dataset=dataset, source=data, lm=lm,
         score=options.score, limit=options.limit, judge=judge,
     )  # fmt: skip
-    with dspy.context(lm=lm), _show_progress(console) as advance:
+    with dspy.context(lm=lm), show_progress(console) as advance:
         return run(
             program, examples, out=out, protocol=protocol, threads=options.threads,
-            progress=partial(advance, name), retry_failures=options.retry_failed,
-            abort_after=options.abort_after or None, judge=judge,
+            progress=lambda now: advance(name, now.done, now.total, now), judge=judge,
+            retry_failures=options.retry_failed, abort_after=options.abort_after or None,
         )  # fmt: skip
-
-
-@contextmanager
-def _show_progress(console: Console) -> Iterator[Callable[[str, RunProgress], None]]:
-    """Show a progress bar, or a line per minute; yield the callback: name of the run, progress."""
-    latest: tuple[str, RunProgress] | None = None
-
-    def state() -> str:
-        return f"{latest[0]}: {latest[1]}" if latest else ""
-
-    with progress_bar(console) as bar, log_progress(console, state):
-        task = bar.add_task("", total=None)
-
-        def advance(name: str, progress: RunProgress) -> None:
-            nonlocal latest
-            latest = name, progress
-            bar.update(task, description=name, total=progress.total, completed=progress.done)
-
-        yield advance
 
 
 def _track(
@@ -328,12 +307,12 @@ def arena(
     reports: dict[Benchmark, dict[str, Report]] = {}
     tracked: list[Tracked | None] = []
     store = options.track
-    with _show_progress(console) as advance:
+    with show_progress(console) as advance:
         for one, report, program in run_arena(
             planned, lm=models.lm, limit=options.limit, score=options.score,
             threads=options.threads, abort_after=options.abort_after or None,
             retry_failures=options.retry_failed, judge=choose_judge(options.judge, models),
-            progress=lambda one, progress: advance(one.name, progress),
+            progress=lambda one, now: advance(one.name, now.done, now.total, now),
         ):  # fmt: skip
             console.print(_result_line(one, report), style="dim")
             reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
