@@ -5,16 +5,28 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from PIL import Image
 
 from extractive_lm.engine import MODEL
 from ga_dspy.arena import Run, Runs
-from ga_dspy.arena.report import draw_figures, plot_costs
+from ga_dspy.arena.report import (
+    Drawn,
+    compare,
+    draw_figures,
+    part_table,
+    run_table,
+    write_report,
+)
 from ga_dspy.errors import MissingExtra
 from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.plots import Point, plot_costs, plot_scores, save_plot
 from ga_dspy.eval.result import StepTrace
 
 BASE = Protocol.of([], dataset="hotpotqa", source="made", program="p", lm=MODEL, corpus="c")
@@ -45,6 +57,10 @@ def question(number: int, answer: str | None = "Paris", **more: Any) -> Result:
     return Result(**{**usual, **more})
 
 
+HOPS = (
+    question(1, gold_titles=("a", "b")),
+    question(2, "red", gold_titles=("a", "b", "c"), steps=2, tokens=3000, trace=TWO_STEPS),
+)
 ASKED = (question(1), question(2, "red", steps=2, tokens=3000, trace=TWO_STEPS), question(3, None))
 
 
@@ -55,80 +71,174 @@ def made(
     return Run(Report(BASE.model_copy(update=changes), tuple(asked), 0.0), Path(method), difference)
 
 
-def plot(*found: Run) -> Any:
-    return plot_costs(Runs(found), found, "a title")
+def drawn(out: Path, *found: Run) -> list[Drawn]:
+    runs = Runs(found)
+    families = compare(runs)
+    return draw_figures(run_table(runs, families), part_table(runs), out, families)
 
 
-def line(axes: Any, label: str) -> Any:
-    """A line's places and heights; one with error bars has its label on the container."""
-    found = {one.get_label(): one for one in axes.lines}
-    found |= {one.get_label(): one.lines[0] for one in axes.containers}
-    return list(found[label].get_xdata()), list(found[label].get_ydata())
+def files(figures: Sequence[Drawn]) -> list[str]:
+    return [one.path.name.partition("-hotpotqa")[0] for one in figures if one.path]
 
 
-def names(axes: Any) -> list[str]:
-    """The names in the legend."""
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+def texts(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
 
 
-def test_a_method_stands_at_its_mean_tokens_and_f1() -> None:
-    (axes,) = plot(made("graph-anchor"), made("vanilla-rag")).axes
-    assert line(axes, "GraphAnchor") == (pytest.approx([4000 / 3]), pytest.approx([100 / 3]))
-    assert names(axes) == ["GraphAnchor", "Vanilla RAG"]
+def dots(axes: Any) -> list[list[float]]:
+    """The points of a plot, without the lines of intervals."""
+    lines = [one for one in axes.lines if one.get_marker() == "o"]
+    return [[float(x), float(y)] for one in lines for x, y in one.get_xydata()]
 
 
-def test_runs_at_equal_tokens_have_a_picture_of_their_own(tmp_path: Path) -> None:
-    tight = [made("graph-anchor", settings={"token_budget": n}) for n in (500, 1500)]
-    drawn = draw_figures(Runs((made("graph-anchor"), *tight)), tmp_path)
-    assert [path.name[:18] for path in drawn.values()] == [
-        "f1-by-tokens-hotpo",
-        "f1-at-equal-tokens",
-    ]
+# --- Plots
+
+
+def test_a_row_has_the_name_f1_and_interval_of_a_program_and_a_note() -> None:
+    ours = Point("GraphAnchor", 60.0, (50.0, 70.0), stands_out=True, note="+10.0 *")
+    points = [ours, Point("Vanilla RAG", 50.0, (40.0, 60.0))]
+    (axes,) = plot_scores({"": points}, "a title", "2 questions", "F1").axes
+    labels = axes.get_yticklabels()
+    assert [label.get_text() for label in labels] == ["GraphAnchor", "Vanilla RAG"]
+    assert [label.get_fontweight() for label in labels] == ["bold", "normal"]
+    assert dots(axes) == [[60.0, 0.0], [50.0, 1.0]]
+    bars: list[Any] = [one for one in axes.lines if one.get_marker() != "o"]
+    intervals = [[float(x) for x, _ in bar.get_xydata()] for bar in bars]
+    assert intervals == [[50.0, 70.0], [40.0, 60.0]]
+    assert texts(axes) == ["+10.0 *", "F1"]
+    low, high = axes.get_ylim()
+    assert low > high, "the first row is at the top"
+
+
+def test_panels_share_rows_and_scale_also_if_a_program_is_in_one_of_them_only() -> None:
+    panels = {
+        "2 hops": [Point("b", 20.0, (10.0, 30.0))],
+        "3 hops": [Point("a", 90.0, (80.0, 99.0)), Point("b", 5.0, (1.0, 9.0))],
+    }
+    one, other = plot_scores(panels, "a title", "", order=["a", "b"]).axes
+    assert (dots(one), dots(other)) == ([[20.0, 1.0]], [[90.0, 0.0], [5.0, 1.0]])
+    assert one.get_xlim() == other.get_xlim() and one.get_xlim()[1] > 99
+    assert [axes.get_title(loc="left") for axes in (one, other)] == ["2 hops", "3 hops"]
+
+
+def test_a_program_stands_at_its_tokens_and_f1_with_its_name_beside_it() -> None:
+    points = [Point("GraphAnchor", 60.0, tokens=4000, stands_out=True), Point("", 50, None, 900)]
+    (axes,) = plot_costs(points, "a title", "2 questions").axes
+    assert sorted(dots(axes)) == [[900.0, 50.0], [4000.0, 60.0]]
+    assert texts(axes) == ["GraphAnchor"]
 
 
 def test_a_method_under_several_budgets_is_a_line_that_is_named_once() -> None:
-    asked = [[question(1, tokens=n)] for n in (500, 1500)]
-    (axes,) = plot(*(made("graph-anchor", one) for one in asked)).axes
-    assert line(axes, "GraphAnchor")[0] == [500, 1500]
-    assert names(axes) == ["GraphAnchor"]
+    (axes,) = plot_costs([Point("a", 50, None, 1500), Point("a", 40, None, 500)], "", "").axes
+    (line,) = axes.lines
+    assert dots(axes) == [[500.0, 40.0], [1500.0, 50.0]] and line.get_linestyle() == "-"
+    assert texts(axes) == ["a"]
 
 
-def test_a_bound_past_the_mean_by_a_rounding_error_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
+def test_labels_of_twelve_programs_hide_neither_each_other_nor_a_point() -> None:
+    points = [Point(f"Method number {n}", 48 + n % 3, None, 2000 + 150 * n) for n in range(12)]
+    figure = plot_costs(points, "a title", "12 questions")
+    (axes,) = figure.axes
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [Text.get_window_extent(text, renderer) for text in axes.texts]
+    assert len(boxes) == 12
+    for one, other in combinations(boxes, 2):
+        assert not one.overlaps(other)
+    for x, y in axes.transData.transform(dots(axes)):
+        assert not any(box.contains(x, y) for box in boxes)
+    assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
+
+
+def test_a_name_in_signs_of_mathematics_or_of_any_length_is_drawn(tmp_path: Path) -> None:
+    points = [Point(name, 50.0, (40.0, 60.0), 100.0) for name in ("$a_b", "$x^$", "long" * 40)]
+    for figure in (plot_scores({"": points}, "t", "a"), plot_costs(points, "t", "a")):
+        save_plot(figure, tmp_path / "plot.png")
+        with Image.open(tmp_path / "plot.png") as image:
+            assert image.width == 1290
+
+
+# --- The figures of a report
+
+
+def test_a_dataset_and_lm_has_figures_whose_alt_texts_name_the_methods(tmp_path: Path) -> None:
+    runs = made("graph-anchor", HOPS), made("vanilla-rag", HOPS)
+    figures = drawn(tmp_path, *runs)
+    assert files(figures) == ["f1-by-method", "f1-by-tokens", "f1-by-hops", "f1-by-steps"]
+    assert all(one.path and one.path.is_file() for one in figures)
+    for figure in figures:
+        assert figure.group == "HotpotQA, embedded extractive LM (no LLM)"
+        assert "GraphAnchor " in figure.alt and "Vanilla RAG " in figure.alt
+    assert "GraphAnchor 100.0 (2 hops), 0.0 (3 hops)" in figures[2].alt
+
+
+def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
+    runs = Runs((made("graph-anchor", [question(1, steps=None), question(2, "red", steps=None)]),))
+    figures = write_report(runs, tmp_path, [])
+    assert files(figures) == ["f1-by-method", "f1-by-tokens"]
+    text = (tmp_path / "report.md").read_text("utf-8")
+    assert "No figure of F1 by hops" in text and "No figure of F1 by steps" in text
+    same = [question(n, gold_titles=("a", "b"), steps=2) for n in (1, 2)]
+    assert files(drawn(tmp_path, made("graph-anchor", same))) == ["f1-by-method", "f1-by-tokens"]
+
+
+def test_musique_names_its_hops_and_a_failed_question_counts_where_it_belongs() -> None:
+    asked = [question(1, type="3hop1", gold_titles=("a",)), question(2, None, type="3hop1")]
+    rows = part_table(Runs((made("graph-anchor", asked),))).to_dict("records")
+    assert [(row["By"], row["Value"], row["n"], row["F1"]) for row in rows] == [
+        ("hops", "3", 2, 50.0),
+        ("steps", "1", 1, 100.0),
+    ]
+
+
+def test_more_than_four_steps_are_one_part() -> None:
+    asked = [question(n, steps=n) for n in (4, 5, 9)]
+    rows = part_table(Runs((made("graph-anchor", asked),))).to_dict("records")
+    assert [(row["Value"], row["n"]) for row in rows] == [("4", 1), ("5 or more", 2)]
+
+
+def test_a_significant_difference_from_the_baseline_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Report, "ci95", property(lambda report: (report.f1 + 1e-9, report.f1)))
-    (axes,) = plot(made("graph-anchor")).axes
-    assert line(axes, "GraphAnchor")[1] == pytest.approx([100 / 3])
+    shown: list[Any] = []
+
+    def keep(figure: Any, path: Path) -> None:
+        shown.append(figure)
+
+    monkeypatch.setattr("ga_dspy.arena.report.save_plot", keep)
+    asked = [[question(n, answer) for n in range(12)] for answer in ("Paris", "red")]
+    drawn(tmp_path, made("graph-anchor", asked[0]), made("vanilla-rag", asked[1]))
+    best, other, heading = texts(shown[0].axes[0])
+    assert heading == "F1 (difference from Vanilla RAG; * p < 0.05)"
+    assert best == "100.0 (+100.0, p <0.001) *" and other == "0.0"
 
 
-def test_a_figure_says_which_questions_and_which_lm() -> None:
-    (axes,) = plot(made("graph-anchor")).axes
-    said = "HotpotQA, embedded extractive LM (no LLM), 3 questions"
-    assert axes.get_title(loc="left") == said
+def test_runs_at_equal_tokens_have_a_figure_of_their_own(tmp_path: Path) -> None:
+    tight = [made("graph-anchor", settings={"token_budget": n}) for n in (500, 1500)]
+    figures = drawn(tmp_path, made("graph-anchor"), *tight)
+    assert files(figures)[:3] == ["f1-by-method", "f1-by-tokens", "f1-at-equal-tokens"]
+    assert "GraphAnchor 33.3, 33.3" in figures[2].alt
 
 
-def test_a_run_under_another_protocol_has_its_mark() -> None:
-    (axes,) = plot(made("graph-anchor"), made("no-graph", difference="hotpotqa: n 9")).axes
-    assert names(axes) == ["GraphAnchor", "w/o Graph (1)"]
+def test_a_run_under_another_protocol_has_its_mark(tmp_path: Path) -> None:
+    figures = drawn(tmp_path, made("graph-anchor"), made("no-graph", difference="hotpotqa: n 9"))
+    assert "w/o Graph (1) 33.3" in figures[0].alt
 
 
-def test_a_dataset_and_lm_has_a_picture_and_none_is_left_of_an_earlier_report(
-    tmp_path: Path,
-) -> None:
-    drawn = draw_figures(Runs((made("one-step"), made("ircot", dataset="musique"))), tmp_path)
-    lm = "embedded-extractive-lm-no-llm"
-    files = [f"f1-by-tokens-{name}-{lm}.png" for name in ("hotpotqa", "musique")]
-    assert {path.name for path in drawn.values()} == set(files)
-    assert "F1 against tokens per question: MuSiQue, embedded extractive LM (no LLM)" in drawn
-    untold = made("one-step", [question(1, tokens=None)])
-    assert draw_figures(Runs((untold,)), tmp_path) == {}
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == files[1:]
+def test_no_figure_is_left_of_an_earlier_report(tmp_path: Path) -> None:
+    drawn(tmp_path, made("one-step"), made("ircot", dataset="musique"))
+    kept = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert len([name for name in kept if name.startswith("f1-by-tokens-")]) == 2
+    drawn(tmp_path, made("one-step", [question(1, tokens=None)]))
+    left = kept - {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {name.partition("-hotpotqa")[0] for name in left} == {"f1-by-tokens", "f1-by-steps"}
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    runs = Runs((made("one-step"), made("vanilla-rag")))
-    one, other = (draw_figures(runs, tmp_path / name) for name in ("one", "other"))
-    assert [p.read_bytes() for p in one.values()] == [p.read_bytes() for p in other.values()]
+    runs = made("one-step"), made("vanilla-rag")
+    one, other = (drawn(tmp_path / name, *runs) for name in ("one", "other"))
+    assert [p.path.read_bytes() for p in one if p.path] == [
+        p.path.read_bytes() for p in other if p.path
+    ]
 
 
 def test_without_matplotlib_the_extra_is_named(
@@ -136,7 +246,7 @@ def test_without_matplotlib_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"ga-dspy\[report\]"):
-        draw_figures(Runs((made("graph-anchor"),)), tmp_path)
+        drawn(tmp_path, made("graph-anchor"))
 
 
 def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:

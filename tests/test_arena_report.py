@@ -286,8 +286,9 @@ def runs() -> Runs:
     )
 
 
-def written(runs: Runs, out: Path, **more: Any) -> str:
-    return write_report(runs, out, compare(runs), **more).read_text("utf-8")
+def written(runs: Runs, out: Path) -> str:
+    write_report(runs, out, compare(runs))
+    return (out / "report.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -376,7 +377,9 @@ def test_the_files_of_a_report_are_the_same_bytes_every_time(runs: Runs, tmp_pat
     first = files("one")
     assert first == files("two") == files("one")
     tables = {f"tables/{name}.csv" for name in ("runs", "failures", "paper")}
-    assert set(first) == {"report.md", "protocol.json", *tables}
+    names = ("f1-by-method-musique", "f1-by-method-hotpotqa", "f1-by-tokens-hotpotqa")
+    images = {f"figures/{name}-lm-a.png" for name in names}
+    assert set(first) == {"report.md", "protocol.json", *tables, *images}
 
 
 def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> None:
@@ -387,12 +390,18 @@ def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> No
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"runs.csv", "mine.csv"}
 
 
-def test_figures_are_embedded_by_relative_path_with_their_caption(
-    runs: Runs, tmp_path: Path
-) -> None:
-    figures = {"Hits | by step": tmp_path / "out" / "figures" / "figure 4.png"}
-    html = rendered(written(runs, tmp_path / "out", figures=figures))
-    assert '<img src="figures/figure%204.png" alt="Hits | by step"' in html
+def test_figures_stand_below_their_table_by_relative_path_with_alt_texts(tmp_path: Path) -> None:
+    runs = Runs((made("a|b"), made("ircot"), made("ircot", dataset="musique")))
+    html = rendered(written(runs, tmp_path))
+    images = re.findall('<img src="(figures/[^"]+)" alt="([^"]+)"', html)
+    assert [text for _, text in images] == [
+        "F1 by method: IRCoT 100.0",
+        "F1 by method: IRCoT 100.0; a|b 100.0",
+    ]
+    assert all((tmp_path / name).is_file() for name, _ in images)
+    places = ("<h3>MuSiQue, lm-a", "musique-lm-a.png", "<h3>HotpotQA, lm-a", "hotpotqa-lm-a.png")
+    order = [html.index(place) for place in places]
+    assert order == sorted(order)
 
 
 def test_protocol_json_has_every_protocol_whole(runs: Runs, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ report.md are parts of it, and tables/runs.csv is all of it.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.arena.runs import DATASETS, Run, Runs
 from ga_dspy.errors import require
-from ga_dspy.eval import Paired, paired_test
+from ga_dspy.eval import Paired, Result, paired_test
+from ga_dspy.eval.plots import Point, plot_costs, plot_scores, save_plot
 from ga_dspy.eval.scores import holm
 from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
 from ga_dspy.text import csv_cell, inert, visible
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 BASELINE = "vanilla-rag"
@@ -150,10 +149,10 @@ def run_table(runs: Runs, families: Iterable[list[Comparison]]) -> DataFrame:
     return _frame([_row(run, compared.get(id(run)), runs.mark(run)) for run in runs])
 
 
-def _frame(rows: list[dict[str, Any]]) -> DataFrame:
+def _frame(rows: list[dict[str, Any]], columns: Sequence[str] | None = None) -> DataFrame:
     pandas = require("pandas", "report")
     # Of objects, because a whole number beside None would become a float.
-    frame: DataFrame = pandas.DataFrame(rows, dtype=object)
+    frame: DataFrame = pandas.DataFrame(rows, dtype=object, columns=columns)
     return frame.where(frame.notna(), None)
 
 
@@ -161,6 +160,7 @@ def _row(run: Run, compared: Comparison | None, mark: str) -> dict[str, Any]:
     report, results = run.report, run.report.results
     counted = [result for result in results if result.usage]
     total = Usage.total(result.cost for result in counted)
+    tokens = [result.tokens for result in results if result.tokens is not None]
 
     def mean(value: float | None) -> float | None:
         return None if value is None or not counted else value / len(counted)
@@ -184,7 +184,7 @@ def _row(run: Run, compared: Comparison | None, mark: str) -> dict[str, Any]:
         "p": compared and compared.p,
         "p, uncorrected": compared and compared.test.p_value,
         "Calls": mean(total.calls),
-        "Tokens": mean(total.tokens),
+        "Tokens": fmean(tokens) if tokens and not counted else mean(total.tokens),
         "Prompt tokens": mean(total.prompt_tokens),
         "Completion tokens": mean(total.completion_tokens),
         "US $ per 100": mean(total.cost and 100 * total.cost),
@@ -194,9 +194,43 @@ def _row(run: Run, compared: Comparison | None, mark: str) -> dict[str, Any]:
         **{f"sufficiency {name}": value for name, value in measures["sufficiency"].items()},
         "Dataset": report.protocol.dataset,
         "Program": report.protocol.program,
+        "Token budget": run.budget,
         "LM": run.lm,
         "Protocol": report.protocol.hash,
     }
+
+
+_PART = ("Group", "Method", "Mark", "Program", "By", "Value", "n", "F1", "F1 low", "F1 high")
+
+
+def part_table(runs: Runs) -> DataFrame:
+    """Return a row per run and number of hops, and per run and number of steps taken.
+
+    Hops are those that MuSiQue names, elsewhere the passages that a question needs. A question
+    that failed took an unknown number of steps.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    rows = []
+    for run in runs:
+        parts: dict[tuple[str, str], list[Result]] = {}
+        for result in run.report.results:
+            for by, number in (("hops", _hops(result)), ("steps", result.steps)):
+                if number:
+                    value = "5 or more" if number > 4 else str(number)
+                    parts.setdefault((by, value), []).append(result)
+        for key, results in parts.items():
+            part = run.report._replace(results=tuple(results))
+            scores = len(results), part.f1, *part.ci95
+            about = run.group_label, run.label, runs.mark(run).strip(), run.method
+            rows.append(dict(zip(_PART, (*about, *key, *scores), strict=True)))
+    return _frame(rows, _PART)
+
+
+def _hops(result: Result) -> int:
+    named = re.match(r"(\d+)hop", result.type)
+    return int(named[1]) if named else len(set(result.gold_titles))
 
 
 def failure_table(runs: Runs) -> DataFrame:
@@ -277,135 +311,161 @@ def paper_table(runs: Runs) -> DataFrame:
     return frame.drop_duplicates([name for name in frame if name != "Table"])
 
 
-# --- Figures: F1 against the tokens of a question, per dataset and LM.
+# --- Figures: F1 by method, against tokens, by hops and by steps, for each dataset and LM.
 
 _LEFT_OUT = ("graph-rag-passages", "graph-rag-facts", "graph-rag-graph", "graph-rag-global")
 """GraphRAG's ablations, and its mode that reads every summary at a cost beyond the axis."""
 
-_FIGURES = (
-    ("F1 against tokens per question", "f1-by-tokens", False),
-    ("F1 at equal tokens per question", "f1-at-equal-tokens", True),
-)
-_FIGURE_STYLE = {
-    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "#e3e7eb", "axes.axisbelow": True,
-}  # fmt: skip
-_MARKERS = "osD^v<>P"
+_FIGURES = {
+    "f1-by-method": "F1 by method",
+    "f1-by-tokens": "F1 against tokens per question",
+    "f1-at-equal-tokens": "F1 at equal tokens per question",
+    "f1-by-hops": "F1 by hops, the passages that a question needs",
+    "f1-by-steps": "F1 by steps that a question took",
+}
+_BY_COST = ("f1-by-tokens", "f1-at-equal-tokens")
+_BY_PART = {"f1-by-hops": "hops", "f1-by-steps": "steps"}
 
 
-def draw_figures(runs: Runs, out: Path) -> dict[str, Path]:
-    """Draw the runs of each dataset and LM, at equal k and at equal tokens.
+class Drawn(NamedTuple):
+    """A figure for a dataset and LM, or why there is none.
+
+    Attributes:
+        group: The dataset and LM.
+        caption: What the figure shows; without a figure, the reason.
+        path: The image; None without a figure.
+        alt: The methods with their F1, as text.
+    """
+
+    group: str
+    caption: str
+    path: Path | None = None
+    alt: str = ""
+
+
+def draw_figures(
+    runs: DataFrame, parts: DataFrame, out: Path, families: Sequence[list[Comparison]] = ()
+) -> list[Drawn]:
+    """Draw the figures of each dataset and LM; the same tables give the same bytes.
 
     Args:
-        runs: The runs; the same runs give the same bytes.
+        runs: From `run_table`.
+        parts: From `part_table`.
         out: The folder of the report; the images are in figures/.
-
-    Returns:
-        The images by caption.
+        families: The comparisons of the runs, from `compare`.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    images: dict[str, Path] = {}
-    drawn = [
-        run
-        for run in runs
-        if run.method not in _LEFT_OUT and any(r.tokens is not None for r in run.report.results)
-    ]
-    (out / "figures").mkdir(parents=True, exist_ok=True)
-    for group in dict.fromkeys(run.group_label for run in runs):
-        for title, stem, is_budgeted in _FIGURES:
-            name = re.sub(r"[^a-z0-9.]+", "-", f"{stem} {group}".lower()).strip("-")
-            path = out / "figures" / f"{name}.png"
-            shown = [
-                run
-                for run in drawn
-                if run.group_label == group and (run.budget is not None) == is_budgeted
-            ]
+    drawn = []
+    for group, table in runs.groupby("Group", sort=False):
+        about = f"{group}, {' or '.join(dict.fromkeys(f'{n:,}' for n in table['n']))} questions"
+        others = _baselines(families, group)
+        heading = f"F1 (difference from {others}; * p < 0.05)" if others else "F1"
+        ranked = table.sort_values("F1", ascending=False, kind="stable")
+        order = [_point(row).label for row in ranked.to_dict("records")]
+        panels = _panels(ranked, parts[parts["Group"] == group])
+        for stem, title in _FIGURES.items():
+            name = re.sub(r"[^\w.]+", "-", f"{stem} {group}".lower()).strip("-")
+            path, shown = out / "figures" / f"{name}.png", panels.get(stem)
             if shown:
-                # Without the version of matplotlib, which would change the bytes.
-                plot_costs(runs, shown, title).savefig(path, metadata={"Software": None})
-                images[f"{title}: {group}"] = path
-            else:
-                path.unlink(missing_ok=True)  # of an earlier report
-    return images
+                if stem in _BY_COST:
+                    figure = plot_costs(shown[""], title, about)
+                else:
+                    above = heading if "" in shown else ""
+                    figure = plot_scores(shown, title, about, above, order)
+                save_plot(figure, path)
+                drawn.append(Drawn(group, title, path, _alt(title, shown)))
+                continue
+            path.unlink(missing_ok=True)  # of an earlier report
+            if stem in _BY_PART:
+                why = "the number is unknown, or the same for all questions"
+                drawn.append(Drawn(group, f"No figure of {title}: {why}."))
+    return drawn
 
 
-def plot_costs(runs: Runs, shown: Sequence[Run], title: str = "") -> Figure:
-    """Plot F1 with its interval against mean tokens per question.
+def _panels(table: DataFrame, parts: DataFrame) -> dict[str, dict[str, list[Point]]]:
+    """Return the points of each figure that has any, by the title of their panel."""
+    rows = table.to_dict("records")
+    panels = {"f1-by-method": {"": [_point(row)._replace(note=_note(row)) for row in rows]}}
+    for is_budgeted, stem in enumerate(_BY_COST):
+        shown = [
+            _point(row)._replace(label=_line(row))
+            for row in rows
+            if row["Tokens"] is not None
+            and row["Program"] not in _LEFT_OUT
+            and (row["Token budget"] is not None) == is_budgeted
+        ]
+        if shown:
+            panels[stem] = {"": shown}
+    for stem, by in _BY_PART.items():
+        found: dict[str, list[Point]] = {}
+        for value, part in parts[parts["By"] == by].groupby("Value"):
+            sizes = set(part["n"])
+            title = f"{value} {by[:-1] if value == '1' else by}"
+            title += f", n = {sizes.pop():,}" if len(sizes) == 1 else ""
+            found[title] = [
+                _point(row)._replace(note=f"n = {row['n']:,}" if sizes else "")
+                for row in part.to_dict("records")
+            ]
+        if len(found) > 1:
+            panels[stem] = found
+    return panels
 
-    GraphAnchor stands out; ablations and depths are hollow. The runs of a method under several
-    budgets are connected.
 
-    Args:
-        runs: All runs, for their marks.
-        shown: The runs to plot, on one dataset with one LM.
-        title: In bold.
+def _point(row: Mapping[str, Any]) -> Point:
+    return Point(
+        label=" ".join(filter(None, (row["Method"], row["Mark"]))),
+        f1=row["F1"],
+        interval=(row["F1 low"], row["F1 high"]),
+        tokens=row.get("Tokens") or 0.0,
+        stands_out=row["Program"] == "graph-anchor",
+    )
 
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
-    matplotlib = require("matplotlib", "report")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_FIGURE_STYLE):
-        # Without pyplot: no window system, and safe in any thread.
-        figure = Figure(figsize=(8.6, 4.8), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-        n = len(shown[0].report.results)
-        axes.set_title(f"{shown[0].group_label}, {n:,} questions", loc="left", fontsize=9)
-        axes.set(xlabel="tokens per question, prompt and completion", ylabel="F1, 95 % interval")
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        for place, method in enumerate(dict.fromkeys(run.method for run in shown)):
-            line = sorted((run for run in shown if run.method == method), key=mean_tokens)
-            scores = [run.report.f1 for run in line]
-            # Interpolation can put a bound past the mean by a rounding error.
-            below = [max(run.report.f1 - run.report.ci95[0], 0.0) for run in line]
-            above = [max(run.report.ci95[1] - run.report.f1, 0.0) for run in line]
-            known = METHODS.get(method)
-            is_ours = method == "graph-anchor"
-            is_hollow = known is not None and known.group not in ("methods", "graphrag")
-            colour = "#1f6feb" if is_ours else f"C{place}"
-            axes.errorbar(
-                [mean_tokens(run) for run in line], scores, [below, above],
-                fmt=f"{_MARKERS[place % len(_MARKERS)]}-", color=colour,
-                markerfacecolor="white" if is_hollow else colour, markersize=10 if is_ours else 7,
-                linewidth=0.8, elinewidth=1.8 if is_ours else 0.8, zorder=4 if is_ours else 3,
-                label=(known.label if known else method) + runs.mark(line[0]),
-            )  # fmt: skip
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], -3.0))  # no score is below 0
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    return figure
+def _line(row: Mapping[str, Any]) -> str:
+    """Return the name of a line: the same for all token budgets of a method."""
+    known = METHODS.get(row["Program"])
+    return " ".join(filter(None, (known.label if known else row["Program"], row["Mark"])))
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    """Return F1 and the difference from the baseline, with a star if it is significant."""
+    if row["p"] is None:
+        return _number("F1", row["F1"])
+    difference, p = (_number(name, row[name]) for name in ("Difference", "p"))
+    return f"{_number('F1', row['F1'])} ({difference}, p {p}){' *' if row['p'] < 0.05 else ''}"
+
+
+def _alt(title: str, panels: Mapping[str, Sequence[Point]]) -> str:
+    scores: dict[str, list[str]] = {}
+    for panel, points in panels.items():
+        for point in points:
+            part = f" ({panel.partition(',')[0]})" if panel else ""
+            scores.setdefault(point.label, []).append(f"{point.f1:.1f}{part}")
+    return f"{title}: " + "; ".join(f"{label} {', '.join(of)}" for label, of in scores.items())
 
 
 # --- Files.
 
 
-def write_report(
-    runs: Runs,
-    out: Path,
-    families: Sequence[list[Comparison]],
-    figures: Mapping[str, Path] | None = None,
-) -> Path:
-    """Write report.md, protocol.json and tables/*.csv: the same bytes for the same runs.
+def write_report(runs: Runs, out: Path, families: Sequence[list[Comparison]]) -> list[Drawn]:
+    """Write report.md, protocol.json, tables and figures: the same bytes for the same runs.
 
     Args:
         runs: The runs.
-        out: The folder; these files in it are replaced.
+        out: The folder; these files in it are replaced, report.md last.
         families: The comparisons of the runs, from `compare`.
-        figures: Image files by caption.
 
     Returns:
-        The path of report.md, which is written last.
+        The figures, and the reasons for those that are missing.
 
     Raises:
-        MissingExtra: pandas is not installed.
+        MissingExtra: pandas or matplotlib is not installed.
     """
     tables = {
         "runs": run_table(runs, families),
+        "parts": part_table(runs),
         "failures": failure_table(runs),
         "paper": paper_table(runs),
     }
@@ -418,13 +478,10 @@ def write_report(
     protocols = [run.report.protocol for run in runs]
     entries = [{"hash": one.hash, **one.model_dump(mode="json")} for one in protocols]
     write_whole(out / "protocol.json", json.dumps(entries, ensure_ascii=False, indent=2) + "\n")
-    links = {
-        caption: Path(os.path.relpath(path, out)).as_posix()
-        for caption, path in (figures or {}).items()
-    }
-    sections = _sections(runs, tables, links, families)
+    figures = draw_figures(tables["runs"], tables["parts"], out, families)
+    sections = _sections(runs, tables, figures, families)
     write_whole(out / "report.md", "\n\n".join(sections) + "\n")
-    return out / "report.md"
+    return figures
 
 
 def _csv_value(value: Any) -> Any:
@@ -436,7 +493,7 @@ def _csv_value(value: Any) -> Any:
 def _sections(
     runs: Runs,
     tables: Mapping[str, DataFrame],
-    figures: Mapping[str, str],
+    figures: Sequence[Drawn],
     families: Sequence[list[Comparison]],
 ) -> Iterator[str]:
     yield "# Arena"
@@ -447,19 +504,18 @@ def _sections(
     yield _INTRODUCTION
     for heading, table in tables["runs"].groupby("Group", sort=False):
         yield f"### {escaped(heading)}"
-        others = dict.fromkeys(
-            escaped(family[0].other.label)
-            for family in families
-            if family[0].other.group_label == heading
-        )
-        yield _about([run for run in runs if run.group_label == heading], ", ".join(others))
+        others = escaped(_baselines(families, heading))
+        yield _about([run for run in runs if run.group_label == heading], others)
         yield markdown(_shown(table))
+        for figure in figures:
+            if figure.group == heading and figure.path:
+                yield f"![{escaped(figure.alt)}](<figures/{figure.path.name}>)"
+            if figure.group == heading:
+                yield escaped(figure.caption)
     if runs.differences:
         yield "\n".join(
             f"- ({number}) {escaped(text)}." for number, text in enumerate(runs.differences, 1)
         )
-    for caption, link in figures.items():
-        yield f"![{escaped(caption)}](<{link}>)\n\n{escaped(caption)}"
     if len(tables["failures"]):
         yield "## Failed questions"
         yield markdown(tables["failures"])
@@ -469,6 +525,11 @@ def _sections(
         yield markdown(tables["paper"])
         yield "The paper contradicts itself; its scores are shown as each table prints them."
         yield "\n".join(f"- {text}." for text in CONTRADICTIONS)
+
+
+def _baselines(families: Sequence[list[Comparison]], group: str) -> str:
+    others = [family[0].other for family in families]
+    return ", ".join(dict.fromkeys(one.label for one in others if one.group_label == group))
 
 
 def _about(shown: Sequence[Run], others: str) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table
 from ga_dspy import viewer
 from ga_dspy.arena import Benchmark, PlannedRun, collect, plan_runs, run_arena, select_methods
 from ga_dspy.arena.methods import methods
-from ga_dspy.arena.report import BASELINE, compare, draw_figures, write_report
+from ga_dspy.arena.report import BASELINE, compare, write_report
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli.choices import (
     Asking,
@@ -380,12 +380,15 @@ def report(
     console = Console()
     runs = collect(folders, unlike=unlike, paper=paper)
     families = compare(runs, baseline)
-    figures = draw_figures(runs, out)
-    path = write_report(runs, out, families, figures)
+    figures = write_report(runs, out, families)
     for family in families:
         console.print(family[0].verdict.replace("*", ""), soft_wrap=True)
-    counts = f"{number(len(runs.runs), 'run')}, {number(len(figures), 'figure')}"
-    console.print(f"{counts}: {path}")
+    drawn = [figure for figure in figures if figure.path]
+    for figure in figures:
+        if not figure.path:
+            console.print(f"{figure.group}: {figure.caption}", style="dim", soft_wrap=True)
+    counts = f"{number(len(runs.runs), 'run')}, {number(len(drawn), 'figure')}"
+    console.print(f"{counts}: {out / 'report.md'}")
 
 
 def gaps(

@@ -2,7 +2,7 @@
 
 The files, each of which builds on those before: `datasets` (questions), `scores` (of an answer, and
 statistics), `protocol` (what determines a run's numbers), `identity` (its digests), `result` (of a
-question, and the journal), `report` (of a run), `run` (and an LM that judges answers).
+question, and the journal), `report` (of a run), `run` (and an LM that judges answers), `plots`.
 """
 
 from __future__ import annotations
