@@ -161,6 +161,9 @@ def test_the_command_compiles_with_the_embedded_lm(
     assert "estimate: about" in said and "$0.00" in said
     assert "as given" in said and "4 demos for answer" in said
     assert "of validation, which the recipe has seen" in said
+    assert f"candidates, F1 against tokens: {out / 'candidates.png'}" in said.replace("- ", "-")
     summary = json.loads((out / "summary.json").read_text())
+    given, other = summary["candidates"]
+    assert 0 < given["question_tokens"] < other["question_tokens"]
     assert (summary["recipe"], summary["n"], summary["held_out"]) == ("labeled", 4, "validation")
     assert isinstance(load(out, retriever=index), GraphAnchor)

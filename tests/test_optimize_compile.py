@@ -413,6 +413,29 @@ def test_the_summary_says_what_was_bought_and_what_it_cost(tmp_path: Path) -> No
     assert {"calls", "tokens", "seconds"} < set(summary)
 
 
+def test_the_figure_shows_the_candidates_and_names_the_chosen_and_the_given(tmp_path: Path) -> None:
+    outcome = compiled("labeled", tmp_path, settings=SMALL["labeled"])
+    assert outcome.figure.read_bytes().startswith(b"\x89PNG") and not outcome.unchanged
+    given, chosen = outcome.points
+    assert (given.label, chosen.label) == (
+        "as given",
+        f"{outcome.candidates[1].description} (chosen)",
+    )
+    assert (given.stands_out, chosen.stands_out) == (False, True)
+    assert (given.f1, chosen.f1) == tuple(c.score for c in outcome.candidates)
+    tokens = [run.summary()["tokens_mean"] for run in (outcome.before, outcome.after)]
+    assert 0 < given.tokens < chosen.tokens and tokens[0] < tokens[1]
+
+
+def test_without_matplotlib_a_compilation_leaves_no_figure_not_even_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "candidates.png").write_bytes(b"of an earlier one")
+    monkeypatch.setattr("ga_dspy.optimize.compilation.find_spec", lambda name: None)
+    outcome = compiled("labeled", tmp_path, settings=SMALL["labeled"])
+    assert not outcome.figure.exists() and (tmp_path / "program.json").is_file()
+
+
 def test_each_candidate_is_told_with_the_best_so_far(tmp_path: Path) -> None:
     told: list[Candidate] = []
     outcome = compiled("bootstrap", tmp_path, progress=told.append, settings=SMALL["bootstrap"])

@@ -201,6 +201,14 @@ def test_the_run_holds_predictions_and_the_artifact(root: Path) -> None:
         assert text(client, run, f"artifact/{name}") == (root / "demo" / name).read_text()
 
 
+def test_the_run_holds_the_figure_of_the_candidates_where_there_is_one(root: Path) -> None:
+    made = outcome(root / "demo")
+    made.figure.write_bytes(b"an image")
+    tracker = compiled(MLflowTracker(root=root), made)
+    files = [one.path for one in client_of(tracker.uri).list_artifacts(tracker.run_id)]
+    assert "candidates.png" in files
+
+
 def test_prompts_are_versions_linked_to_the_run_and_the_same_program_makes_none(
     root: Path,
 ) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from ga_dspy.artifact import load, save
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.errors import ArtifactError, InputError, RunAborted, listed, need_package
 from ga_dspy.eval import Protocol, Report, normalise, paired_test, protocol_of, run
+from ga_dspy.eval.plots import plot_costs, save_plot
 from ga_dspy.eval.protocol import questions_digest
 from ga_dspy.eval.report import JOURNAL
 from ga_dspy.eval.result import Result, RunJournal
@@ -70,6 +72,8 @@ def compile(
     keep: bool = False,
 ) -> Outcome:
     """Compile a program and write it to `out` as an artifact, with summary.json beside it.
+
+    candidates.png, if matplotlib is installed, shows the F1 and the tokens of each candidate.
 
     The program is measured on the held-out questions before and after; failed questions are
     retried, and the comparison is over those that both programs answered. `out`/run/ledger.sqlite
@@ -567,7 +571,7 @@ def fingerprints(
 
 
 def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.BaseLM]) -> None:
-    """Write the artifact and summary.json, each file atomically."""
+    """Write the artifact and summary.json, each file atomically, then the figure."""
     summary = outcome.summary()
     fresh = outcome.artifact / RUN / "artifact"
     save(
@@ -595,6 +599,11 @@ def _write(program: MultiHopProgram, outcome: Outcome, lms: Mapping[str, dspy.Ba
     for file in sorted(fresh.iterdir()):
         file.replace(outcome.artifact / file.name)
     fresh.rmdir()
+    outcome.figure.unlink(missing_ok=True)  # of an earlier compilation
+    if find_spec("matplotlib") and outcome.points:
+        title, n = "Candidates: F1 against tokens per question", outcome.data["validation"]["n"]
+        about = f"{outcome.recipe}, {outcome.lms['task']}, {n:,} validation questions"
+        save_plot(plot_costs(outcome.points, title, about), outcome.figure)
 
 
 def _why_unsavable(program: MultiHopProgram, **about: Any) -> str:

@@ -199,6 +199,8 @@ class MLflowTracker:
         client.log_table(run, _table(after, before), "predictions.json")
         for file in FILES:
             client.log_artifact(run, str(outcome.artifact / file), ARTIFACT)
+        if outcome.figure.is_file():
+            client.log_artifact(run, str(outcome.figure))
         values = {
             **report_metrics(before, "baseline"),
             **{

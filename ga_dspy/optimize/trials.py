@@ -13,6 +13,7 @@ import dspy
 from dspy.utils import BaseCallback
 
 from ga_dspy.eval import Report
+from ga_dspy.eval.plots import Point
 from ga_dspy.eval.protocol import fingerprint as fingerprint
 from ga_dspy.lm.store import CallStore
 from ga_dspy.optimize.demos import Prompt, prompts
@@ -36,6 +37,8 @@ class Candidate(NamedTuple):
             calls failed.
         mark: A digest of its prompts: twelve hexadecimal digits.
         prompts: The prompt of each predictor.
+        question_tokens: Mean tokens per question; None unless it was tried on all validation
+            questions.
     """
 
     number: int
@@ -48,6 +51,7 @@ class Candidate(NamedTuple):
     failed: int = 0
     mark: str = ""
     prompts: Mapping[str, Prompt] | None = None
+    question_tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,23 @@ class Outcome:
         if self.unchanged:
             return "unchanged"
         return "better" if self.better else "no better than before"
+
+    @property
+    def figure(self) -> Path:
+        """The image of the candidates, beside the artifact; missing without matplotlib."""
+        return self.artifact / "candidates.png"
+
+    @property
+    def points(self) -> list[Point]:
+        """The candidates that all validation questions were tried on, for `plot_costs`."""
+        points = []
+        for c in self.candidates:
+            if c.question_tokens is not None:
+                is_chosen = c.prompts == self.prompts_after
+                label = c.description if is_chosen or c.prompts == self.prompts_before else ""
+                label += " (chosen)" if is_chosen else ""
+                points.append(Point(label, c.score, None, c.question_tokens, is_chosen))
+        return points
 
     @property
     def shortfall(self) -> dict[str, int]:
@@ -299,6 +320,7 @@ class Trials(BaseCallback):
                 failed=trial.failed,
                 mark=trial.mark[:12],
                 prompts=prompts(trial.program),
+                question_tokens=trial.tokens / len(self._validation) if trial.whole else None,
             )
             self.candidates.append(candidate)
         self._announce(candidate)
