@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 import ga_dspy
@@ -207,7 +209,8 @@ def _parse(command: Any, args: list[str]) -> str:
     """Read arguments as the command line would, without running anything; who took them."""
     while below := getattr(command, "commands", None):
         command, args = below[args[0]], args[1:]
-    command.make_context(command.name, args)
+    with suppress(typer.Exit):  # of an option that ends the command, such as --new-key
+        command.make_context(command.name, args)
     return str(command.name)
 
 
