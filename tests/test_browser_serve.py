@@ -114,11 +114,32 @@ def test_the_page_asks_for_a_key_where_there_is_one(browser: Browser, index: ga_
     page = browser.new_page()
     with asked(index, keys=[KEY.encode()]) as client:
         page.goto(str(client.base_url))
-        expect(page.get_by_label("API key")).to_be_hidden()
+        expect(page.get_by_role("alert")).to_have_text("This server asks for an API key.")
+        expect(page.get_by_role("button", name="What connects")).to_have_count(0)
+        page.get_by_label("API key").fill("a wrong key")
         ask(page, "Who was Huygens?")
-        expect(page.get_by_role("alert")).to_contain_text("the API key is missing or unknown")
+        expect(page.get_by_role("alert")).to_have_text("The API key is missing or unknown.")
         page.get_by_label("API key").fill(KEY)
         page.keyboard.press("Enter")
         expect(page.locator(".answer strong")).not_to_be_empty()
         expect(page.get_by_role("alert")).to_be_empty()
+        expect(page.locator("header")).to_contain_text("122 passages")
     page.close()
+
+
+def test_the_page_says_what_it_answers_from_and_asks_an_example_on_one_click(
+    page: Page, index: ga_dspy.Index
+) -> None:
+    with asked(index) as client:
+        page.goto(str(client.base_url))
+        expect(page.get_by_label("API key")).to_be_hidden()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Ask your documents")
+        expect(page.locator("header p")).to_have_text(
+            "122 passages · embedded extractive LM: a floor, not an LLM"
+        )
+        examples = page.get_by_role("group", name="Examples").get_by_role("button")
+        expect(examples).to_have_count(3)
+        first = examples.first.inner_text()
+        examples.first.click()
+        expect(page.locator(".head h1")).to_have_text(first)
+        expect(page.locator(".answer strong")).not_to_be_empty()

@@ -216,6 +216,16 @@ def test_a_service_without_a_graph_has_no_page_of_one(index: Index) -> None:
         assert data_of(client.get("/").text) == {"has_graph": False}
 
 
+def test_a_service_counts_and_names_no_passage_behind_labels(
+    graph: CorpusGraph, index: Index
+) -> None:
+    with asked(GraphIndex(index, graph), program=GraphRAG) as client:
+        about = client.get("/about").json()
+    hidden = [passage for passage in index if not graph.visible(None).readable(passage.id)]
+    assert hidden and about["passages"] == len(index) - len(hidden)
+    assert not any(passage.title in str(about["examples"]) for passage in hidden)
+
+
 def test_a_service_shows_a_graph_anew_when_its_passages_change(graph: CorpusGraph) -> None:
     index = Index.from_passages(PASSAGES, kind="sparse")
     with asked(GraphIndex(index, graph), program=GraphRAG) as client:

@@ -144,6 +144,13 @@ def serve(
     asking: Asking,
     options: ServerOptions,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    example: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Example question on the web page; repeatable.",
+            show_default="made from titles of the documents",
+        ),
+    ] = None,
     new_key: Annotated[
         str | None,
         typer.Option(
@@ -161,6 +168,7 @@ def serve(
 
     Examples:
         ga-dspy serve --index my-index --lm openai/gpt-4.1-mini
+        ga-dspy serve --index my-index --example "Who designed the bridge?"
         ga-dspy serve --new-key acme
         ga-dspy serve --index my-index --keys keys.toml --host 0.0.0.0
         ga-dspy serve --index my-index --gaps gaps.jsonl
@@ -168,7 +176,7 @@ def serve(
     if redact and isinstance(asking.corpus, Index):
         index = asking.corpus.whole
         index.redactor = check_redactor(index.manifest.redact, importable(redact))
-    keys, service = _start(asking, options)
+    keys, service = _start(asking, options, example or ())
     from ga_dspy.serve import make_app
 
     _listen(make_app(service, keys=keys, is_open=options.is_open), service, options, port)
@@ -197,7 +205,9 @@ def mcp(
         _listen(app, service, options, http)
 
 
-def _start(asking: Asking, options: ServerOptions) -> tuple[list[Key], Service]:
+def _start(
+    asking: Asking, options: ServerOptions, examples: Sequence[str] = ()
+) -> tuple[list[Key], Service]:
     """Return the API keys, and the service with its limits.
 
     Raises:
@@ -212,7 +222,7 @@ def _start(asking: Asking, options: ServerOptions) -> tuple[list[Key], Service]:
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
-    service = Service(asking.program, limits, gaps=gaps)
+    service = Service(asking.program, limits, gaps=gaps, examples=examples)
     for caller in keys or [ANYONE]:
         service.program_for(caller)
     return keys, service

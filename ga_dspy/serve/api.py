@@ -37,7 +37,8 @@ from ga_dspy.programs.program import LONGEST_QUESTION
 from ga_dspy.secrets import withheld
 from ga_dspy.serve.documents import add_documents
 from ga_dspy.serve.keys import ANYONE, Key, as_keys, find_key, may
-from ga_dspy.serve.service import Asking, Busy, Limits, Service
+from ga_dspy.serve.service import About, Asking, Busy, Limits, Service
+from ga_dspy.storage import in_thread
 from ga_dspy.text import inert
 from ga_dspy.viewer import live_graph_page, live_page
 
@@ -347,6 +348,11 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
     async def search(query: Query, caller: Asker) -> list[Passage]:
         """Return passages for a query, best first."""
         return await service.search(query.query, query.k, query.where, caller)
+
+    @app.get("/about")
+    async def about(caller: Asker) -> About:
+        """Return what the caller can ask about: the corpus, examples; and the LMs."""
+        return await in_thread(service.about, caller)
 
     if service.has_graph:
 

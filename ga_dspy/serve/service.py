@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import dspy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel, Field
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graphrag import GraphIndex
@@ -24,6 +27,7 @@ from ga_dspy.programs.conversation import Rewrite, Turn
 from ga_dspy.programs.events import Listener
 from ga_dspy.programs.prediction import as_json
 from ga_dspy.retrieval import Index, Where
+from ga_dspy.retrieval.read import Sources
 from ga_dspy.serve.keys import ANYONE, Key
 from ga_dspy.storage import in_thread
 from ga_dspy.viewer import graph_data
@@ -71,6 +75,16 @@ class Busy(GaDspyError):
         super().__init__(found, expected="fewer", remedy="retry in a moment")
 
 
+class About(BaseModel):
+    """What a caller can ask about, and what answers."""
+
+    corpus: str = Field("", description="Name of the files or of the index; empty if unknown.")
+    passages: int | None = Field(None, description="Number that the caller sees, if known.")
+    lms: dict[str, str] = Field(description="Name of the LM of each step.")
+    examples: list[str] = Field([], description="Questions to try.")
+    can_write: bool = Field(False, description="Whether the caller may change documents.")
+
+
 @dataclass(frozen=True, eq=False)
 class Asking:
     """A question in progress.
@@ -110,6 +124,7 @@ class Service:
         limits: The limits.
         gaps: Logs the questions whose evidence is missing; an error there is logged and changes no
             answer.
+        examples: Questions to try; by default made from titles in the documents.
 
     Attributes:
         lms: Names of the LMs by step.
@@ -118,9 +133,10 @@ class Service:
     """
 
     def __init__(
-        self, program: MultiHopProgram, limits: Limits | None = None, *, gaps: GapLog | None = None
-    ) -> None:
-        self.gaps = gaps
+        self, program: MultiHopProgram, limits: Limits | None = None, *,
+        gaps: GapLog | None = None, examples: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.gaps, self.examples = gaps, list(examples)
         self.program, self.rewrite = program, Rewrite()
         self.limits, self._context = limits or Limits(), copy_context()
         self.lms, self.records = program.lm_names(), dict[tuple[str, str], bytes]()
@@ -224,6 +240,29 @@ class Service:
         finally:
             self._searching -= 1
 
+    def about(self, caller: Key = ANYONE) -> About:
+        """Return what a caller can ask about, and what answers.
+
+        A caller with conditions or labels gets no name of the corpus, and only examples from the
+        passages that it sees.
+        """
+        corpus = self.program_for(caller).retriever
+        index = corpus.index if isinstance(corpus, GraphIndex) else corpus
+        if not isinstance(index, Index):
+            return About(lms=self.lms, examples=self.examples)
+        seen, passages = index.__contains__, len(index)
+        if isinstance(corpus, GraphIndex):
+            seen = corpus.graph.visible(corpus.access).readable
+            passages = sum(map(seen, index.ids))
+        examples = self.examples if passages and not caller.scope else []
+        return About(
+            corpus="" if caller.scope else _corpus_name(index),
+            passages=passages,
+            lms=self.lms,
+            examples=examples or make_examples(one for one in index if seen(one.id)),
+            can_write="write" in caller.rights and index is corpus,
+        )
+
     @property
     def has_graph(self) -> bool:
         """Whether the program retrieves from a graph."""
@@ -267,6 +306,39 @@ class Service:
         if len(self.records) > self.limits.records:
             del self.records[next(iter(self.records))]
         return found
+
+
+def make_examples(passages: Iterable[Passage]) -> list[str]:
+    """Return up to three questions about titles that the first passages mention.
+
+    >>> make_examples([
+    ...     Passage(id="1", title="Ada Berg", text="Ada Berg built the Halden Bridge."),
+    ...     Passage(id="2", title="Halden Bridge", text="It crosses the river Tista."),
+    ...     Passage(id="3", title="Tista", text="A river."),
+    ... ])
+    ['What connects Ada Berg and Tista?']
+    """
+    read = [one for one in islice(passages, 200) if 3 < len(one.title) < 60]
+    titles = sorted((one.title for one in read), key=len, reverse=True)
+    mention = re.compile(rf"\b(?:{'|'.join(map(re.escape, titles))})\b")
+    links = {one.title: {*mention.findall(one.text)} - {one.title} for one in read}
+    made, used = list[str](), set[str]()
+    for first, linked in links.items():
+        for via in sorted(linked):
+            for last in sorted(links[via] - linked - {first}):
+                if used.isdisjoint((first, via, last)):
+                    used |= {first, via, last}
+                    made.append(f"What connects {first} and {last}?")
+    made += [f"What is {title}?" for title in links if links[title] and title not in used]
+    return made[:3]
+
+
+def _corpus_name(index: Index) -> str:
+    """Return the name of the one file or folder that was indexed, else of the index."""
+    if index.path is None:
+        return ""
+    paths = Sources.of(index.path).paths
+    return (index.path / paths[0] if len(paths) == 1 else index.path).resolve().name
 
 
 def _empty_view(retriever: Any, where: Where) -> Any:

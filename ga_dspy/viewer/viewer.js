@@ -15,7 +15,8 @@
 
 const GaView = (() => {
   const SUPPORT = {chained: 'a chain of stated links', quoted: 'quoted in a passage'};
-  const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, no rival to an LLM'};
+  const LMS = {'ga-dspy/extractive': 'embedded extractive LM: a floor, not an LLM'};
+  const lmName = (lm) => LMS[lm] || lm.replace(/^.*\//, '');
   const WIDEST = 160; // of a name or the words on an edge
   const MOST_WORDED = 80; // edges; of more, only those in focus show their words
 
@@ -514,7 +515,7 @@ const GaView = (() => {
     }
   }
 
-  return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS};
+  return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS, lmName};
 })();
 
 /* A page that holds a prediction shows it. */
