@@ -143,3 +143,50 @@ def test_the_page_says_what_it_answers_from_and_asks_an_example_on_one_click(
         examples.first.click()
         expect(page.locator(".head h1")).to_have_text(first)
         expect(page.locator(".answer strong")).not_to_be_empty()
+
+
+def test_an_answer_has_an_address_and_is_kept_in_the_history_of_the_browser(
+    page: Page, tmp_path: Path, index: ga_dspy.Index
+) -> None:
+    with asked(index) as client:
+        home = str(client.base_url)
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=home)
+        page.goto(home)
+        past = page.locator("details.past")
+        expect(past).to_be_hidden()
+        for question in ("Who was Huygens?", f"What is {HOSTILE}?"):
+            ask(page, question)
+            expect(page.locator(".head h1")).to_have_text(question)
+            expect(page.get_by_role("button", name="Copy link")).to_be_visible()
+        page.get_by_role("button", name="Copy link").click()
+        expect(page.locator(".actions")).to_contain_text("copied")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.url and "#/runs/" in copied
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save as HTML").click()
+        saved = Path(download.value.path()).read_text()
+        assert "connect-src 'none'" in saved and "</script><script>alert" not in saved
+
+        page.reload()
+        expect(page.locator(".head h1")).to_have_text(f"What is {HOSTILE}?")
+        past.locator("summary").click()
+        expect(past.locator("li")).to_have_count(2)
+        past.get_by_role("link", name="Who was Huygens?").click()
+        expect(page.locator(".head h1")).to_have_text("Who was Huygens?")
+        expect(past.locator("li").first).to_contain_text("Who was Huygens?")
+        page.go_back()
+        expect(page.locator(".head h1")).to_contain_text("What is")
+        past.get_by_role("button", name="Clear").click()
+        expect(past).to_be_hidden()
+        page.get_by_role("link", name="Ask your documents").click()
+        expect(page.locator(".hint")).to_be_visible()
+        page.reload()
+        expect(past).to_be_hidden()
+
+
+def test_a_link_to_a_forgotten_answer_says_so(browser: Browser, index: ga_dspy.Index) -> None:
+    page = browser.new_page()
+    with asked(index) as client:
+        page.goto(f"{client.base_url}#/runs/0123")
+        expect(page.get_by_role("alert")).to_have_text("There is no such answer, or no longer.")
+    page.close()

@@ -11,6 +11,7 @@ import pytest
 from test_serve import asked, serving
 
 import ga_dspy
+from ga_dspy import viewer
 from ga_dspy.cli import main
 from ga_dspy.serve import Key, Service, make_app
 from ga_dspy.serve.service import make_examples
@@ -84,3 +85,16 @@ def test_a_key_with_conditions_learns_of_its_own_passages_alone(index: ga_dspy.I
             found: Any = httpx.get(f"{url}/about", headers={"X-API-Key": name * 4}).json()
             assert (found["corpus"], found["passages"]) == ("", passages)
             assert found["examples"] == examples
+
+
+def test_an_answer_is_saved_as_the_page_of_view_by_who_may_read_it(index: ga_dspy.Index) -> None:
+    keys = [Key.of(name.encode() * 4, where={"tenant": name}) for name in ("acme", "zenith")]
+    with asked(index, keys=keys) as client:
+        ours, theirs = ({"X-API-Key": name * 4} for name in ("acme", "zenith"))
+        record = client.post("/ask", json={"question": "Who built it?"}, headers=ours).json()
+        path = f"/runs/{record['id']}/page"
+        saved = client.get(path, headers=ours)
+        assert saved.text == viewer.page("Who built it?", record)
+        assert saved.headers["content-type"].startswith("text/html")
+        refused = client.get(path, headers=theirs).status_code, client.get(path).status_code
+        assert refused == (404, 401)

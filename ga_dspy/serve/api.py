@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import dspy
 from fastapi import FastAPI, HTTPException, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from openai.types.chat import ChatCompletion
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -41,6 +41,7 @@ from ga_dspy.serve.service import About, Asking, Busy, Limits, Service
 from ga_dspy.storage import in_thread
 from ga_dspy.text import inert
 from ga_dspy.viewer import live_graph_page, live_page
+from ga_dspy.viewer import page as answer_page
 
 MODEL = "ga-dspy"
 _STREAM: Any = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
@@ -365,13 +366,22 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
         async def graph_page() -> Response:
             return _page(live_graph_page())
 
-    @app.get("/runs/{id}", response_model=Answer)
-    async def run(id: str, caller: Asker) -> Response:
-        """Return an earlier answer to a caller who sees the same documents; the last are kept."""
+    def find_record(id: str, caller: Key) -> bytes:
         record = service.records.get((caller.scope, id))
         if record is None:
             raise HTTPException(404, "there is no such answer, or no longer")
-        return Response(record, media_type="application/json")
+        return record
+
+    @app.get("/runs/{id}", response_model=Answer)
+    async def run(id: str, caller: Asker) -> Response:
+        """Return an earlier answer to a caller who sees the same documents; the last are kept."""
+        return Response(find_record(id, caller), media_type="application/json")
+
+    @app.get("/runs/{id}/page", response_class=HTMLResponse)
+    async def run_page(id: str, caller: Asker) -> Response:
+        """Return an earlier answer as a page that works offline, like `ga-dspy view`."""
+        found = json.loads(find_record(id, caller))
+        return _page(answer_page(found["question"], found))
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

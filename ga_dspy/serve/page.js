@@ -4,19 +4,21 @@
  */
 'use strict';
 {
-  const {h, button, count, lmName} = GaView;
+  const {h, button, muted, count, lmName} = GaView;
+  const STORED = 'ga-dspy history';
   const question = h('input', {'aria-label': 'Question', placeholder: 'Ask your documents', maxlength: 20000, required: true});
   const key = h('input', {'aria-label': 'API key', placeholder: 'API key', type: 'password', autocomplete: 'off', hidden: true});
   const trouble = h('p', {class: 'trouble', role: 'alert'});
-  const title = h('h1', {class: 'site'}, 'ga_dspy');
+  const title = h('a', {href: '#'}, 'ga_dspy');
   const tagline = h('p', {class: 'muted'});
   const examples = h('div', {class: 'examples', role: 'group', 'aria-label': 'Examples'});
   const hint = h('div', {class: 'hint'}, h('p', {},
     'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'), examples);
   const shown = h('div', {}, hint);
+  const past = h('details', {class: 'past'});
   const form = h('form', {class: 'ask', onsubmit: submit}, question, key, h('button', {class: 'go'}, 'Ask'));
   const {has_graph: hasGraph} = JSON.parse(document.getElementById('ga-data').textContent);
-  document.getElementById('ga').replaceChildren(h('header', {}, title, tagline), form, trouble, shown);
+  document.getElementById('ga').replaceChildren(h('header', {}, h('h1', {}, title), tagline), form, trouble, shown, past);
   document.title = 'ga_dspy';
   let asking = null;
   let attempts = 0;
@@ -37,8 +39,9 @@
     });
     if (reply.ok) return reply;
     if (reply.status === 401) key.hidden = false;
+    if (reply.status === 401 && !key.value) throw new Error('This server asks for an API key.');
     const problem = await reply.json().catch(({name}) => ({name, detail: `the server answered with status ${reply.status}`}));
-    throw Object.assign(new Error(sentences(problem)), {status: reply.status, name: problem.name});
+    throw Object.assign(new Error(sentences(problem)), {name: problem.name});
   }
 
   /* Does something; an error is shown until the next attempt. */
@@ -80,8 +83,9 @@
   }
 
   function draw() {
-    if (!view) shown.replaceChildren();
-    view ??= GaView.mount(shown);
+    const root = h('div');
+    if (!view) shown.replaceChildren(root);
+    view ??= GaView.mount(root);
     return view;
   }
 
@@ -93,8 +97,77 @@
     for await (const event of events(reply.body)) {
       if (!event.kind) throw new Error(sentences(event));
       view.event(event);
+      if (event.kind === 'answer') finish(event.data);
     }
   }
+
+  /* --- Answers: the address of one, what can be done with it, and those of this browser. */
+
+  const addressOf = (id) => `#/runs/${id}`;
+  const addressed = () => location.hash.match(/^#\/runs\/(\w+)$/)?.[1];
+
+  function finish({id, question: asked, answer}) {
+    if (location.hash !== addressOf(id)) history.pushState(null, '', addressOf(id));
+    remember([{id, question: asked, answer}, ...earlier().filter((each) => each.id !== id)]);
+    const done = h('span', {class: 'muted', role: 'status'});
+    const tell = (text) => () => { done.textContent = text; };
+    const copy = () => attempt(() => navigator.clipboard ? navigator.clipboard.writeText(location.href).then(tell('copied'))
+      : Promise.reject(new Error(`This browser copies on secure pages only: ${location.href}`)));
+    view.head.append(h('p', {class: 'actions'}, button({onclick: copy}, 'Copy link'),
+      button({onclick: () => attempt(() => save(id, asked).then(tell('saved')))}, 'Save as HTML'), done));
+  }
+
+  async function save(id, asked) {
+    const href = URL.createObjectURL(await (await call(`/runs/${id}/page`)).blob());
+    h('a', {href, download: `${asked.replace(/[^\p{L}\p{N}]+/gu, '-').slice(0, 60)}.html`}).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000);
+  }
+
+  async function open(id) {
+    asking?.abort();
+    const known = earlier().find((each) => each.id === id);
+    if (known) question.value = known.question; // to ask it again, should the server have forgotten it
+    const record = await (await call(`/runs/${id}`)).json();
+    if (addressed() !== id) return;
+    draw().show(record, record.question);
+    finish(record);
+  }
+
+  function earlier() {
+    try {
+      return JSON.parse(localStorage.getItem(STORED)).filter((each) => /^\w+$/.test(each.id));
+    } catch { // nothing, something else, or a browser that keeps nothing
+      return [];
+    }
+  }
+
+  function remember(every) {
+    const kept = every.slice(0, 20);
+    try {
+      localStorage.setItem(STORED, JSON.stringify(kept));
+    } catch { /* a browser that keeps nothing */ }
+    list(kept);
+  }
+
+  function list(kept) {
+    past.hidden = kept.length === 0;
+    past.replaceChildren(h('summary', {}, `History of this browser (${kept.length})`),
+      h('ol', {}, kept.map((each) => h('li', {dir: 'auto'}, h('a', {href: addressOf(each.id)}, `${each.question}`), muted(` ${each.answer || 'no answer'}`)))),
+      button({class: 'chip', onclick: () => remember([])}, 'Clear'));
+  }
+
+  function route() {
+    if (addressed()) return attempt(() => open(addressed()));
+    asking?.abort();
+    view?.remove();
+    view = null;
+    return shown.replaceChildren(hint);
+  }
+
+  const start = () => attempt(async () => {
+    await about();
+    if (addressed() && !view && !asking) await open(addressed());
+  });
 
   function submit(event) {
     event.preventDefault();
@@ -102,7 +175,9 @@
     asking = new AbortController();
     attempt(() => ask(asking.signal));
   }
-  key.addEventListener('change', () => attempt(about));
+  key.addEventListener('change', start);
+  addEventListener('hashchange', route);
   document.addEventListener('keydown', (event) => event.target.tagName !== 'INPUT' && view?.press(event));
-  about().catch((error) => { trouble.textContent = error.status === 401 ? 'This server asks for an API key.' : error.message; });
+  list(earlier());
+  start();
 }
