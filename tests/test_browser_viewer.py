@@ -375,6 +375,61 @@ def test_nothing_is_cut_off_in_light_or_dark_or_on_a_phone(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+MARKED = """# Register
+**Ilse Brandt** built the *Ora*, see `__init__` and snake_case_name: 2**3.
+
+| Ship | Year |
+|------|-----:|
+| **Ora** | 1901 |
+"""
+
+
+def test_markdown_is_shown_as_plain_text_and_quotes_stay_in_their_place(
+    page: Page, tmp_path: Path
+) -> None:
+    quote = "**Ilse Brandt** built the *Ora*"
+    start = MARKED.index(quote)
+    span = {"passage": "p", "start": start, "end": start + len(quote)}
+    relation = {"head": "Ilse Brandt", "relation": "built", "tail": "Ora", "evidence": [span]}
+    row = "| **Ora** | 1901 |"
+    link = {"head": "", "relation": "", "tail": "", "quote": row, "passage_id": "p", "title": ""}
+    shown = {
+        "answer": "1901", "supported": "quoted", "verdict": "answered", "failures": [],
+        "evidence": [link], "graph": {"entities": [], "relations": [relation]},
+        "passages": [{"id": "p", "title": "", "text": MARKED, "metadata": {}}],
+        "steps": [{"number": 1, "query": "Ora?", "passage_ids": ["p"], "retrieved": ["p"],
+                   "relations": [relation], "entities": [], "judgement": "sufficient"}],
+    }  # fmt: skip
+    show(page, tmp_path, viewer.page("When?", shown))
+    assert page.locator(".open blockquote").inner_text() == "Ora · 1901"
+    page.locator("article.card .top").first.click()
+    lines = [line.strip() for line in page.locator(".open .text").inner_text().splitlines()]
+    told = "Ilse Brandt built the Ora, see __init__ and snake_case_name: 2**3."
+    assert lines == ["Register", told, "", "Ship · Year", "Ora · 1901"]
+    assert page.locator(".open mark.fact").all_inner_texts() == ["Ilse Brandt built the Ora"]
+
+
+def test_on_a_phone_the_evidence_stands_first_and_the_graph_comes_on_demand(
+    page: Page, tmp_path: Path, prediction: dict[str, Any], two_runs: str
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, tmp_path, viewer.page(DEMO_QUESTION, prediction))
+    places = [card.bounding_box() for card in page.locator("article.card").all()]
+    tops = [place["y"] for place in places if place]
+    assert min(tops) == tops[-1] and "Answer" in page.locator("article.card").last.inner_text()
+    graph = page.locator(".map")
+    expect(graph).to_be_hidden()
+    page.get_by_role("button", name="Graph", exact=True).click()
+    expect(graph).to_be_visible()
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.querySelector('.canvas')._cyreg.cy.zoom()") >= 0.7
+    page.get_by_role("button", name="Graph", exact=True).click()
+    expect(graph).to_be_hidden()
+    show(page, tmp_path, two_runs)
+    before = "getComputedStyle(document.querySelector('.verdict'), '::before').content"
+    assert "first" in page.evaluate(before)
+
+
 def picture(page: Page, folder: Path, name: str) -> None:
     page.wait_for_timeout(100)
     page.screenshot(path=Path(os.environ.get("GA_DSPY_PICTURES", folder)) / f"{name}.png")

@@ -5,7 +5,7 @@
  */
 'use strict';
 {
-  const {h, button, muted, part, count, fold, Drawing} = GaView;
+  const {h, button, muted, part, count, fold, unmarked, Drawing} = GaView;
   const MOST = 150; // entities drawn
   const CENTRAL = 3; // entities around which the first drawing is
   const FIRST = 40; // entities of the first drawing
@@ -226,7 +226,7 @@
     function fact(edge) {
       const more = [edge.time && `time: ${edge.time}`, edge.confidence != null && `confidence: ${edge.confidence}`].filter(Boolean).join(' · ');
       return h('div', {class: 'fact'}, h('p', {dir: 'auto'}, name(edge.one), h('span', {class: 'relation'}, edge.relation), name(edge.other)), more && h('p', {class: 'muted'}, more),
-        (edge.quotes || []).map((at) => [quotes[at][1] && h('blockquote', {dir: 'auto'}, quotes[at][1]), h('p', {class: 'muted source', dir: 'auto'}, source(quotes[at][0]))]),
+        (edge.quotes || []).map((at) => [quotes[at][1] && h('blockquote', {dir: 'auto'}, unmarked(quotes[at][1])), h('p', {class: 'muted source', dir: 'auto'}, source(quotes[at][0]))]),
         (edge.contradicts || []).map((at) => h('p', {class: 'trouble'}, `contradicts: ${edges[at].head} ${edges[at].relation} ${edges[at].tail}`)));
     }
 

@@ -40,7 +40,7 @@
     about.textContent = chosen[1];
     body.replaceChildren(...seen().map((row) => h('a', {class: `row card ${flip(row.results) || ''}`, href: link(row)},
       h('div', {}, h('span', {class: 'query', dir: 'auto'}, row.question), accepted(row)),
-      row.results.map((result) => h('div', {class: 'verdict', title: kinds[result.kind]}, kind(result),
+      row.results.map((result, i) => h('div', {class: 'verdict', 'data-run': two && runs[i].name, title: kinds[result.kind]}, kind(result),
         h('span', {dir: 'auto'}, result.prediction.answer || '(no answer)'), !result.right && muted(`F1 ${(100 * result.f1).toFixed(0)}`))))));
     if (!body.children.length) body.append(muted('No question is like that.'));
   }

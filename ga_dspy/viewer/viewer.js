@@ -37,16 +37,33 @@ const GaView = (() => {
   const count = (n, word) => `${n.toLocaleString('en')} ${word}${n === 1 ? '' : 's'}`;
   const fold = (text) => text.toLowerCase().replace(/\s+/g, ' ').trim();
   const literal = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+
+  /* Texts are shown without Markdown's emphasis, code, headings and table borders. What is hidden becomes \0, so that
+   * spans, which count characters, still fit. */
+  const hidden = (text) => '\0'.repeat(text.length);
+  const inner = (mark) => (all, text) => hidden(mark) + text + hidden(mark);
+  const isTable = (text) => /^ *\|.*\|/m.test(text);
+  const masked = (text) => text.replace(/^ *\|[ :|-]*-{3}[ :|-]*\|? *$\n?/gm, hidden)
+    .replace(/(?<=^|\0) *\|.*\| *$/gm, (row) => row.replace(/^ *\||\| *$/g, hidden).replaceAll('|', '·'))
+    .replace(/^#{1,6} |^\*\*(?=\S[^*]*$)|(?<=^[^*]*\S)\*\*$/gm, hidden)
+    .replace(/(?<!\w)\*\*(?=\S)(.*?\S)\*\*(?!\w)/g, inner('**'))
+    .replace(/(?<!\w)__(?![a-z_]+__)(?=\S)(.*?\S)__(?!\w)/g, inner('__'))
+    .replace(/(?<![\w*])([*_])(?=[^\s*_])([^\n*_]*[^\s*_])\1(?![\w*])/g, (all, mark, text) => inner(mark)(all, text))
+    .replace(/`([^`\n]+)`/g, inner('`'));
+  const unmasked = (text) => text.replaceAll('\0', '');
+  const unmarked = (text) => unmasked(masked(text));
   const newStory = (question) => ({question, passages: new Map(), steps: [], answer: null, status: ''});
 
   function addPassage(story, passage, label) {
     const content = passage.title ? `${passage.title}\n${passage.text}` : passage.text;
     // Spans count characters as Python does, to which one outside the first 65,536 is one, not two.
     const letters = /[\ud800-\udfff]/.test(content) ? Array.from(content) : null;
+    const clean = masked(content);
+    const cleanLetters = letters && Array.from(clean);
     const size = (text) => letters ? Array.from(text).length : text.length;
     story.passages.set(passage.id, {...passage, label, content, size, length: size(content),
       start: passage.title ? size(passage.title) + 1 : 0,
-      cut: (from, to) => letters ? letters.slice(from, to).join('') : content.slice(from, to)});
+      cut: (from, to) => unmasked(letters ? cleanLetters.slice(from, to).join('') : clean.slice(from, to))});
   }
 
   /* Nodes and edges under the names of the latest graph, each with the step that brought it. */
@@ -225,7 +242,8 @@ const GaView = (() => {
       const seen = this.cy?.elements(':visible');
       if (!seen?.length || !this.canvas.clientWidth) return;
       this.cy.fit(seen, 20);
-      if (this.cy.zoom() > 1.2) this.cy.zoom(1.2).center(seen);
+      const [least, most] = [this.canvas.clientWidth < 500 ? 0.7 : 0, 1.2]; // on a phone, names stay readable
+      if (this.cy.zoom() > most || this.cy.zoom() < least) this.cy.zoom(Math.min(most, Math.max(least, this.cy.zoom()))).center(seen);
     }
 
     zoom(by) {
@@ -243,7 +261,10 @@ const GaView = (() => {
       for (const name of ['head', 'list', 'side', 'tabs', 'detail']) this[name] = h('div', {class: name});
       this.drawing = new Drawing((kind, id) => this.select(kind, id), 'The graph; its triples are listed with the steps', this.tabs);
       root.classList.add('ga');
-      root.replaceChildren(this.head, h('div', {class: 'columns'}, this.list, this.side));
+      const reveal = button({class: 'reveal', 'aria-expanded': false, onclick: () => {
+        reveal.setAttribute('aria-expanded', root.classList.toggle('with-graph'));
+      }}, 'Graph');
+      root.replaceChildren(this.head, reveal, h('div', {class: 'columns'}, this.list, this.side));
       this.side.append(this.drawing.map, this.detail);
       this.detail.setAttribute('aria-live', 'polite');
       root.addEventListener('keydown', (event) => this.press(event));
@@ -342,8 +363,8 @@ const GaView = (() => {
 
     card(number, title, badges, body) {
       const n = number === '✓' ? this.story.steps.length + 1 : number;
-      return h('article', {class: 'card'}, button({class: 'top', onclick: () => this.go(n)},
-        h('span', {class: number === '✓' ? 'number chain' : 'number'}, number),
+      return h('article', {class: number === '✓' ? 'card final' : 'card'}, button({class: 'top', onclick: () => this.go(n)},
+        h('span', {class: number === '✓' ? 'number chain' : 'number'}, h('span', {class: 'word'}, number === '✓' ? 'Answer ' : 'Step '), number),
         h('span', {class: 'query', dir: 'auto'}, title), h('span', {class: 'badges'}, badges)), h('div', {class: 'body'}, body));
     }
 
@@ -377,7 +398,7 @@ const GaView = (() => {
       const links = (answer.evidence || []).map((link) => {
         const edge = this.graph.edges.find((each) => each.links?.includes(link));
         const passage = this.story.passages.get(link.passage_id);
-        return h('li', {}, edge && this.triple(edge), h('blockquote', {dir: 'auto'}, link.quote),
+        return h('li', {}, edge && this.triple(edge), h('blockquote', {class: isTable(link.quote) && 'table', dir: 'auto'}, unmarked(link.quote)),
           passage ? this.chip(passage) : muted(link.title || link.passage_id));
       });
       const claims = (answer.citations || []).map(({holds, claim}) => h('li', {},
@@ -397,14 +418,14 @@ const GaView = (() => {
     }
 
     chip(passage) {
-      return button({class: 'chip', onclick: () => this.select('passage', passage.id)}, `[${passage.label}] ${passage.title || passage.id}`);
+      return button({class: 'chip', onclick: () => this.select('passage', passage.id)}, `[${passage.label}] ${unmarked(passage.title) || passage.id}`);
     }
 
     passage(passage, unread = false) {
       return h('div', {class: 'passage'}, button({class: 'title', onclick: () => this.select('passage', passage.id)},
         h('span', {class: 'tag'}, passage.label), passage.title ? this.marked(passage, 0, passage.start) : passage.id),
       unread && muted(' no room in the prompt'),
-      h('p', {class: 'text', dir: 'auto'}, this.marked(passage, passage.start, passage.length)));
+      h('p', {class: isTable(passage.text) ? 'text table' : 'text', dir: 'auto'}, this.marked(passage, passage.start, passage.length)));
     }
 
     /* A part of a passage with what the graph quotes of it: names, sentences, those of the answer. */
@@ -482,14 +503,14 @@ const GaView = (() => {
       const ends = new RegExp(`(${literal(edge.head)}|${literal(edge.tail)})`, 'i');
       const quote = (passageId, text) => {
         const passage = this.story.passages.get(passageId);
-        return [text && h('blockquote', {dir: 'auto'}, text.split(ends).map((piece, i) => i % 2 ? h('b', {}, piece) : piece)),
+        return [text && h('blockquote', {class: passage && isTable(passage.text) && 'table', dir: 'auto'}, text.split(ends).map((piece, i) => i % 2 ? h('b', {}, piece) : piece)),
           passage && h('p', {}, this.chip(passage))];
       };
       const quotes = (edge.evidence || []).map((e) => quote(e.passage, this.story.passages.get(e.passage)?.cut(e.start, e.end)));
       const more = [Number.isFinite(edge.step) && `step ${edge.step}`, edge.time && `time: ${edge.time}`,
         edge.confidence != null && `confidence: ${edge.confidence}`, edge.links && 'evidence of the answer'];
       return [big(edge.head, h('span', {class: 'relation'}, edge.relation), edge.tail),
-        quotes.length ? quotes : (edge.links || []).map((link) => quote(link.passage_id, link.quote)),
+        quotes.length ? quotes : (edge.links || []).map((link) => quote(link.passage_id, unmarked(link.quote))),
         h('p', {class: 'muted'}, more.filter(Boolean).join(' · '))];
     }
 
@@ -515,7 +536,7 @@ const GaView = (() => {
     }
   }
 
-  return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS, lmName};
+  return {mount: (element) => new View(element), h, button, badge, muted, part, count, fold, Drawing, LMS, lmName, unmarked};
 })();
 
 /* A page that holds a prediction shows it. */
