@@ -16,6 +16,7 @@ import pytest
 
 import ga_dspy
 from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.serve import Key
 from ga_dspy.testing import ScriptedEngine, scripted_lm
 
 pytest.importorskip("playwright", reason="needs Playwright, of the extra dev")
@@ -152,7 +153,7 @@ def test_an_answer_has_an_address_and_is_kept_in_the_history_of_the_browser(
         home = str(client.base_url)
         page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=home)
         page.goto(home)
-        past = page.locator("details.past")
+        past = page.locator("details.history")
         expect(past).to_be_hidden()
         for question in ("Who was Huygens?", f"What is {HOSTILE}?"):
             ask(page, question)
@@ -190,3 +191,47 @@ def test_a_link_to_a_forgotten_answer_says_so(browser: Browser, index: ga_dspy.I
         page.goto(f"{client.base_url}#/runs/0123")
         expect(page.get_by_role("alert")).to_have_text("There is no such answer, or no longer.")
     page.close()
+
+
+def test_a_key_that_may_write_adds_and_deletes_documents_on_the_page(
+    tmp_path: Path, browser: Browser
+) -> None:
+    index = ga_dspy.Index.from_passages(corpus()[:3], kind="sparse")
+    good, bad = tmp_path / "bridge.md", tmp_path / "bridge.xyz"
+    good.write_text("# The bridge\n\nAda Berg built the Halden Bridge.\n")
+    bad.write_bytes(bytes(range(256)))
+    rights = frozenset({"ask", "write"})
+    keys = [Key.of(KEY.encode(), rights=rights), Key.of(b"a-reader-of-this")]
+    with asked(index, keys=keys) as client:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto(str(client.base_url))
+        documents = page.locator("details", has_text="Drop files")
+        page.get_by_label("API key").fill("a-reader-of-this")
+        page.keyboard.press("Tab")
+        expect(page.locator("header")).to_contain_text("3 passages")
+        expect(documents).to_be_hidden()
+        page.get_by_label("API key").fill(KEY)
+        page.keyboard.press("Tab")
+        documents.locator("summary").click()
+        rows = page.get_by_role("rowheader")
+        expect(rows).to_have_count(3)
+        page.get_by_label("Add documents").set_input_files(bad)
+        expect(page.get_by_role("alert")).to_contain_text("bridge.xyz was not read")
+        page.get_by_label("Add documents").set_input_files(good)
+        expect(documents).to_contain_text("1 passage added")
+        expect(rows).to_have_count(4)
+        expect(page.locator("header")).to_contain_text("4 passages")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        picture(page, tmp_path, "serve-documents")
+        page.get_by_role("button", name="Delete The bridge").click()
+        expect(rows).to_have_count(4)
+        page.get_by_role("button", name="Delete The bridge for good").click()
+        expect(documents).to_contain_text("1 passage removed")
+        expect(rows).to_have_count(3)
+        dropped = page.evaluate_handle(
+            "() => { const data = new DataTransfer();"
+            "data.items.add(new File(['Text.'], '<b>.txt')); return data; }"
+        )
+        page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
+        expect(rows.filter(has_text="<b>")).to_have_count(1)
+        page.close()

@@ -15,10 +15,17 @@
   const hint = h('div', {class: 'hint'}, h('p', {},
     'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'), examples);
   const shown = h('div', {}, hint);
-  const past = h('details', {class: 'past'});
+  const past = h('details', {class: 'history'});
+  const files = h('input', {type: 'file', multiple: true, 'aria-label': 'Add documents', onchange: () => upload(files.files)});
+  const table = h('div');
+  const outcome = h('p', {role: 'status'});
+  const drop = h('div', {class: 'drop', ondragover: hover, ondragleave: hover, ondrop: (event) => { hover(event); upload(event.dataTransfer.files); }},
+    'Drop files here, or choose them: ', files);
+  const documents = h('details', {class: 'stored', hidden: true, ontoggle: () => documents.open && attempt(() => fill())}, h('summary', {}, 'Documents'),
+    drop, outcome, table);
   const form = h('form', {class: 'ask', onsubmit: submit}, question, key, h('button', {class: 'go'}, 'Ask'));
   const {has_graph: hasGraph} = JSON.parse(document.getElementById('ga-data').textContent);
-  document.getElementById('ga').replaceChildren(h('header', {}, h('h1', {}, title), tagline), form, trouble, shown, past);
+  document.getElementById('ga').replaceChildren(h('header', {}, h('h1', {}, title), tagline), form, trouble, shown, past, documents);
   document.title = 'ga_dspy';
   let asking = null;
   let attempts = 0;
@@ -29,7 +36,7 @@
 
   function sentences({detail, found, expected, remedy}) {
     const parts = found ? [found, expected && `expected: ${expected}`, remedy] : [detail];
-    return parts.filter(Boolean).map((text) => text[0].toUpperCase() + text.slice(1).replace(/\.?$/, '.')).join(' ');
+    return parts.filter(Boolean).map((text) => text.replace(/^[a-z](?=[a-z]*[ ,;])/, (first) => first.toUpperCase()).replace(/\.?$/, '.')).join(' ');
   }
 
   async function call(path, {headers = {}, ...options} = {}) {
@@ -63,10 +70,67 @@
     document.title = `${title.textContent} · ga_dspy`;
     tagline.replaceChildren([passages, ...lms].filter(Boolean).join(' · '),
       ...(hasGraph ? [' · ', h('a', {href: '/graph'}, 'Explore the graph of the documents')] : []));
+    documents.hidden = !found.can_write;
     examples.replaceChildren(...found.examples.map((text) => button({class: 'chip', dir: 'auto', onclick: () => {
       question.value = text;
       form.requestSubmit();
     }}, text)));
+  }
+
+  /* --- Documents, for a key that may write. */
+
+  function hover(event) {
+    event.preventDefault();
+    drop.classList.toggle('over', event.type === 'dragover');
+  }
+
+  function upload(chosen) {
+    const body = new FormData();
+    for (const file of chosen) body.append('file', file);
+    return change(`adding ${count(chosen.length, 'file')}`, '/documents', {method: 'POST', body});
+  }
+
+  /* Changes the index, then says what changed. */
+  function change(doing, path, options) {
+    return attempt(async () => {
+      outcome.textContent = doing;
+      try {
+        const {documents: added = [], ...counts} = await (await call(path, options)).json();
+        const kinds = ['added', 'changed', 'removed', 'unchanged'].filter((kind) => counts[kind]);
+        outcome.replaceChildren(kinds.map((kind) => `${count(counts[kind], 'passage')} ${kind}`).join(', '),
+          ...added.flatMap(({title: name, notes}) => notes.map((note) => h('div', {}, `${name}: ${note}`))));
+      } catch (error) {
+        outcome.textContent = '';
+        throw error;
+      }
+      files.value = '';
+      await Promise.all([fill(), about()]);
+    });
+  }
+
+  async function fill(most = 100) {
+    const found = await (await call(`/documents?k=${most}`)).json();
+    const rows = found.documents.map((one) => h('tr', {}, h('th', {scope: 'row', dir: 'auto'}, one.title || one.id, one.source && one.source !== one.title && muted(` ${one.source}`)),
+      h('td', {}, one.passages.toLocaleString('en')), h('td', {}, deleter(one))));
+    const more = found.total > rows.length && (most < 1000 ? button({class: 'chip', onclick: () => attempt(() => fill(1000))}, 'Show more')
+      : muted(`and ${count(found.total - rows.length, 'more document')}`));
+    table.replaceChildren(h('table', {class: 'scores documents'}, h('caption', {}, count(found.total, 'document')),
+      h('thead', {}, h('tr', {}, ['Document', 'Passages'].map((name) => h('th', {scope: 'col'}, name)), h('td', {}))), h('tbody', {}, rows)), more || '');
+  }
+
+  /* A button that deletes on the second click. */
+  function deleter({id, title: name}) {
+    const made = button({class: 'chip', 'aria-label': `Delete ${name || id}`, onclick: () => {
+      if (made.dataset.sure) return change('deleting', `/documents/${encodeURIComponent(id)}`, {method: 'DELETE'});
+      made.dataset.sure = true;
+      made.setAttribute('aria-label', `Delete ${name || id} for good`);
+      return made.replaceChildren('Delete for good');
+    }, onblur: () => {
+      delete made.dataset.sure;
+      made.setAttribute('aria-label', `Delete ${name || id}`);
+      made.replaceChildren('Delete');
+    }}, 'Delete');
+    return made;
   }
 
   /* --- A question. */
