@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,24 @@ def test_a_key_that_may_write_adds_and_deletes_documents_on_the_page(
         page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
         expect(rows.filter(has_text="<b>")).to_have_count(1)
         page.close()
+
+
+def test_the_page_is_read_and_used_without_eyes_and_mouse(page: Page, index: ga_dspy.Index) -> None:
+    with asked(index) as client:
+        page.goto(str(client.base_url))
+        expect(page.get_by_label("Question")).to_be_focused()
+        for name in ("Ask", "What connects"):
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement.textContent").startswith(name)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Copy link")).to_be_visible()
+        levels = [
+            int(each.evaluate("e => e.tagName")[1]) for each in page.get_by_role("heading").all()
+        ]
+        assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+        expect(page.get_by_role("heading", name="Answer")).to_have_count(1)
+        answer = page.get_by_role("button", name="Answer ✓")
+        expect(answer).to_have_attribute("aria-expanded", "true")
+        controls = page.locator("button:visible, input:visible, summary:visible, a:visible").all()
+        names = [each.aria_snapshot() for each in controls]
+        assert names and not [name for name in names if '"' not in name and ": " not in name]

@@ -213,7 +213,7 @@ def test_two_runs_stand_side_by_side_with_the_questions_that_flipped(
     expect(rows).to_have_count(3)
     page.get_by_role("searchbox").fill("(2)")
     rows.click()
-    expect(page.locator(".pane h2")).to_have_text(
+    expect(page.locator(".pane > h2")).to_have_text(
         ["first right", re.compile("second judged too early")]
     )
     expect(page.locator(".answer strong")).to_have_text(["Hague", "Rome"])

@@ -10,7 +10,6 @@
   const key = h('input', {'aria-label': 'API key', placeholder: 'API key', type: 'password', autocomplete: 'off', hidden: true});
   const trouble = h('p', {class: 'trouble', role: 'alert'});
   const title = h('a', {href: '#'}, 'ga_dspy');
-  const tagline = h('p', {class: 'muted'});
   const examples = h('div', {class: 'examples', role: 'group', 'aria-label': 'Examples'});
   const hint = h('div', {class: 'hint'}, h('p', {},
     'A question may need several documents: each search, what it added to the graph, and the evidence of the answer appear here as they come.'), examples);
@@ -25,6 +24,8 @@
     drop, outcome, table);
   const form = h('form', {class: 'ask', onsubmit: submit}, question, key, h('button', {class: 'go'}, 'Ask'));
   const {has_graph: hasGraph} = JSON.parse(document.getElementById('ga-data').textContent);
+  const graphLink = hasGraph ? h('a', {href: '/graph'}, 'Explore the graph of the documents') : '';
+  const tagline = h('p', {class: 'muted'}, graphLink);
   document.getElementById('ga').replaceChildren(h('header', {}, h('h1', {}, title), tagline), form, trouble, shown, past, documents);
   document.title = 'ga_dspy';
   let asking = null;
@@ -69,7 +70,7 @@
     title.textContent = found.corpus ? `Ask ${found.corpus}` : 'Ask your documents';
     document.title = `${title.textContent} · ga_dspy`;
     tagline.replaceChildren([passages, ...lms].filter(Boolean).join(' · '),
-      ...(hasGraph ? [' · ', h('a', {href: '/graph'}, 'Explore the graph of the documents')] : []));
+      hasGraph ? ' · ' : '', graphLink);
     documents.hidden = !found.can_write;
     examples.replaceChildren(...found.examples.map((text) => button({class: 'chip', dir: 'auto', onclick: () => {
       question.value = text;
@@ -114,7 +115,7 @@
       h('td', {}, one.passages.toLocaleString('en')), h('td', {}, deleter(one))));
     const more = found.total > rows.length && (most < 1000 ? button({class: 'chip', onclick: () => attempt(() => fill(1000))}, 'Show more')
       : muted(`and ${count(found.total - rows.length, 'more document')}`));
-    table.replaceChildren(h('table', {class: 'scores documents'}, h('caption', {}, count(found.total, 'document')),
+    table.replaceChildren(h('table', {class: 'documents'}, h('caption', {}, count(found.total, 'document')),
       h('thead', {}, h('tr', {}, ['Document', 'Passages'].map((name) => h('th', {scope: 'col'}, name)), h('td', {}))), h('tbody', {}, rows)), more || '');
   }
 

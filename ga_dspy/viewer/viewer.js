@@ -363,9 +363,9 @@ const GaView = (() => {
 
     card(number, title, badges, body) {
       const n = number === '✓' ? this.story.steps.length + 1 : number;
-      return h('article', {class: number === '✓' ? 'card final' : 'card'}, button({class: 'top', onclick: () => this.go(n)},
+      return h('article', {class: number === '✓' ? 'card final' : 'card'}, h('h2', {}, button({class: 'top', onclick: () => this.go(n)},
         h('span', {class: number === '✓' ? 'number chain' : 'number'}, h('span', {class: 'word'}, number === '✓' ? 'Answer ' : 'Step '), number),
-        h('span', {class: 'query', dir: 'auto'}, title), h('span', {class: 'badges'}, badges)), h('div', {class: 'body'}, body));
+        h('span', {class: 'query', dir: 'auto'}, title), h('span', {class: 'badges'}, badges))), h('div', {class: 'body'}, body));
     }
 
     drawStep(step) {
@@ -453,7 +453,7 @@ const GaView = (() => {
     turn() {
       [...this.list.children].forEach((card, i) => {
         card.classList.toggle('open', i + 1 === this.at);
-        card.firstChild.setAttribute('aria-expanded', i + 1 === this.at);
+        card.querySelector('.top').setAttribute('aria-expanded', i + 1 === this.at);
         card.lastChild.hidden = i + 1 !== this.at;
         this.tabs.children[i].setAttribute('aria-pressed', i + 1 === this.at);
       });
