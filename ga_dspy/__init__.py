@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ga_dspy.retrieval import Index as Index
     from ga_dspy.retrieval import as_retriever as as_retriever
     from ga_dspy.retrieval import read_passages as read_passages
+    from ga_dspy.tracing import track as track
 
 __version__ = "0.1.0"
 
@@ -49,11 +50,12 @@ _HOME = {
     "patient": "ga_dspy.lm.patience",
     "read_passages": "ga_dspy.retrieval",
     "save": "ga_dspy.artifact",
+    "track": "ga_dspy.tracing",
 }
 
 _MODULES = (
     "arena", "artifact", "eval", "graph", "graphrag", "grounding", "lm", "optimize", "programs",
-    "retrieval", "serve", "signatures", "testing", "viewer",
+    "retrieval", "serve", "signatures", "testing", "tracing", "viewer",
 )  # fmt: skip
 
 __all__ = ["__version__", *_HOME]

@@ -146,7 +146,7 @@ def test_autolog_shows_a_search_as_a_retriever_span_with_its_documents(autologge
         assert found.outputs[1] == {
             "id": "lodge",
             "page_content": "Red Lodge is a city in Montana.",
-            "metadata": {"title": "Red Lodge", "page": 2},
+            "metadata": {"title": "Red Lodge", "doc_uri": "Red Lodge", "page": 2},
         }
         root = next(span for span in trace.data.spans if span.parent_id is None)
         assert (root.name, found.parent_id) == ("GraphAnchor.forward", root.span_id)

@@ -370,7 +370,7 @@ def test_the_page_may_load_nothing_and_asks_its_own_host_alone(client: httpx.Cli
 def test_the_schema_describes_what_is_sent(client: httpx.Client) -> None:
     schema: Any = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert len(operations) == 15
+    assert len(operations) == 16
     quick = settings(
         max_examples=8, derandomize=True, phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

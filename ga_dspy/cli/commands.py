@@ -68,7 +68,12 @@ def _describe(
 
 
 _EXAMPLES: Final = "\n\nExamples:\n"
-_NAMES: Final = {"evaluate": "eval", "compile_program": "compile", "import_files": "import"}
+_NAMES: Final = {
+    "evaluate": "eval",
+    "compile_program": "compile",
+    "import_files": "import",
+    "from_traces": "from-traces",
+}
 
 
 def _add(to: typer.Typer, command: Callable[..., None], panel: str | None = None) -> None:
@@ -127,6 +132,7 @@ for command in (
 ):
     _add(app, command, MEASURE)
 _add(app, with_lms(compiling.compile_program), TUNE)
+_add_group("data", "Make question sets.", TUNE, compiling.from_traces)
 _add_group(
     "artifact", "Inspect compiled programs.", TUNE, compiling.show, compiling.diff, compiling.verify
 )

@@ -1,12 +1,13 @@
-"""`ga-dspy compile` and `artifact`: compile programs; show, compare and verify them."""
+"""`ga-dspy compile`, `data`, `artifact`: compile programs; make question sets; show artifacts."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import dspy
 import typer
@@ -35,6 +36,7 @@ from ga_dspy.errors import InputError, install
 from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
+from ga_dspy.storage import write_whole
 from ga_dspy.testing import recorded_lm
 
 if TYPE_CHECKING:
@@ -295,6 +297,39 @@ def _summarise(console: Console, outcome: Outcome) -> None:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+# --- data
+
+
+def from_traces(
+    track: Annotated[str, typer.Option(help="MLflow store with live traces.")],
+    out: Annotated[Path, typer.Option(help="Question file to write, a .jsonl.")],
+    experiment: Annotated[str, typer.Option(help="MLflow experiment of the traces.")] = "ga-dspy",
+    only: Annotated[
+        Literal["right", "wrong", "all"], typer.Option(help="Answers marked right, wrong, or all.")
+    ] = "all",
+) -> None:
+    """Make a question set of live traces with feedback, for compile, eval and arena.
+
+    The answer is the expected one if the feedback names it, else the answer marked right.
+
+    Examples:
+        ga-dspy data from-traces --track sqlite:///mlflow.db --out questions.jsonl
+    """
+    from ga_dspy.tracing import rated_questions
+
+    found = rated_questions(track, experiment, only)
+    told = ", ".join(f"{number:,} {why}" for why, number in found.skipped.items()) or "none"
+    if not found.rows:
+        raise InputError(
+            f"no usable question in {experiment} (skipped: {told})",
+            expected="traces with feedback",
+            remedy="POST /runs/{id}/feedback, or assess traces in MLflow as `right`",
+        )
+    rows = (json.dumps(row, ensure_ascii=False) for row in found.rows)
+    write_whole(out, "".join(f"{row}\n" for row in rows))
+    Console().print(f"{out}: {len(found.rows):,} questions; traces skipped: {told}")
 
 
 # --- artifact

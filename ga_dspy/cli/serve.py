@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from ga_dspy.retrieval.redact import check_redactor
 
 if TYPE_CHECKING:
     from ga_dspy.serve import Key, Service
+    from ga_dspy.tracing import Tracer
 
 WRITE_KEY = "GA_DSPY_WRITE_KEY"
 """The variable with the keys that may add and delete documents."""
@@ -78,6 +80,16 @@ class ServerOptions:
             show_default="none",
         ),
     ] = ""
+    track: Annotated[
+        str | None,
+        typer.Option(help="MLflow store to trace questions in.", show_default="no tracing"),
+    ] = None
+    track_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the questions to trace.")
+    ] = 1.0
+    track_experiment: Annotated[str, typer.Option(help="MLflow experiment of the traces.")] = (
+        "ga-dspy"
+    )
 
 
 def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
@@ -172,14 +184,16 @@ def serve(
         ga-dspy serve --new-key acme
         ga-dspy serve --index my-index --keys keys.toml --host 0.0.0.0
         ga-dspy serve --index my-index --gaps gaps.jsonl
+        ga-dspy serve --index my-index --track sqlite:///mlflow.db --track-rate 0.1
     """
     if redact and isinstance(asking.corpus, Index):
         index = asking.corpus.whole
         index.redactor = check_redactor(index.manifest.redact, importable(redact))
-    keys, service = _start(asking, options, example or ())
-    from ga_dspy.serve import make_app
+    with _tracing(asking, options) as tracer:
+        keys, service = _start(asking, options, tracer, example or ())
+        from ga_dspy.serve import make_app
 
-    _listen(make_app(service, keys=keys, is_open=options.is_open), service, options, port)
+        _listen(make_app(service, keys=keys, is_open=options.is_open), service, options, port)
 
 
 def mcp(
@@ -194,19 +208,29 @@ def mcp(
     Examples:
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
     """
-    keys, service = _start(asking, options)
-    from ga_dspy.serve.agents import make_http_app, make_mcp
+    with _tracing(asking, options) as tracer:
+        keys, service = _start(asking, options, tracer)
+        from ga_dspy.serve.agents import make_http_app, make_mcp
 
-    server = make_mcp(service)
-    if http is None:
-        server.run()
-    else:
-        app = make_http_app(server, service.limits, keys=keys, is_open=options.is_open)
-        _listen(app, service, options, http)
+        server = make_mcp(service)
+        if http is None:
+            server.run()
+        else:
+            app = make_http_app(server, service.limits, keys=keys, is_open=options.is_open)
+            _listen(app, service, options, http)
+
+
+def _tracing(asking: Asking, options: ServerOptions) -> AbstractContextManager[Tracer | None]:
+    if options.track is None:
+        return nullcontext()
+    from ga_dspy.tracing import track
+
+    named = {"program": asking.name}
+    return track(options.track, options.track_experiment, options.track_rate, named)
 
 
 def _start(
-    asking: Asking, options: ServerOptions, examples: Sequence[str] = ()
+    asking: Asking, options: ServerOptions, tracer: Tracer | None, examples: Sequence[str] = ()
 ) -> tuple[list[Key], Service]:
     """Return the API keys, and the service with its limits.
 
@@ -222,7 +246,7 @@ def _start(
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
-    service = Service(asking.program, limits, gaps=gaps, examples=examples)
+    service = Service(asking.program, limits, tracer, gaps=gaps, examples=examples)
     for caller in keys or [ANYONE]:
         service.program_for(caller)
     return keys, service

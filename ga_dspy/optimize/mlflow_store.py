@@ -132,14 +132,15 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def experiment_of(client: MlflowClient, uri: str, root: Path) -> str:
-    """Return the id of our experiment; it is created if it does not exist.
+def experiment_of(client: MlflowClient, uri: str, root: Path, name: str = EXPERIMENT) -> str:
+    """Return the id of an experiment; it is created if it does not exist.
 
     Args:
         client: The client of the store.
         uri: The store. A database keeps the files of runs in a folder beside it, or in `root`;
             a server decides itself.
         root: The folder of the local store.
+        name: Its name.
     """
     from mlflow.exceptions import MlflowException
 
@@ -150,9 +151,9 @@ def experiment_of(client: MlflowClient, uri: str, root: Path) -> str:
         files = root.resolve() / "mlartifacts"
     try:
         location = files.as_uri() if files else None
-        return str(client.create_experiment(EXPERIMENT, artifact_location=location))
+        return str(client.create_experiment(name, artifact_location=location))
     except MlflowException:
-        found = client.get_experiment_by_name(EXPERIMENT)
+        found = client.get_experiment_by_name(name)
         if found is None:
             raise
         return str(found.experiment_id)
@@ -161,16 +162,20 @@ def experiment_of(client: MlflowClient, uri: str, root: Path) -> str:
 # --- What is sent
 
 
-def publishable(value: object) -> Any:
+def publishable(value: object, known: Collection[str] = ()) -> Any:
     """Return a value as JSON, with everything that looks like a secret replaced by its kind.
 
     Texts are checked line by line, so that a prompt loses a line and not its whole.
+
+    Args:
+        value: What is sent.
+        known: Secrets beside those of this process.
 
     >>> publishable({"recipe": "gepa", "api_key": "abc", "notes": ["fine", "sk-" + 20 * "x"]})
     {'recipe': 'gepa', 'api_key': '(withheld)', 'notes': ['fine', '(withheld: an API key)']}
     """
     plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
-    return _clean(plain, secrets_of(addresses=True))
+    return _clean(plain, secrets_of(addresses=True).union(known))
 
 
 def _clean(value: JsonValue, known: Collection[str]) -> JsonValue:

@@ -116,22 +116,26 @@ class Retrieval(dspy.Retrieve):
     def forward(self, query: str, k: int | None = None, **_: Any) -> list[dict[str, Any]]:
         """Search."""
         self.found = self.search.search()
-        return _documents(self.found)
+        return documents(self.found)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     async def acall(self, **kwargs: Any) -> list[dict[str, Any]]:
         """Search from a coroutine."""
         self.found = await self.search.asearch()
-        return _documents(self.found)
+        return documents(self.found)
 
 
-def _documents(found: Any) -> list[dict[str, Any]]:
+def documents(found: Any) -> list[dict[str, Any]]:
     """Return the passages of a search, or of a GraphRAG program's graph, as documents."""
     return [
         {
             "id": passage.id,
             "page_content": passage.text,
-            "metadata": {**passage.metadata, "title": passage.title},
+            "metadata": {
+                **passage.metadata,
+                "title": passage.title,
+                "doc_uri": passage.title or passage.source or passage.id,
+            },
         }
         for passage in getattr(found, "passages", found)
     ]

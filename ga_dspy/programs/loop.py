@@ -7,7 +7,7 @@ they learn stands in the `State`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -137,6 +137,11 @@ class State:
     def add_rule(self, rule: str, **values: Any) -> None:
         """Record where the program overrules the judge, and what it does instead."""
         self.record(rule="; ".join(filter(None, (self.step.rule, rule))), **values)
+
+
+Observer = Callable[[State, Conversation[dspy.Prediction]], Conversation[dspy.Prediction]]
+OBSERVERS: list[Observer] = []
+"""Each carries on the conversation of every question in this process, and may record it."""
 
 
 # --- A round: search, fit the passages into a prompt, ask; then the next query.

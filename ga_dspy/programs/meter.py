@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import BaseCallback
@@ -103,6 +103,17 @@ class Usage(BaseModel):
         )
 
 
+class LMCall(NamedTuple):
+    """A finished LM call: what was sent, what came back, how long it took and what it cost."""
+
+    model: str
+    sent: list[Any]
+    outputs: Any
+    error: BaseException | None
+    seconds: float
+    usage: Usage
+
+
 _KEPT, _KEPT_BY_DSPY = 1_000, 10_000
 
 
@@ -121,6 +132,7 @@ class Meter(BaseCallback):
         answered: Whether any call was answered.
         may_pass: Whether a failure was transient.
         history: Receives DSPy's record of each call; stays empty.
+        on_call: Called with each finished call, if set.
     """
 
     def __init__(self) -> None:
@@ -131,6 +143,7 @@ class Meter(BaseCallback):
         self.reply = ""
         self.cached = self.answered = self.may_pass = self.has_thoughts = False
         self.history = _History(self)
+        self.on_call: Callable[[LMCall], None] | None = None
         self._step = ""
         self._outer: Any = None
         self.sent: list[Any] = []
@@ -235,7 +248,8 @@ class Meter(BaseCallback):
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Count the call and its time."""
-        self.seconds += time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._began
+        self.seconds += seconds
         prompt, completion, is_cut = 0, 0, False
         self.cached = exception is None and not self._live
         if exception is None:
@@ -262,6 +276,8 @@ class Meter(BaseCallback):
             cost=self._record.get("cost") if exception is None else 0.0,
         )
         self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
+        if self.on_call is not None:
+            self.on_call(LMCall(self._lm.model, self.sent, outputs, exception, seconds, call))
 
     def _is_cut(self) -> bool:
         """Whether the server cut the prompt: a whole prompt has at least a token per word.

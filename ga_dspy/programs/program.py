@@ -24,7 +24,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.passage import replace_invalid
 from ga_dspy.programs.calls import Conversation, adrive, drive, own_signature
 from ga_dspy.programs.events import tell
-from ga_dspy.programs.loop import State
+from ga_dspy.programs.loop import OBSERVERS, State
 from ga_dspy.programs.prediction import Asked, as_json, check_outputs, observation
 from ga_dspy.programs.settings import Configured, setting
 from ga_dspy.retrieval import as_retriever
@@ -371,7 +371,10 @@ class MultiHopProgram(Configured):
 
     def _run_with_events(self, question: str) -> Conversation[dspy.Prediction]:
         state = self.start(question)
-        prediction = yield from self.converse(state)
+        conversation = self.converse(state)
+        for observer in OBSERVERS:
+            conversation = observer(state, conversation)
+        prediction = yield from conversation
         # No field: what is stored and sent stays as it is.
         asked = Asked(state.question, type(self).__name__, bool(self.scope))
         vars(prediction)["asked"] = asked

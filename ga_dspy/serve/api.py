@@ -76,6 +76,16 @@ class Query(BaseModel):
     where: Where = None
 
 
+class Feedback(BaseModel):
+    """What a person thinks of an answer."""
+
+    right: bool = Field(description="Whether the answer is right.")
+    comment: Annotated[str, Field(max_length=10_000)] | None = None
+    expected: Annotated[str, Field(max_length=1_000)] | None = Field(
+        None, description="The right answer."
+    )
+
+
 class Answer(_Loose):
     """An answer with its evidence, steps and cost: `Prediction.to_dict()`."""
 
@@ -382,6 +392,12 @@ def _add_routes(app: FastAPI, service: Service, anybody: Key) -> None:
         """Return an earlier answer as a page that works offline, like `ga-dspy view`."""
         found = json.loads(find_record(id, caller))
         return _page(answer_page(found["question"], found))
+
+    @app.post("/runs/{id}/feedback", status_code=204)
+    async def feedback(id: str, given: Feedback, caller: Asker) -> None:
+        """Keep what a person thinks of an answer: in its record, and on its trace in MLflow."""
+        find_record(id, caller)
+        service.rate((caller.scope, id), **given.model_dump())
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

@@ -30,6 +30,7 @@ from ga_dspy.retrieval import Index, Where
 from ga_dspy.retrieval.read import Sources
 from ga_dspy.serve.keys import ANYONE, Key
 from ga_dspy.storage import in_thread
+from ga_dspy.tracing import Tracer, run_id
 from ga_dspy.viewer import graph_data
 
 _LOG = logging.getLogger("ga_dspy")
@@ -122,6 +123,7 @@ class Service:
         program: The program. The service reads only what the program may read (`program.only`); the
             conditions of a caller's key and of a request restrict this further.
         limits: The limits.
+        tracer: Traces the questions (`ga_dspy.track`); it gets the feedback on answers.
         gaps: Logs the questions whose evidence is missing; an error there is logged and changes no
             answer.
         examples: Questions to try; by default made from titles in the documents.
@@ -133,7 +135,8 @@ class Service:
     """
 
     def __init__(
-        self, program: MultiHopProgram, limits: Limits | None = None, *,
+        self, program: MultiHopProgram, limits: Limits | None = None,
+        tracer: Tracer | None = None, *,
         gaps: GapLog | None = None, examples: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.gaps, self.examples = gaps, list(examples)
@@ -148,6 +151,11 @@ class Service:
         )  # fmt: skip
         self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
         self._going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
+        self.tracer = tracer
+        if tracer is not None:
+            traces = Gauge("ga_dspy_traces", "Traces and feedback.", ["end"], registry=to)
+            for end in ("sent", "failed", "dropped"):
+                traces.labels(end).set_function(partial(tracer.counts.__getitem__, end))
         self._tasks = set[asyncio.Task[Any]]()
         self._searching = 0
         self._graph_lock, self._graph_json = asyncio.Lock(), lru_cache(maxsize=4)(_graph_json)
@@ -282,11 +290,29 @@ class Service:
         async with asyncio.timeout(self.limits.deadline), self._graph_lock:
             return await asyncio.to_thread(graph_json)
 
+    def rate(
+        self, key: tuple[str, str], *, right: bool, comment: str | None = None,
+        expected: str | None = None,
+    ) -> None:  # fmt: skip
+        """Keep feedback with a record, instead of earlier feedback, and log it on the trace.
+
+        Args:
+            key: The key in `records`.
+            right: Whether the answer is right.
+            comment: Why.
+            expected: The right answer.
+        """
+        given: dict[str, Any] = {"right": right, "comment": comment, "expected": expected}
+        record = json.loads(self.records[key])
+        self.records[key] = json.dumps({**record, "feedback": given}).encode()
+        if self.tracer is not None:
+            self.tracer.feedback(key[1], **given)
+
     async def _answer(
         self, key: tuple[str, str], program: MultiHopProgram, question: str,
         turns: Sequence[Turn], listener: Listener,
     ) -> dspy.Prediction:  # fmt: skip
-        with watching(listener):
+        with watching(listener), run_id(key[1]):
             async with asyncio.timeout(self.limits.deadline):
                 whole = await self.rewrite.acall(question=question, turns=turns)
                 found = await program.acall(question=whole.question)
