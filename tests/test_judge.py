@@ -105,4 +105,4 @@ def test_own_questions_are_scored_and_judged_on_the_command_line(
     assert "F1 and EM by HotpotQA's official rule" in told
     refused = command("eval", "--dataset", "qa", "--data", "mine.csv", "--index", "index", "--out",
                       "r", "--judge", "ga-dspy/extractive", cwd=tmp_path)  # fmt: skip
-    assert refused.returncode == 2 and "expected an LLM" in refused.stderr
+    assert refused.returncode == 2 and "Expected an LLM" in refused.stderr

@@ -92,8 +92,8 @@ def test_one_lm_is_shown_as_before(command: Command, world: World, tmp_path: Pat
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        (["openai/m", "think=openai/n"], "the step 'think'; expected one of read, answer;"),
-        (["answer=openai/m"], "names no LM for the step read; expected an LM for each of"),
+        (["openai/m", "think=openai/n"], "the step 'think'. Expected one of read, answer."),
+        (["answer=openai/m"], "names no LM for the step read. Expected an LM for each of"),
         (["answer=openai/m", "answer=openai/n"], "two --lm for answer: openai/m and openai/n"),
         (["openai/m", "openai/n"], "two --lm for all steps: openai/m and openai/n"),
     ],
@@ -159,7 +159,7 @@ def test_an_artifact_keeps_the_names_alone_and_the_command_line_gives_the_lms_ag
     command(*asked, "--index", world.folder, cwd=tmp_path)
     assert "or --lm answer=openai/gpt-4.1" in caplog.text
     wrong = command(*asked, *world.options, "--lm", "think=openai/m", cwd=tmp_path)
-    assert wrong.returncode == 2 and "expected one of read, answer" in wrong.stderr
+    assert wrong.returncode == 2 and "Expected one of read, answer" in wrong.stderr
     with pytest.raises(InputError, match="the step 'think'; expected one of read, answer"):
         load(folder, retriever=lambda query, k: [], lms={"think": None})
 

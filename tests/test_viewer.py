@@ -156,4 +156,4 @@ def test_the_command_refuses_what_is_no_prediction(
 ) -> None:
     (tmp_path / "answer.json").write_text(content, "utf-8")
     done = command("view", "answer.json", cwd=tmp_path)
-    assert done.returncode == 2 and "expected a prediction as JSON" in done.stderr
+    assert done.returncode == 2 and "Expected a prediction as JSON" in done.stderr
