@@ -190,7 +190,7 @@ class Tracer:
         self._unsent = dict[str, bytes]()
         self._waiting = Queue[bytes | None](_MOST_WAITING)
         self._reported = set[str]()
-        self._lock, self._is_closed = threading.Lock(), False
+        self._lock, self._is_closed, self._is_abandoned = threading.Lock(), False, False
         self._sender: threading.Thread | None = None
         self._process: Popen[bytes] | None = None
 
@@ -246,7 +246,7 @@ class Tracer:
             self._count("dropped", "MLflow is slower than the questions")
 
     def _work(self) -> None:
-        while (message := self._waiting.get()) is not None:
+        while (message := self._waiting.get()) is not None and not self._is_abandoned:
             outcome, why = self._request(message)
             is_over = self._is_closed and outcome == "failed"
             self._count(outcome, why)
@@ -297,7 +297,8 @@ class Tracer:
             with suppress(Full):
                 self._waiting.put(None, timeout=_SECONDS_TO_CLOSE)
             self._sender.join(max(0.0, end - time.monotonic()))
-            if self._sender.is_alive():
+            self._is_abandoned = self._sender.is_alive()
+            if self._is_abandoned:
                 self._count("dropped", "MLflow did not finish within five minutes")
             if self._process is not None:
                 self._process.kill()

@@ -256,6 +256,8 @@ def test_no_answer_waits_for_a_store_that_hangs(
             ask(ga_dspy.VanillaRAG(index))
         assert tracer.counts["dropped"] >= 2
     is_over.set()
+    while any(thread.name == "traces" for thread in threading.enumerate()):
+        time.sleep(0.01)
 
 
 def test_a_process_that_dies_is_started_again(
