@@ -564,11 +564,13 @@ _SMALL = 20_000  # bytes
 
 
 def python_process(code: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a Python process that imports from the same places as this one."""
+    """Start a Python process that imports from the same places as this one.
+
+    The working directory is none of them: a folder or file there could take a module's name.
+    """
+    command = [sys.executable, "-P", "-c", code, *arguments]
     path = os.pathsep.join(filter(None, sys.path))
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], env={**os.environ, "PYTHONPATH": path}, **pipes
-    )
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, **pipes)
 
 
 class DocumentReader:
