@@ -114,6 +114,17 @@ def shared() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
+    if not path.exists():
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture(scope="session")
 def command() -> Callable[..., subprocess.CompletedProcess[str]]:
     """`ga-dspy` with these arguments, run in a folder; in this process, which saves its start."""
     from ga_dspy.cli import main

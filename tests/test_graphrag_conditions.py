@@ -155,6 +155,8 @@ def test_a_prompt_has_no_relation_that_the_conditions_exclude(corpus: GraphIndex
         {"relation.time": {"!=": "1990"}},
         {"relation.confidence": 0.5},
         {"relation.confidence": {">=": "high"}},
+        {"relation.confidence": {">=": float("nan")}},
+        {"relation.confidence": {">=": 7}},
     ],
 )
 def test_a_condition_that_relations_cannot_meet_is_refused(corpus: GraphIndex, where: Any) -> None:

@@ -71,17 +71,6 @@ def outcome(artifact: Path, before: int = 10, after: int = 30, **changes: Any) -
     return replace(plain, **changes)
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
-    if not path.exists():
-        MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of artifacts with a program in it and an empty store, and no other store around."""

@@ -40,17 +40,6 @@ class Server(NamedTuple):
         self.process.wait()
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
-    if not path.exists():
-        MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def server(tables: Path, tmp_path: Path) -> Iterator[Server]:
     """A tracking server with a database and files of its own."""

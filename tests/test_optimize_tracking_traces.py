@@ -29,17 +29,6 @@ QUESTION = dspy.Example(
 OTHER = dspy.Example(id="q2", question="Who?", answer="Nobody").with_inputs("question")
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
-    if not path.exists():
-        MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def root(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an empty store."""

@@ -44,17 +44,6 @@ def index() -> ga_dspy.Index:
     return ga_dspy.Index.from_passages(PASSAGES)
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow, made once: that takes seconds, to copy it none."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.getbasetemp() / "empty-mlflow.db"
-    if not path.exists():
-        MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def uri(tables: Path, tmp_path: Path) -> str:
     shutil.copyfile(tables, tmp_path / "mlflow.db")

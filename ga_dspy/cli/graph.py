@@ -453,7 +453,7 @@ def _open_part(
                 expected=f"{', '.join(FIELDS)}, since a graph holds no metadata",
                 remedy="restrict a program instead: ga-dspy ask … --graph … --where …",
             )
-        whole = whole.part(conditions=Conditions.of([on_relations]))
+        whole = whole.part(conditions=Conditions.of(on_relations))
     return stored, whole
 
 

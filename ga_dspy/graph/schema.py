@@ -40,9 +40,9 @@ class Schema(Value):
         relations: What each relation joins, by its name: the type of the head, the type of the
             tail and, if you like, what it means. Several types are separated by a bar:
             "Drug|Device". Any relation will do if there is none here.
-        other: What becomes of other types and relations. "keep" keeps them: entities of the type
-            "other", relations in their own words, and as "other" if the words are those of the
-            schema and the types are not. "drop" drops them, with the reason.
+        other: How to treat other types and relations. "keep" keeps entities with the type "other"
+            and relations in their own words; a relation of the schema between other types is kept
+            as "other". "drop" drops them and records the reason.
 
     >>> schema = Schema(entities={"Drug": "a medicine"}, relations={"treats": ("Drug", "Disease")})
     >>> schema.types

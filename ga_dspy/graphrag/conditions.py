@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ga_dspy.errors import InputError
@@ -36,26 +36,25 @@ class Conditions(NamedTuple):
     Attributes:
         names: Signs and sets of names.
         least: The lowest confidence.
-        as_of: The times at which a relation must hold.
+        as_of: The time at which a relation must hold.
         period: The period that the time of a relation must overlap.
     """
 
     names: tuple[tuple[Sign, frozenset[str]], ...] = ()
     least: float = 0.0
-    as_of: tuple[Interval, ...] = ()
+    as_of: Interval | None = None
     period: Interval = Interval(BEGINNING, ENDLESS)
 
     @classmethod
-    def of(cls, wheres: Iterable[Where]) -> Conditions:
+    def of(cls, where: Where) -> Conditions:
         """Read conditions.
 
         Raises:
             InputError: A field or a comparison is unknown, or a value is no confidence or time.
         """
         found = cls()
-        for where in wheres:
-            for key, sign, values in comparisons(where):
-                found = found._with(key, sign, values)
+        for key, sign, values in comparisons(where):
+            found = found._with(key, sign, values)
         return found
 
     def _with(self, key: str, sign: Sign, values: Collection[Any]) -> Conditions:
@@ -67,7 +66,7 @@ class Conditions(NamedTuple):
         if key == "relation.time" and sign in ("=", ">=", "<=") and len(values) == 1:
             time, (start, end, _) = _time(*values), self.period
             if sign == "=":
-                return self._replace(as_of=(*self.as_of, time))
+                return self._replace(as_of=time)
             period = (max(start, time.start), end) if sign == ">=" else (start, min(end, time.end))
             return self._replace(period=Interval(*period))
         raise InputError(
@@ -84,10 +83,11 @@ class Conditions(NamedTuple):
             return False
         if relation.confidence is not None and relation.confidence < self.least:
             return False
-        time = time_of(relation) if self.as_of or self.period != ANY_RELATION.period else None
+        time = time_of(relation)
         if time is None:
             return True
-        return self.period.overlaps(time) and all(map(time.holds_at, self.as_of))
+        is_held = self.as_of is None or time.holds_at(self.as_of)
+        return is_held and self.period.overlaps(time)
 
 
 ANY_RELATION: Final = Conditions()
@@ -95,13 +95,16 @@ ANY_RELATION: Final = Conditions()
 
 def _confidence(value: Any) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
+        confidence = float(value)
+    except (TypeError, ValueError):
+        confidence = -1.0
+    if not 0 <= confidence <= 1:
         raise InputError(
             f"relation.confidence >= {value!r:.80}",
             expected="a number from 0 to 1",
             remedy='pass where={"relation.confidence": {">=": 0.5}}',
-        ) from error
+        )
+    return confidence
 
 
 def _time(value: Any) -> Interval:

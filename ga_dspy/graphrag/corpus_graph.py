@@ -277,7 +277,7 @@ class CorpusGraph:
         if passages is not None:
             sources = sources.stated_by(passages)
             withheld = {id: labels for id, labels in withheld.items() if id in passages}
-        latest = self._latest or bool(conditions.as_of)
+        latest = self._latest or conditions.as_of is not None
         # A passage stays withheld because of a relation that the conditions exclude.
         return self._resolved(sources.keeping(conditions.admit), withheld, latest=latest)
 

@@ -235,7 +235,7 @@ class GraphIndex(PassageRetriever):
         if on_passages or not on_relations:
             found.index = self.index.only(on_passages)
             ids = found.index.ids
-        found.graph = self.graph.part(ids, Conditions.of([on_relations]))
+        found.graph = self.graph.part(ids, Conditions.of(on_relations))
         if self.topics:
             summaries = {t.community.key: Summary(title=t.title, text=t.text) for t in self.topics}
             found.topics = topics_of(found.graph.derive(find_communities), summaries)
