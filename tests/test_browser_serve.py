@@ -164,6 +164,10 @@ def test_an_answer_has_an_address_and_is_kept_in_the_history_of_the_browser(
         expect(page.locator(".actions")).to_contain_text("copied")
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == page.url and "#/runs/" in copied
+        page.get_by_role("button", name="Wrong").click()
+        expect(page.locator(".actions")).to_contain_text("thank you")
+        record = page.evaluate("fetch(location.hash.slice(1)).then((reply) => reply.json())")
+        assert record["feedback"]["right"] is False
         with page.expect_download() as download:
             page.get_by_role("button", name="Save as HTML").click()
         saved = Path(download.value.path()).read_text()

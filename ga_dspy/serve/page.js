@@ -178,7 +178,10 @@
     const tell = (text) => () => { done.textContent = text; };
     const copy = () => attempt(() => navigator.clipboard ? navigator.clipboard.writeText(location.href).then(tell('copied'))
       : Promise.reject(new Error(`This browser copies on secure pages only: ${location.href}`)));
-    view.head.append(h('p', {class: 'actions'}, button({onclick: copy}, 'Copy link'),
+    const rate = (right) => button({onclick: () => attempt(() => call(`/runs/${id}/feedback`, {
+      method: 'POST', headers: {'content-type': 'application/json'}, body: JSON.stringify({right}),
+    }).then(tell('thank you')))}, right ? 'Right' : 'Wrong');
+    view.head.append(h('p', {class: 'actions'}, rate(true), rate(false), button({onclick: copy}, 'Copy link'),
       button({onclick: () => attempt(() => save(id, asked).then(tell('saved')))}, 'Save as HTML'), done));
   }
 
