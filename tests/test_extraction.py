@@ -13,6 +13,7 @@ import pytest
 from ga_dspy import Index, Passage, Schema, extractive_lm
 from ga_dspy.demo import corpus
 from ga_dspy.errors import InputError, RunAborted
+from ga_dspy.graph import parse
 from ga_dspy.graphrag import (
     Extractor,
     build_graph,
@@ -23,8 +24,11 @@ from ga_dspy.graphrag import (
 )
 from ga_dspy.graphrag.build import extractor_of
 from ga_dspy.graphrag.extraction import Extraction, FinishedSteps
+from ga_dspy.grounding import ground
 from ga_dspy.lm.budget import Caps
 from ga_dspy.programs.calls import StepFailed
+from ga_dspy.signatures.examples import extraction_example
+from ga_dspy.signatures.graphrag import ExtractFacts, glean_signature
 from ga_dspy.testing import CutOff, scripted_lm
 
 SHOWN = re.compile(r"^\[(\d+)\] (.*)\n(.*)", re.MULTILINE)
@@ -265,7 +269,7 @@ def test_a_build_stops_at_its_cap_and_goes_on_where_it_stopped(
     asked: list[tuple[str, ...]] = []
     lm, index = reader(asked), index_of(ROADS)
     caps = Caps(calls=2)
-    with pytest.raises(RunAborted, match=r"after 2 LM calls and \d+ tokens: 3 of 5 passages"):
+    with pytest.raises(RunAborted, match=r"after 2 LM calls and [\d,]+ tokens: 3 of 5 passages"):
         build_graph(index, tmp_path, lm=lm, caps=caps, threads=threads)
     assert len(asked) == 2
     with pytest.raises(RunAborted, match="1 of 5 passages"):
@@ -342,3 +346,21 @@ def test_without_a_relation_or_an_lm_nothing_is_proposed() -> None:
 def test_the_embedded_lm_proposes_the_types_that_it_gave() -> None:
     schema = propose_schema(corpus()[:12], lm=extractive_lm(), sample=6)
     assert "person" in schema.types and set(schema.entities.values()) == {""}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("asks_again", [False, True])
+def test_the_worked_example_states_only_what_its_passages_support(
+    several: bool, asks_again: bool
+) -> None:
+    signature = glean_signature(ExtractFacts) if asks_again else ExtractFacts
+    demo = extraction_example(signature, several=several)
+    passages = {
+        int(label): Passage(id=label, title=title, text=text)
+        for label, title, text in SHOWN.findall(demo.passages)
+    }
+    draft = parse(f"{demo.get('graph', '')}\n{demo.additions}")
+    found = ground(draft, passages)
+    assert len(passages) == 1 + several
+    assert len(found.update.relations) == 5 + several
+    assert (found.dropped, draft.skipped) == ((), ())

@@ -191,6 +191,25 @@ def test_a_relation_is_read_in_whichever_style_it_is_written(line: str, header: 
     assert (draft.entities, draft.skipped) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("line", "link", "tail"),
+    [
+        ("Ann Lee -> is an American drummer (role) [1]", "is", "American drummer"),
+        ("Ann Lee -> was born in Oslo (place) [1]", "was born in", "Oslo"),
+        ('Ann Lee -> joined the "Big Four" (organisation) [1]', "joined", "Big Four"),
+        ("Ann Lee (person) -> hosts the Cup Final (event) [1]", "hosts", "Cup Final"),
+    ],
+)
+def test_a_missing_second_arrow_is_put_before_a_name_with_its_type(
+    line: str, link: str, tail: str
+) -> None:
+    draft = draft_from(f"- {line}")
+    assert [((r.head, r.relation, r.tail), r.passages) for r in draft.relations] == [
+        (("Ann Lee", link, tail), (1,))
+    ]
+    assert draft.skipped == ()
+
+
 ENTITY_LINES = (
     "- Rush (band) [1]",
     "Rush (band) [1]",
@@ -279,6 +298,9 @@ def test_sentences_around_the_lines_are_skipped_and_named() -> None:
         "Rush, a band, toured Canada.",
         "According to [1] the band toured.",
         "a -> b -> c -> d",
+        "Ann Lee -> lives in Oslo (Norway)",
+        "Ann Lee -> hosts major matches (event) [1]",
+        "Ann Lee -> is the second of all who ever came from there to play (role) [1]",
         "Neil Peart | member of | Rush",
         "(see above, if at all, again)",
     ],

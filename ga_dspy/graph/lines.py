@@ -296,6 +296,12 @@ _ATTRIBUTES: Final = re.compile(r"\s*attributes\s*:", re.IGNORECASE)
 _SEMICOLON: Final = re.compile(";")
 _COMMA: Final = re.compile(",")
 _PAIRS: Final = dict(zip("\"“'‘*_[", "\"”'’*_]", strict=True))
+_CLAUSE: Final = re.compile(
+    r"(?P<relation>[a-z][\w\s,-]*?)\s+(?:(?:an?|the)\s+|(?=[\"“A-Z\d]))(?P<tail>.+)"
+)
+"""A relation and a tail with no arrow between them: "is an American drummer (role)"."""
+_LONGEST_TAIL: Final = 8
+"""Words of a name that `_CLAUSE` reads; a longer one is rather a sentence."""
 _VERB: Final = re.compile(r"\s(?:is|was|are|were|has|had|have|do|does|did|say|says|said|became)\s")
 
 
@@ -368,6 +374,10 @@ def _read_line(line: str, content: str, section: str) -> _Read:
     parts = _cut(text, _ARROW)
     if len(parts) == 1 and section != "entities":
         parts = _cut(text, _DASHES)
+    if len(parts) == 2 and (clause := _CLAUSE.fullmatch(_trim(parts[1].strip()))):
+        group = _last_group(clause["tail"])
+        if group and _states_type(group[1]) and len(group[0].split()) <= _LONGEST_TAIL:
+            parts = [parts[0], clause["relation"], clause["tail"]]
     if len(parts) == 3 and all(map(_plain, parts)):
         fact = {**_end("head", parts[0]), "relation": _plain(parts[1]), **_end("tail", parts[2])}
         return read_value({**fact, **qualities, **cited}, line=line)

@@ -28,6 +28,7 @@ from ga_dspy.passage import Passage
 from ga_dspy.programs.calls import Ask, StepFailed, adrive, ask_grounded, drive
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.settings import Configured, setting
+from ga_dspy.signatures.examples import extraction_example
 from ga_dspy.signatures.graphrag import extract_signature, glean_signature
 from ga_dspy.signatures.prompt import render_passages
 from ga_dspy.storage import Journal
@@ -77,9 +78,9 @@ class Extractor(Configured):
         """Check the settings; make the predictors."""
         super().__post_init__()
         signature = extract_signature(self.schema, self.per_call, self.max_relations)
-        self.extract = dspy.Predict(signature)
+        self.extract = self._predictor(signature)
         if self.gleanings:
-            self.glean = dspy.Predict(glean_signature(signature))
+            self.glean = self._predictor(glean_signature(signature))
 
     def forward(self, passage: Passage | Sequence[Passage]) -> dspy.Prediction:
         """Read a passage, or several in one LM call.
@@ -122,6 +123,11 @@ class Extractor(Configured):
                 **nondefault_settings(self, Extractor, self.extract, lm),
             }
         )
+
+    def _predictor(self, signature: type[dspy.Signature]) -> dspy.Predict:
+        predictor = dspy.Predict(signature)
+        predictor.demos = [extraction_example(signature, several=self.per_call > 1)]
+        return predictor
 
     def _read(self, passage: Passage | Sequence[Passage]) -> _Reading[dspy.Prediction]:
         """Ask the LM about passages, and keep of the reply what each of them supports."""

@@ -171,6 +171,42 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
     return []
 
 
+# --- Extraction: a passage that is read with no question in mind.
+
+_STATED: Final = """\
+[1] Harlan Bridge
+Harlan Bridge is a stone bridge in Oregon, built in 1914 to a design by Ida Renfro, an \
+American engineer who was born in Salem."""
+_FACTS: Final = (
+    "- Harlan Bridge (place: stone bridge) -> is in -> Oregon (place) [1]",
+    "- Harlan Bridge -> was built in -> 1914 (date) [1]",
+    "- Ida Renfro (person) -> designed -> Harlan Bridge [1]",
+    "- Ida Renfro -> was -> American engineer (role) [1]",
+    "- Ida Renfro -> was born in -> Salem (place) [1]",
+)
+_BOTH_FACTS: Final = (
+    *_FACTS[:3],
+    "- Ida Renfro -> was -> American engineer (role) [2]",
+    "- Ida Renfro -> was born in -> Salem (place) [2]",
+    "- Ida Renfro -> worked in -> Portland (place) [2]",
+)
+
+
+def extraction_example(signature: type[dspy.Signature], *, several: bool = False) -> dspy.Example:
+    """Return a worked passage as a demo of `ExtractFacts`.
+
+    Args:
+        signature: `ExtractFacts`, or the signature that asks for what an extraction has left out.
+        several: Whether the demo shows two passages, for calls with several.
+    """
+    passages, facts = (_ANSWER["passages"], _BOTH_FACTS) if several else (_STATED, _FACTS)
+    found = len(facts) - 2 if "graph" in signature.fields else 0
+    shown = {"passages": passages, "additions": "\n".join(facts[found:])}
+    if found:
+        shown["graph"] = "\n".join(facts[:found])
+    return dspy.Example(**shown).with_inputs(*signature.input_fields)
+
+
 def _demo(signature: type[dspy.Signature], step: Mapping[str, Any]) -> dspy.Example:
     """A worked step with the fields of a signature."""
     given = {"question": _QUESTION, **step}
