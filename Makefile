@@ -15,7 +15,7 @@ export LITELLM_LOCAL_MODEL_COST_MAP := True
 # One more than there are cores: some tests wait for servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 
-.PHONY: demo test setup lint types contracts wheel unit browser bench release docs constraints clean
+.PHONY: demo test setup lint types contracts wheel unit browser bench release docs notebooks constraints clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/ga-dspy demo
@@ -82,6 +82,10 @@ release: wheel
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "open build/site/index.html"
+
+# The notebooks of the docs, run again and stored with their outputs.
+notebooks: $(VENV)/.ready
+	@PYTHONPATH=. $(BIN)/python tests/notebooks.py
 
 $(VENV)/.docs: $(VENV)/.demo
 	@$(UV) install -q -c constraints.txt -e '.[offline,docs]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -15,15 +16,39 @@ ABOVE = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages above."""
+    """Add the pages above, and the notebooks as pages."""
     for name in ABOVE:
         text = (Path(config.docs_dir).parent / name).read_text()
         files.append(File.generated(config, name, content=text.replace("](docs/", "](")))
+    for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        files.remove(notebook)
+        cells = json.loads(Path(notebook.abs_src_path).read_text())["cells"]
+        text = "\n\n".join(part for cell in cells for part in _shown(cell))
+        files.append(
+            File.generated(config, notebook.src_uri.replace(".ipynb", ".md"), content=text)
+        )
     return files
 
 
+def _shown(cell: dict[str, Any]) -> list[str]:
+    """Return the text of a cell, or its code and what it printed."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return [source]
+    parts = [f"```python\n{source}\n```"]
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "text/html" in data:
+            parts.append("".join(data["text/html"]))
+        else:
+            printed = "".join(output.get("text") or data["text/plain"]).rstrip()
+            parts.append(f"```text\n{printed}\n```")
+    return parts
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """In the site, what lies above docs/ lies in it."""
+    """In the site, what lies above docs/ lies in it, and notebooks are pages."""
+    markdown = re.sub(r"(\]\([\w/]*notebooks/\w+)\.ipynb", r"\1.md", markdown)
     return re.sub(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(ABOVE)}))", r"](\1", markdown)
 
 
