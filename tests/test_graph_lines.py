@@ -390,36 +390,36 @@ def test_an_answer_is_not_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * 1_000_000,
-        "A -> r -> B " + "[1] " * 250_000,
-        "A -> r -> B " + "(time: 1) " * 100_000,
-        "A -> r -> B" + "," * 1_000_000,
-        "-" * 1_000_000,
-        "(" * 500_000 + ")" * 500_000,
-        "[" * 1_000_000,
-        '{"a": ' * 150_000,
-        "a | " * 250_000,
-        "a " + "-" * 1_000_000,
-        "\n" * 1_000_000,
-        "head: a, " * 100_000,
-        "\\" * 1_000_000,
+        "a" * 200_000,
+        "A -> r -> B " + "[1] " * 50_000,
+        "A -> r -> B " + "(time: 1) " * 20_000,
+        "A -> r -> B" + "," * 200_000,
+        "-" * 200_000,
+        "(" * 100_000 + ")" * 100_000,
+        "[" * 200_000,
+        '{"a": ' * 30_000,
+        "a | " * 50_000,
+        "a " + "-" * 200_000,
+        "\n" * 200_000,
+        "head: a, " * 20_000,
+        "\\" * 200_000,
     ],
     ids=lambda text: text[:12],
 )
-def test_a_text_of_a_million_characters_is_read_in_seconds(text: str) -> None:
+def test_a_text_of_200_000_characters_is_read_in_seconds(text: str) -> None:
     start = time.process_time()
     draft_from(text)
-    assert time.process_time() - start < 30
+    assert time.process_time() - start < 6
 
 
-def test_a_hundred_thousand_lines_take_ten_times_as_long_as_ten_thousand() -> None:
+def test_twenty_thousand_lines_take_ten_times_as_long_as_two_thousand() -> None:
     def seconds(lines: int) -> float:
         text = "\n".join(f"{i}. Neil Peart {i} -> member of -> Rush [1]" for i in range(lines))
         start = time.process_time()
         assert len(parse(text).relations) == lines
         return time.process_time() - start
 
-    assert seconds(100_000) < 40 * max(seconds(10_000), 0.1)
+    assert seconds(20_000) < 40 * max(seconds(2_000), 0.02)
 
 
 def test_prose_is_no_graph() -> None:
