@@ -66,13 +66,8 @@ def graph_data(
     cited: dict[int, int] = {}  # the place of each passage that the view cites
     spans: dict[tuple[int, int, int], int] = {}
 
-    def passages(row: Mapping[str, Any]) -> list[int]:
-        return [cited.setdefault(one, len(cited)) for one in dict.fromkeys(row["passage"])]
-
-    def quotes(row: Mapping[str, Any]) -> list[int]:
-        places = (cited.setdefault(one, len(cited)) for one in row["passage"])
-        every = zip(places, row["start"], row["end"], strict=True)
-        return [spans.setdefault(span, len(spans)) for span in every]
+    def cite(row: int) -> int:
+        return cited.setdefault(row, len(cited))
 
     def passage(row: int) -> Passage:
         id = view.graph.passages[row]
@@ -82,12 +77,14 @@ def graph_data(
 
     entities = []
     for row in map(nodes.__getitem__, order):
-        community = grouped.get(row["name"])
-        entities.append(_filled(row, _ENTITY, community=community, passages=passages(row)))
+        community, passages = grouped.get(row["name"]), [*map(cite, dict.fromkeys(row["passage"]))]
+        entities.append(_filled(row, _ENTITY, community=community, passages=passages))
     relations = []
     for row in edges:
         ends = {"head": place[row["head"]], "tail": place[row["tail"]]}
-        relations.append(_filled(row, _RELATION, **ends, quotes=quotes(row)))
+        places = zip(map(cite, row["passage"]), row["start"], row["end"], strict=True)
+        quotes = [spans.setdefault(span, len(spans)) for span in places]
+        relations.append(_filled(row, _RELATION, **ends, quotes=quotes))
     texts = [passage(row) for row in cited]
     return {
         "entities": entities,

@@ -15,14 +15,8 @@ from pydantic_core import to_jsonable_python
 
 from ga_dspy.eval import Report, Result, paired_test
 from ga_dspy.eval.report import FailureKind, failure_kind, is_right
-from ga_dspy.graph import (
-    Draft,
-    DraftEntity,
-    DraftRelation,
-    Evidence,
-    parse,
-    split_qualifier,
-)
+from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Evidence, Relation, parse
+from ga_dspy.graph.identity import split_qualifier
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
 
@@ -78,17 +72,18 @@ def run_page(run: Report, beside: Report | None = None) -> str:
     runs = [run, *([beside] if beside else [])]
     p_value = paired_test(run, beside).p_value if beside else None
     by_key = [{(r.id, r.question): r for r in one.results} for one in runs]
-    shared = [key for key in by_key[0] if all(key in results for results in by_key)]
+    shared = [key for key in by_key[0] if key in by_key[-1]]
     rows = [_row([results[key] for results in by_key]) for key in shared]
-    protocol, names = run.protocol, [one.protocol.program for one in runs]
+    protocols = [one.protocol for one in runs]
     data = {
-        "runs": [{"name": one.protocol.program, "lm": one.protocol.lm_names} for one in runs],
-        "title": f"{protocol.dataset} {protocol.source}",
+        "runs": [{"name": one.program, "lm": one.lm_names} for one in protocols],
+        "title": f"{protocols[0].dataset} {protocols[0].source}",
         "kinds": _KINDS,
         "p": p_value,
         "rows": rows,
     }
-    return document(" beside ".join(names), data, asset("runs.js"))
+    title = " beside ".join(one.program for one in protocols)
+    return document(title, data, asset("runs.js"))
 
 
 _KINDS: dict[FailureKind, str] = {
@@ -103,28 +98,22 @@ _KINDS: dict[FailureKind, str] = {
 
 def _row(results: Sequence[Result]) -> dict[str, Any]:
     """Return a question with the results of each run."""
-    one = results[0]
-    asked = {"id": one.id, "question": one.question, "type": one.type, "gold": one.gold}
     made = [
-        {
-            "f1": round(result.f1, 3),
-            "right": is_right(result),
-            "kind": failure_kind(result),
-            "prediction": _prediction(result),
-        }
-        for result in results
-    ]
-    return {**asked, "results": made}
+        {"f1": round(one.f1, 3), "right": is_right(one), "kind": failure_kind(one),
+         "prediction": _prediction(one)}
+        for one in results
+    ]  # fmt: skip
+    return {**results[0].model_dump(include={"id", "question", "type", "gold"}), "results": made}
 
 
 def _renamed(draft: Draft, known: Collection[Any]) -> set[str]:
     """Return the names that got a qualifier in this draft because a namesake was read."""
-    names = {node.name for node in draft.nodes}
+    names = [node.name for node in draft.nodes]
     renamed: dict[str, str] = {}
-    for entity in draft.nodes:
-        base = split_qualifier(entity.name).base
-        if base in known and base not in names and entity.name not in known:
-            renamed.setdefault(base, entity.name)
+    for name in names:
+        base = split_qualifier(name).base
+        if base in known and base not in names and name not in known:
+            renamed.setdefault(base, name)
     return set(renamed.values())
 
 
@@ -153,29 +142,27 @@ def _prediction(result: Result) -> dict[str, Any]:
                 "passage_ids": [passage.id for passage in new if passage],
                 "entities": [{"name": entity.name} for entity in entities],
                 "relations": [dict(zip(_ENDS, _triple(each), strict=True)) for each in relations],
-                "dropped": [item.model_dump(mode="json") for item in step.dropped_items],
+                "dropped": to_jsonable_python(step.dropped_items),
                 "dropped_count": step.dropped,
             }
         )
     return {
+        **result.model_dump(mode="json", include={"passages", "calls", "tokens"}),
         "answer": result.answer or "",
         "supported": result.supported or None,
         "evidence": result.evidence if isinstance(result.evidence, list) else [],
-        "passages": [passage.model_dump(mode="json") for passage in result.passages],
         "graph": graph,
         "steps": steps,
-        "failures": [*result.step_failures, *([result.error] if result.error else [])],
-        "calls": result.calls,
-        "tokens": result.tokens,
+        "failures": [*filter(None, (*result.step_failures, result.error))],
     }
 
 
 _ENDS = ("head", "relation", "tail")
+_NOT_SHOWN = {"graph", "titles", "names", "dropped_items"}
 _OF_DRAFT = {"passages", "head_type", "head_attributes", "tail_type", "tail_attributes"}
-_NOT_SHOWN = {"graph", "titles", "names", "dropped", "dropped_items"}
 
 
-def _triple(relation: DraftRelation) -> tuple[str, str, str]:
+def _triple(relation: DraftRelation | Relation) -> tuple[str, str, str]:
     return relation.head, relation.relation, relation.tail
 
 
@@ -183,13 +170,13 @@ def _graph(draft: Draft, passages: Mapping[int, Passage]) -> dict[str, Any]:
     """Return a graph with the spans that state its items; an item without one cites passages."""
     found = ground(draft, passages, known={node.name for node in draft.nodes}).update
     spans: dict[Any, Any] = {entity.name: entity.evidence for entity in found.entities}
-    spans |= {(r.head, r.relation, r.tail): r.evidence for r in found.relations}
+    spans |= {_triple(relation): relation.evidence for relation in found.relations}
 
     def item(one: DraftEntity | DraftRelation, key: Any) -> dict[str, Any]:
-        cited = [Evidence(passage=passages[n].id, start=0, end=0) for n in one.passages
-                 if n in passages]  # fmt: skip
-        evidence = to_jsonable_python(spans.get(key) or cited)
-        return {**one.model_dump(mode="json", exclude=_OF_DRAFT), "evidence": evidence}
+        cited = (passages[n].id for n in one.passages if n in passages)
+        evidence = spans.get(key) or [Evidence(passage=id, start=0, end=0) for id in cited]
+        shown = one.model_dump(mode="json", exclude=_OF_DRAFT)
+        return {**shown, "evidence": to_jsonable_python(evidence)}
 
     return {
         "entities": [item(node, node.name) for node in draft.nodes],
@@ -210,8 +197,7 @@ def document(title: str, data: Mapping[str, Any], *more: str, connect: str = "'n
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=f"default-src 'none'; script-src {allowed}; style-src {_hash(css)}; "
-        f"connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'",
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'",
         title=escape(title),
         css=css,
         data=text,
