@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, KnowledgeGraph, normalise, parse, split_qualifier
-from ga_dspy.graphrag.records import Batch, Rules, Sources
+from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.graphrag.resolution import resolve
 from ga_dspy.grounding import ground
 from ga_dspy.passage import Passage
@@ -88,11 +88,11 @@ class Case(NamedTuple):
 
     def corpus(self, form: str) -> tuple[Entity, ...]:
         """The entities of a corpus graph, whose passages are read one at a time."""
-        batches = []
+        read = {}
         for label, passage in self.passages.items():
             draft = parse(self.mentions[label - 1].lines(form, 1))
-            batches.append(Batch.of(passage.id, ground(draft, {1: passage}).update))
-        return resolve(Sources.of(batches, {}, Rules())).entities
+            read[passage.id] = ground(draft, {1: passage}).update
+        return tuple(node.entity for node in resolve(Sources.of(read, {}, Rules())).nodes)
 
     def is_right(self, entities: Iterable[Entity]) -> bool:
         """Whether the mentions are as many entities as they mean things."""

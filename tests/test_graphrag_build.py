@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -34,18 +35,11 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.build import (
-    Contents,
-    GraphManifest,
-    GraphOutdated,
-    StoredGraph,
-    StoredRecords,
-    store,
-)
 from ga_dspy.graphrag.communities import Summariser, find_communities
-from ga_dspy.graphrag.corpus_graph import Tables, read_table, write_table
 from ga_dspy.graphrag.records import Sources
-from ga_dspy.graphrag.resolution import Flags, Resolved
+from ga_dspy.graphrag.resolution import Node, Resolved
+from ga_dspy.graphrag.stored import GraphManifest, GraphOutdated, StoredGraph
+from ga_dspy.graphrag.tables import Tables, read_table, write_table
 from ga_dspy.lm.failures import EndpointDown
 from ga_dspy.testing import scripted_lm
 
@@ -102,7 +96,7 @@ def test_a_build_reads_each_passage_once_and_stores_what_it_states(tmp_path: Pat
     assert ROADS[0].content[edge.start : edge.end] == "Aberdeen to Bath."
     assert ("reading", 0, 3) in steps and ("reading", 3, 3) in steps
     assert (stored.manifest.entities, stored.manifest.relations) == (4, 3)
-    assert json.loads((tmp_path / "manifest.json").read_text())["things"] == 4
+    assert json.loads((tmp_path / "manifest.json").read_text())["entities"] == 4
 
 
 def test_records_that_this_version_does_not_know_are_refused_by_name(
@@ -110,10 +104,10 @@ def test_records_that_this_version_does_not_know_are_refused_by_name(
 ) -> None:
     build_graph(index_of(SOME), tmp_path / "graph", lm=extractive_lm())
     stored = open_graph(tmp_path / "graph")
-    assert stored.graph.sources.batches
+    assert stored.graph.sources.records
     of_another = json.dumps({"passage": "", "update": {}, "brought": True})
-    table = {"passage": pyarrow.array(["p"]), "json": pyarrow.array([of_another])}
-    monkeypatch.setattr("ga_dspy.graphrag.build.read_table", lambda *_: pyarrow.table(table))
+    columns = {"passage": ["p"], "digest": [""], "step": [""], "json": [of_another]}
+    monkeypatch.setattr("ga_dspy.graphrag.stored.read_table", lambda *_: pyarrow.table(columns))
     with pytest.raises(UnknownFormat, match="build the graph again"):
         _ = open_graph(tmp_path / "graph").graph.sources
 
@@ -430,8 +424,8 @@ def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
 
 def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> None:
     places = [(Evidence(passage=f"p{p}", start=0, end=5),) for p in range(2500)]
-    entities = tuple(Entity(name=f"Station {i}", evidence=places[i % 2500]) for i in range(9000))
-    ends = tuple((e * 7 % 9000, (e * 13 + 1) % 9000) for e in range(50_000))
+    entities = (Entity(name=f"Station {i}", evidence=places[i % 2500]) for i in range(9000))
+    ends = ((e * 7 % 9000, (e * 13 + 1) % 9000) for e in range(50_000))
     relations = tuple(
         Relation.model_construct(
             head=f"Station {head}", relation="leads to", tail=f"Station {tail}",
@@ -439,11 +433,10 @@ def test_fifty_thousand_triples_open_in_less_than_a_second(tmp_path: Path) -> No
         )
         for e, (head, tail) in enumerate(ends)
     )  # fmt: skip
-    resolved = Resolved(entities, relations, ends, (Flags(False, ()),) * 50_000, (), (), ())
-    tables, records = Tables.of(resolved, {}), StoredRecords.of({}, tmp_path)
-    contents = Contents(records, Sources(()), tables, lambda: tables)
+    nodes = [Node(entity, [], ()) for entity in entities]
+    tables = Tables.of(Resolved(nodes, relations, (), (), Counter()), {}, Rules())
     manifest = GraphManifest(index="", extraction="", settings="")
-    store(StoredGraph(tmp_path, manifest, contents), ())
+    StoredGraph(tmp_path, manifest, {}, Sources(), tables, lambda: tables).save()
     best = 10.0
     for _ in range(3):
         start = time.perf_counter()

@@ -30,10 +30,10 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.build import Contents, GraphManifest, Record, StoredRecords
 from ga_dspy.graphrag.communities import Summary
 from ga_dspy.graphrag.extraction import Extraction
-from ga_dspy.graphrag.records import Batch, Overrides, Pair, Sources, Spelling
+from ga_dspy.graphrag.records import Overrides, Pair, Sources, Spelling
+from ga_dspy.graphrag.stored import GraphManifest, Record
 
 NAMES = (
     "Ann Lee|Lee|Ann Lea|JohnSmith|"
@@ -137,12 +137,6 @@ def in_memory(
 ) -> StoredGraph:
     """A resolved graph that is in no folder."""
     graph = CorpusGraph.of(records, labels=labels, rules=rules)
-    contents = Contents(
-        stored_records(records),
-        Sources.of((), labels, rules),
-        graph.tables,
-        lambda: graph.public.tables,
-    )
     manifest = GraphManifest(
         index="",
         extraction="",
@@ -153,12 +147,14 @@ def in_memory(
         left_out=graph.left_out,
         unused_overrides=graph.unused_overrides,
     )
-    return StoredGraph(Path(), manifest, contents)
+    settings, public = Sources.of({}, labels, rules), graph.public
+    return StoredGraph(
+        Path(), manifest, stored_records(records), settings, graph.tables, lambda: public.tables
+    )
 
 
-def stored_records(records: Mapping[str, GraphUpdate]) -> StoredRecords:
-    read = {id: Record("", "", Batch.of(id, update)) for id, update in records.items()}
-    return StoredRecords.of(read, Path())
+def stored_records(records: Mapping[str, GraphUpdate]) -> dict[str, Record]:
+    return {id: Record.of(id, update, "", "") for id, update in records.items()}
 
 
 def edited(
@@ -190,9 +186,7 @@ def test_a_changed_graph_is_the_one_that_all_records_give(
             assert bool(stored.manifest.labels) != bool(expected.manifest.labels)
             stored = expected
             continue
-        manifest = stored.manifest.model_copy(update=changed.sizes)
-        stored = StoredGraph(Path(), manifest, changed.contents)
-        stored.mentions = changed.mentions
+        stored = changed
         assert tables_of(stored) == tables_of(expected)
         assert stored.manifest == expected.manifest
 
@@ -215,7 +209,7 @@ def test_random_updates_give_the_graph_of_a_build_from_scratch(
         assert tables_of(kept) == tables_of(scratch)
         assert kept.communities == scratch.communities
         assert kept.graph.sources == scratch.graph.sources
-        apart = {"generation", "files", "communities"}
+        apart = {"generation", "files"}
         assert kept.manifest.model_dump(exclude=apart) == scratch.manifest.model_dump(exclude=apart)
 
 
@@ -270,7 +264,7 @@ def test_an_update_that_cannot_be_written_leaves_the_old_graph(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr("ga_dspy.graphrag.corpus_graph.write_table", full)
+        disk.setattr("ga_dspy.graphrag.tables.write_table", full)
         with pytest.raises(RunAborted, match="No space left"):
             update_graph(index_of(roads(6)), stored, **READ)
     assert tables_of(open_graph(tmp_path)) == tables_of(stored)

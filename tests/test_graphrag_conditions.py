@@ -15,15 +15,8 @@ from ga_dspy.errors import InputError
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graph.times import BEGINNING, ENDLESS, Interval, interval_of
 from ga_dspy.graphrag import Access, CorpusGraph, GraphIndex, GraphRAG, Rules
-from ga_dspy.graphrag.build import (
-    Contents,
-    GraphManifest,
-    Record,
-    StoredGraph,
-    StoredRecords,
-    store,
-)
 from ga_dspy.graphrag.records import Sources
+from ga_dspy.graphrag.stored import GraphManifest, Record, StoredGraph
 from ga_dspy.testing import scripted_lm
 
 # --- Times
@@ -181,7 +174,7 @@ def test_a_passage_stays_withheld_for_a_relation_that_the_conditions_exclude() -
     corpus = GraphIndex(Index.from_passages(passages(), encoder="hash-64"), graph)
     part = corpus.only({"relation.name": {"!=": "has"}}).only({"relation.confidence": {">=": 0.1}})
     assert "mill" not in {passage.id for passage in part("Old Mill", k=5)}
-    assert part.passage("mill", Access()) is None
+    assert part.passage("mill") is None
 
 
 # --- Values that follow each other
@@ -217,11 +210,10 @@ def test_two_holders_conflict_unless_their_times_follow_each_other(
 def test_the_command_line_lists_conflicts_and_takes_conditions(tmp_path: Path) -> None:
     pairs = [president("Ann Lee", "2010–2016"), president("Bob Ray", "2015–2019")]
     graph = CorpusGraph.of({str(i): record(str(i), r) for i, r in enumerate(pairs)})
-    read = {batch.passage: Record("", "", batch) for batch in graph.sources.batches}
-    records = StoredRecords.of(read, tmp_path)
-    contents = Contents(records, Sources(()), graph.tables, lambda: graph.tables)
+    stated = graph.sources.records.items()
+    records = {id: Record.of(id, update, "", "") for id, update in stated}
     manifest = GraphManifest(index="", extraction="", settings="")
-    store(StoredGraph(tmp_path, manifest, contents), ())
+    StoredGraph(tmp_path, manifest, records, Sources(), graph.tables, lambda: graph.tables).save()
 
     def printed(*arguments: str) -> str:
         result = CliRunner().invoke(app, ["graph", *arguments])

@@ -29,7 +29,6 @@ from ga_dspy.graphrag import (
     open_graph,
     update_graph,
 )
-from ga_dspy.graphrag.corpus_graph import read_table, write_table
 from ga_dspy.testing import scripted_lm
 
 pytest.importorskip("igraph")
@@ -340,13 +339,6 @@ def test_an_extracted_mention_joins_an_imported_entity_by_name_alone() -> None:
     assert sorted(ids_in(found.node(i).about) for i in found.find("Metformin"))[-2:] == [
         ("w:1",), ("w:2",)
     ]  # fmt: skip
-
-
-def test_a_graph_stored_before_there_were_ids_can_be_read(tmp_path: Path) -> None:
-    nodes = bring(tmp_path).graph.graph.tables.nodes
-    (tmp_path / "old").mkdir()
-    write_table(tmp_path / "old", "nodes", nodes.drop_columns(["about"]))
-    assert read_table(tmp_path / "old", "nodes").equals(nodes)
 
 
 # --- With documents, again, and with other contents

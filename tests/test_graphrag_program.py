@@ -192,7 +192,7 @@ def test_a_plain_retriever_is_refused_with_the_way_to_a_graph() -> None:
 
 
 def test_the_modes_that_need_summaries_say_so_where_there_are_none() -> None:
-    with pytest.raises(InputError, match="summaries=3 needs summaries"):
+    with pytest.raises(InputError, match="mode='hybrid' needs summaries"):
         ask(QUESTION, [], mode="hybrid")
     with pytest.raises(InputError, match="mode='global' needs summaries"):
         ask(QUESTION, [], mode="global")

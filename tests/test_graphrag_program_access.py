@@ -193,9 +193,9 @@ def test_the_retriever_itself_passes_over_what_the_caller_may_not_read(world: Gr
     assert len(found) == 4 and not {"fund", "loan", "gossip"} & set(found)
     seen = world.for_caller(HR)("Velvet Fund loans Otto Brandt", 4)
     assert "fund" in [passage.id for passage in seen]
-    assert world.passage("fund", EVERYBODY) is None
-    assert world.passage("fund", HR) == PASSAGES["fund"]
-    assert world.passage("no such passage", HR) is None
+    assert world.passage("fund") is None
+    assert world.for_caller(HR).passage("fund") == PASSAGES["fund"]
+    assert world.for_caller(HR).passage("no such passage") is None
 
 
 def test_a_private_name_is_a_gap_for_everybody_and_known_to_whom_holds_the_label(

@@ -98,7 +98,7 @@ def test_a_caller_without_the_label_finds_what_a_graph_without_the_secrets_gives
 
 
 def test_a_caller_with_the_label_finds_it_all() -> None:
-    found = [SEARCH.find(question, access=Access(labels=HR), k=6) for question in ATTACKS]
+    found = [SEARCH.for_caller(Access(labels=HR)).find(question, k=6) for question in ATTACKS]
     everything = "\n".join(map(handed_out, found))
     assert all(secret in everything for secret in SECRETS)
     assert {"plan", "pay"} <= {passage.id for passage in found[0].passages}

@@ -423,7 +423,7 @@ def test_one_text_is_no_collection_of_its_letters(name: str, given: Any) -> None
         "ids": index.delete,
         "require": lambda names: Index.from_passages(passages, kind="sparse", require=names),
         "artifacts": lambda names: select_methods("all", artifacts=names),
-        "labels": lambda names: Sources.of([], {"1": names}, Rules()),
+        "labels": lambda names: Sources.of({}, {"1": names}, Rules()),
     }
     with pytest.raises(InputError, match=f"{name} is"):
         take[name](given)

@@ -37,17 +37,11 @@ from ga_dspy.graphrag import (
     propose_schema,
     update_graph,
 )
-from ga_dspy.graphrag.build import (
-    SUMMARIES,
-    Estimate,
-    GraphManifest,
-    extractor_of,
-    read_manifest,
-)
+from ga_dspy.graphrag.build import Estimate, extractor_of
 from ga_dspy.graphrag.communities import Summary, find_communities, topics_of
-from ga_dspy.graphrag.conditions import FIELDS, Conditions, split
 from ga_dspy.graphrag.linking import fact_text
-from ga_dspy.graphrag.records import relation_key
+from ga_dspy.graphrag.records import FIELDS, Conditions, relation_key, split_conditions
+from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, read_manifest
 from ga_dspy.graphrag.walk import central_nodes, find_named, paths_between
 from ga_dspy.lm.budget import Caps
 from ga_dspy.lm.endpoints import EMBEDDED
@@ -446,7 +440,7 @@ def _open_part(
         Console(stderr=True).print(note, style="yellow", soft_wrap=True)
     whole = stored.graph
     for where in choose_where(wanted):
-        on_passages, on_relations = split(where)
+        on_passages, on_relations = split_conditions(where)
         if on_passages:
             raise InputError(
                 f"--where with {', '.join(on_passages)}, a field of passages",

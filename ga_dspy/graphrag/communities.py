@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import dspy
@@ -26,7 +25,7 @@ from ga_dspy.graphrag.extraction import (
     FinishedSteps,
     chosen_lm,
     digest_of,
-    no_lm,
+    needed_lm,
     nondefault_settings,
     outcome_of,
 )
@@ -78,15 +77,8 @@ class Community(NamedTuple):
     edges: tuple[int, ...]
 
 
-def find_communities(
-    graph: CorpusGraph, unchanged: Mapping[frozenset[str], str] = MappingProxyType({})
-) -> tuple[Community, ...]:
+def find_communities(graph: CorpusGraph) -> tuple[Community, ...]:
     """Divide the public part of a graph.
-
-    Args:
-        graph: The graph.
-        unchanged: The keys of communities whose facts are known to be the same, by the names of
-            their members.
 
     Returns:
         All communities of `SMALLEST` entities or more, by level, larger ones first.
@@ -108,9 +100,7 @@ def find_communities(
         ]
         divided.sort(key=lambda entry: (-len(entry[1]), names[entry[1][0]]))
         start = len(found)
-        for parent, part in divided:
-            key = unchanged.get(frozenset([names[node] for node in part]), "")
-            found.append(_community(graph, level, parent, part, key))
+        found += (_community(graph, level, parent, part) for parent, part in divided)
         frontier = [(start + i, part) for i, (_, part) in enumerate(divided) if len(part) > LARGEST]
     return tuple(found)
 
@@ -135,15 +125,12 @@ def _divide(graph: CorpusGraph, nodes: Sequence[int]) -> list[list[int]]:
     return [[nodes[i] for i in part] for part in division]
 
 
-def _community(
-    graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int], key: str
-) -> Community:
+def _community(graph: CorpusGraph, level: int, parent: int, nodes: Sequence[int]) -> Community:
     # Vertices of igraph are nodes, and its edge ids are edges.
     edges = sorted(graph.network.es.select(_within=set(nodes)).indices)
     degree = Counter(int(end) for j in edges for end in (graph.heads[j], graph.tails[j]))
     ranked = tuple(sorted(nodes, key=lambda node: (-degree[node], graph.name(node))))
-    key = key or _key_of(graph, ranked, edges)
-    return Community(key, level, parent, ranked, tuple(edges))
+    return Community(_key_of(graph, ranked, edges), level, parent, ranked, tuple(edges))
 
 
 def _key_of(graph: CorpusGraph, ranked: Sequence[int], edges: Sequence[int]) -> str:
@@ -306,25 +293,17 @@ class Summaries:
         Raises:
             InputError: A summary must be made and there is no LM.
         """
-        lm = chosen_lm(lm, self.summariser.summarise)
+        found: dict[str, Summary | str]
+        found, missing = self._written(communities, lm)
+        lm = needed_lm(lm, self.summariser.summarise) if missing else lm
         fingerprint = self.summariser.fingerprint(lm)
-        steps = self._known()
-        found: dict[str, Summary | str] = {
-            community.key: steps[step]
-            for community in communities
-            if (step := f"{community.key}-{fingerprint}") in steps
-        }
-        missing = [community for community in communities if community.key not in found]
-        if missing and lm is None:
-            raise no_lm()
-        journal = self._journal if missing else None
 
         def summarise(community: Community) -> tuple[str, Summary | str]:
             text = community_text(graph.public, community)
             outcome = outcome_of(lambda: self.summariser(graph=text).summary)
-            if journal and isinstance(outcome, Summary):
+            if isinstance(outcome, Summary):
                 # Record at once, so that a kill loses nothing.
-                journal.record(f"{community.key}-{fingerprint}", outcome)
+                self._journal.record({f"{community.key}-{fingerprint}": outcome})
             return community.key, outcome
 
         with dspy.context(lm=lm):
@@ -339,23 +318,30 @@ class Summaries:
         self, graph: CorpusGraph, communities: Sequence[Community], *, lm: Any = None
     ) -> tuple[int, int]:
         """Estimate what `of` will cost: its LM calls, and their prompt tokens, without retries."""
-        fingerprint, steps = self.summariser.fingerprint(lm), self._known()
-        missing = [one for one in communities if f"{one.key}-{fingerprint}" not in steps]
+        _, missing = self._written(communities, lm)
         texts = (community_text(graph.public, community) for community in missing)
         return len(missing), sum(map(estimate_tokens, texts))
 
     def cached(self, communities: Sequence[Community]) -> dict[str, Summary]:
         """Return the cached summaries by community, of any LM; makes no LM call."""
-        steps = sorted(self._known().items(), key=lambda item: item[0])
-        by_key = {step.partition("-")[0]: summary for step, summary in steps}
-        keys = [community.key for community in communities]
-        return {key: by_key[key] for key in keys if key in by_key}
+        known = self._known()
+        by_key = {step.partition("-")[0]: known[step] for step in sorted(known)}
+        return {one.key: by_key[one.key] for one in communities if one.key in by_key}
 
     def keep_only(self, communities: Iterable[Community]) -> None:
         """Delete the summaries of all other communities."""
         keys = {community.key for community in communities}
         if steps := self._known():
             self._journal.keep_only(step for step in steps if step.partition("-")[0] in keys)
+
+    def _written(
+        self, communities: Sequence[Community], lm: Any
+    ) -> tuple[dict[str, Any], list[Community]]:
+        """Return the summaries of this LM by community, and the communities without one."""
+        fingerprint, known = self.summariser.fingerprint(lm), self._known()
+        steps = {one.key: f"{one.key}-{fingerprint}" for one in communities}
+        missing = [one for one in communities if steps[one.key] not in known]
+        return {key: known[step] for key, step in steps.items() if step in known}, missing
 
     def _known(self) -> dict[str, Summary]:
         """Return the summaries by community and fingerprint."""

@@ -7,26 +7,31 @@ Numbers are valid within one `CorpusGraph`; a caller with restricted access has 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from ga_dspy.errors import DamagedFile, require
+from ga_dspy.errors import require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, KnowledgeGraph, Relation, normalise
 from ga_dspy.graph.identity import identity, split_qualifier
-from ga_dspy.graph.traits import ids_in
-from ga_dspy.graphrag.conditions import ANY_RELATION, Conditions
 from ga_dspy.graphrag.mentions import Mention
-from ga_dspy.graphrag.records import NO_LABELS, Access, Batch, Labels, Rules, Sources
-from ga_dspy.graphrag.resolution import Flags, Merge, Resolved, is_plain_value, resolve
+from ga_dspy.graphrag.records import (
+    ANY_RELATION,
+    NO_LABELS,
+    Access,
+    Conditions,
+    Labels,
+    Rules,
+    Sources,
+)
+from ga_dspy.graphrag.resolution import resolve
+from ga_dspy.graphrag.tables import Tables
 
 if TYPE_CHECKING:
     import igraph
@@ -38,13 +43,29 @@ MOST_PARTS: Final = 32
 """How many graphs of parts of a corpus are cached, such as those of tenants."""
 
 
+class Merge(NamedTuple):
+    """A spelling that is merged into another name, with the rule and the passages."""
+
+    node: int
+    name: str
+    spelling: str
+    rule: str
+    passages: tuple[str, ...]
+
+
+class Flags(NamedTuple):
+    """Whether an edge is critical under the rules, and the edges that it contradicts."""
+
+    critical: bool
+    contradicts: tuple[int, ...]
+
+
 class CorpusGraph:
     """A graph of everything that a corpus, or the part of it that a caller may see, states.
 
     Make one in memory with `of`; `ga_dspy.graphrag.open_graph` opens a stored one.
 
     Attributes:
-        labels_in_use: The labels that hide part of it.
         unused_overrides: Overrides that did not match, if it was just built.
         left_out: Number of relations dropped by a rule, by cause, if it was just built.
 
@@ -59,19 +80,17 @@ class CorpusGraph:
         tables: Tables,
         sources: Callable[[], Sources],
         *,
-        labels_in_use: Labels = NO_LABELS,
-        public: Callable[[], CorpusGraph] | None = None,
+        public: Callable[[], Tables] | None = None,
         latest: bool = False,
     ) -> None:
         self.tables = tables
-        self.labels_in_use = labels_in_use
         self.unused_overrides: tuple[str, ...] = ()
         self.left_out: Counter[str] = Counter()
         self._load = sources
         self._load_public = public
         self._latest = latest
-        self._graphs: dict[Labels, CorpusGraph] = {}
-        self._parts: dict[tuple[frozenset[str] | None, Conditions], CorpusGraph] = {}
+        self._seen_with = cache(self._make_seen)
+        self._part_of = lru_cache(MOST_PARTS)(self._make_part)
         self._derived: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -90,20 +109,28 @@ class CorpusGraph:
             labels: The labels of restricted passages, by passage id.
             rules: What enters, what is flagged, what is private.
         """
-        read = (Batch.of(passage, update) for passage, update in records.items())
-        sources = Sources.of(read, labels or {}, rules or Rules())
-        return cls._resolved(sources, sources.withheld)
+        return cls.of_sources(Sources.of(records, labels or {}, rules or Rules()))
 
     @classmethod
-    def _resolved(
-        cls, sources: Sources, withheld: Mapping[str, Labels], *, latest: bool = False
+    def of_sources(
+        cls, sources: Sources, withheld: Mapping[str, Labels] | None = None, *, latest: bool = False
     ) -> CorpusGraph:
-        """Make a graph of its records, and the labels required to read the passages."""
-        resolved = resolve(sources, latest=latest)
-        labels = NO_LABELS.union(*withheld.values())
-        tables = Tables.of(resolved, withheld)
-        graph = cls(tables, lambda: sources, labels_in_use=labels, latest=latest)
-        graph.unused_overrides, graph.left_out = resolved.unused, Counter(resolved.left_out)
+        """Make a graph of records.
+
+        Args:
+            sources: The records, rules and labels.
+            withheld: The labels required to read the passages, if not those of the sources.
+            latest: Drop what a later value of a single-valued relation has replaced.
+        """
+        withheld = sources.withheld if withheld is None else withheld
+        resolved = resolve(sources)
+        tables = Tables.of(resolved, withheld, sources.rules)
+        if latest:
+            tables = tables.latest(sources.rules)
+        graph = cls(tables, lambda: sources, latest=latest)
+        graph.unused_overrides = resolved.unused
+        replaced = len(resolved.relations) - len(graph.heads)
+        graph.left_out = resolved.left_out + Counter({"replaced by a later one": replaced})
         return graph
 
     @property
@@ -123,6 +150,11 @@ class CorpusGraph:
     def __deepcopy__(self, memo: dict[int, Any]) -> CorpusGraph:
         """Return itself: copies of a program share the graph."""
         return self
+
+    @cached_property
+    def labels_in_use(self) -> Labels:
+        """Return the labels that hide part of it."""
+        return self.tables.labels
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
@@ -174,23 +206,22 @@ class CorpusGraph:
     @cached_property
     def names(self) -> Mapping[str, tuple[int, ...]]:
         """Return the nodes of each normalised name or alias, with and without its qualifier."""
-        rows = self.tables.names.to_pylist()
-        return MappingProxyType({row["key"]: tuple(row["nodes"]) for row in rows})
-
-    @cached_property
-    def _shown(self) -> dict[str, int]:
-        rows = self.tables.names.to_pylist()
-        return {row["key"]: row["shown"] for row in rows if row["shown"] >= 0}
+        found, names = defaultdict[str, tuple[int, ...]](tuple), self.tables.names
+        for key, node in zip(names["key"].to_pylist(), names["node"].to_pylist(), strict=True):
+            found[key] += (node,)
+        return MappingProxyType(dict(found))
 
     def find(self, name: str) -> tuple[int, ...]:
         """Return the nodes of a name or alias, in any spelling; namesakes are several.
 
         The shown name of a namesake, such as "Cambridge (England)", returns it alone.
         """
-        shown = self._shown.get(normalise(name))
-        if shown is not None and split_qualifier(name).qualifier:
-            return (shown,)
-        return self.names.get(normalise(name), ()) or self.names.get(identity(name), ())
+        plain = normalise(name)
+        found = self.names.get(plain, ())
+        if split_qualifier(name).qualifier:
+            shown = [node for node in found if normalise(self.name(node)) == plain]
+            found = tuple(shown[-1:]) or found
+        return found or self.names.get(identity(name), ())
 
     @cached_property
     def passages(self) -> tuple[str, ...]:
@@ -214,6 +245,15 @@ class CorpusGraph:
         """Yield the spellings that are merged into another name, and the rules."""
         for row in self.tables.merges.to_pylist():
             yield Merge(**row | {"passages": tuple(row["passages"])})
+
+    @property
+    def mentions(self) -> Iterator[Mention]:
+        """Yield the mentions of the nodes; none if the graph cannot be changed in part."""
+        names, table = self.tables.nodes["name"].to_pylist(), self.tables.mentions
+        columns = (table[column].to_pylist() for column in Mention._fields)
+        for node, key, name, place, end, person, linked, ids in zip(*columns, strict=True):
+            lists, passage = (tuple(linked), tuple(ids)), self.passages[place]
+            yield Mention(names[node], key, name, passage, end, person, *lists)
 
     def derive(self, make: Callable[[CorpusGraph], Made]) -> Made:
         """Return a cached object made of this graph alone, such as `Wiring`.
@@ -262,24 +302,18 @@ class CorpusGraph:
             passages: The ids of the passages whose records count; None for all.
             conditions: Which relations count.
         """
-        asked = None if passages is None else frozenset(passages), conditions
+        ids = None if passages is None else frozenset(passages)
         with self._lock:
-            part = self._parts.pop(asked, None)
-            if part is None:  # a graph without entities is false
-                part = self._part(*asked)
-            self._parts[asked] = part
-            if len(self._parts) > MOST_PARTS:
-                del self._parts[next(iter(self._parts))]
-        return part
+            return self._part_of(ids, conditions)
 
-    def _part(self, passages: frozenset[str] | None, conditions: Conditions) -> CorpusGraph:
+    def _make_part(self, passages: frozenset[str] | None, conditions: Conditions) -> CorpusGraph:
         sources, withheld = self.sources, self._withheld
         if passages is not None:
             sources = sources.stated_by(passages)
             withheld = {id: labels for id, labels in withheld.items() if id in passages}
         latest = self._latest or conditions.as_of is not None
         # A passage stays withheld because of a relation that the conditions exclude.
-        return self._resolved(sources.keeping(conditions.admit), withheld, latest=latest)
+        return self.of_sources(sources.keeping(conditions.admit), withheld, latest=latest)
 
     @property
     def public(self) -> CorpusGraph:
@@ -290,14 +324,13 @@ class CorpusGraph:
         if labels == self.labels_in_use:
             return self
         with self._lock:
-            if labels not in self._graphs:
-                if not labels and self._load_public is not None:
-                    self._graphs[labels] = self._load_public()
-                else:
-                    seen = self.sources.seen_with(labels)
-                    # The remaining labels hide nothing from this caller.
-                    self._graphs[labels] = self._resolved(seen, {}, latest=self._latest)
-            return self._graphs[labels]
+            return self._seen_with(labels)
+
+    def _make_seen(self, labels: Labels) -> CorpusGraph:
+        if not labels and self._load_public is not None:
+            return CorpusGraph(self._load_public(), Sources)
+        # The remaining labels hide nothing from this caller.
+        return self.of_sources(self.sources.seen_with(labels), {}, latest=self._latest)
 
     @cached_property
     def _withheld(self) -> Mapping[str, Labels]:
@@ -329,173 +362,3 @@ class View:
         This requires the labels of the passage and of every relation extracted from it.
         """
         return self._withheld.get(passage, NO_LABELS) <= self.access.labels
-
-
-# --- The resolved graph as memory-mapped Arrow tables.
-
-_SPANS: Final = "passage:int32* start:int32* end:int32*"
-SCHEMAS: Final = {
-    "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS} "
-    "about:string*",
-    "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
-    f"contradicts:int32* {_SPANS}",
-    "names": "key:string nodes:int32* shown:int32",
-    "passages": "id:string labels:string*",
-    "merges": "node:int32 spelling:string name:string rule:string passages:string*",
-    "mentions": "node:int32 key:string name:string passage:int32 end:bool person:bool "
-    "linked:string* ids:string*",
-    "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
-    "records": "passage:string digest:string step:string json:large_string",
-}
-"""The columns of each table of a stored graph, with their Arrow types; a star marks a list."""
-
-
-def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
-    """Make an Arrow table of `SCHEMAS` from rows; other keys are ignored."""
-    pa = require("pyarrow", "graph")
-    fields = []
-    for column, _, kind in (entry.partition(":") for entry in SCHEMAS[name].split()):
-        item = pa.type_for_alias(kind.removesuffix("*"))
-        fields.append((column, pa.list_(item) if kind.endswith("*") else item))
-    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
-
-
-def read_table(folder: Path, name: str) -> Any:
-    """Map one table into memory.
-
-    Arrow trusts the offsets in a file, so they are validated first.
-
-    Raises:
-        DamagedFile: The file is not a table, or its offsets are invalid.
-    """
-    pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
-    try:
-        with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-        fields = arrow_table(name, ()).schema
-        if [*table.column_names, "about"] == fields.names:  # an earlier version wrote no ids
-            table = table.append_column("about", pa.array([[]] * len(table), fields[-1].type))
-        if name == "records" and table.column_names == ["json"]:  # or the records alone
-            texts, nothing = table["json"].to_pylist(), [""] * len(table)
-            ids = [json.loads(text)["passage"] for text in texts]
-            table = pa.table([ids, nothing, nothing, texts], schema=fields)
-        table.validate(full=True)
-        known = {*table.column_names} - {"time", "confidence"}
-        if table.schema != fields or any(table[n].null_count for n in known):
-            raise pa.ArrowInvalid("it has other columns, or lacks values")
-        return table
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DamagedFile(
-            f"{path} cannot be read ({error})",
-            expected="a table that this version of ga-dspy wrote",
-            remedy="restore the folder from a copy, or build it again",
-        ) from error
-
-
-def write_table(folder: Path, name: str, table: Any) -> None:
-    """Write one table as an Arrow IPC file."""
-    pa = require("pyarrow", "graph")
-    with pa.ipc.new_file(str(folder / f"{name}.arrow"), table.schema) as writer:
-        writer.write_table(table)
-
-
-class Tables(NamedTuple):
-    """Six Arrow tables; `SCHEMAS` lists their columns.
-
-    Attributes:
-        nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
-            passages by their row in `passages`.
-        edges: One row per relation; head and tail are rows of `nodes`, contradicts of `edges`.
-        names: One row per normalised spelling: its nodes, and the node with this shown name.
-        passages: One row per passage: its id and the labels required to read it.
-        merges: One row per spelling that is merged into another name of a node.
-        mentions: One row per name of a node in a passage; none if a record states several passages
-            or none, and the graph cannot be changed in part.
-    """
-
-    nodes: Any
-    edges: Any
-    names: Any
-    passages: Any
-    merges: Any
-    mentions: Any
-
-    @classmethod
-    def of(cls, resolved: Resolved, withheld: Mapping[str, Labels]) -> Tables:
-        """Make the tables of a resolved graph."""
-        records: tuple[Entity | Relation, ...] = (*resolved.entities, *resolved.relations)
-        stated = {span.passage for record in records for span in record.evidence}
-        ids = sorted({*stated, *withheld})
-        place = {id: row for row, id in enumerate(ids)}
-        edges = (
-            record_row(relation, place, head=ends[0], tail=ends[1], **flags._asdict())
-            for relation, ends, flags in zip(
-                resolved.relations, resolved.ends, resolved.flags, strict=True
-            )
-        )
-        passages = ({"id": id, "labels": sorted(withheld.get(id, ()))} for id in ids)
-        row = {entity.name: i for i, entity in enumerate(resolved.entities)}
-        found = (mention_row(one, row[one.node], place[one.passage]) for one in resolved.mentions)
-        return cls(
-            nodes=arrow_table("nodes", (record_row(one, place) for one in resolved.entities)),
-            edges=arrow_table("edges", edges),
-            names=arrow_table("names", _names(resolved.entities)),
-            passages=arrow_table("passages", passages),
-            merges=arrow_table("merges", (merge._asdict() for merge in resolved.merges)),
-            mentions=arrow_table("mentions", found),
-        )
-
-    @classmethod
-    def open(cls, folder: Path) -> Tables:
-        """Map the tables of a folder into memory; an earlier version wrote no mentions."""
-        tables = {name: read_table(folder, name) for name in cls._fields[:-1]}
-        known = (folder / "mentions.arrow").is_file()
-        mentions = read_table(folder, "mentions") if known else arrow_table("mentions", ())
-        return cls(**tables, mentions=mentions)
-
-    @property
-    def labels(self) -> Labels:
-        """Return every label that a passage requires."""
-        return frozenset(self.passages["labels"].combine_chunks().flatten().to_pylist())
-
-    def save(self, folder: Path) -> None:
-        """Write each table as an Arrow IPC file into a new folder."""
-        folder.mkdir(parents=True)
-        for name, table in self._asdict().items():
-            write_table(folder, name, table)
-
-
-def record_row(record: Entity | Relation, place: Mapping[str, int], **more: Any) -> dict[str, Any]:
-    """Return the row of an entity, or of a relation with its ends; `place` numbers passages."""
-    spans = {
-        "passage": [place[span.passage] for span in record.evidence],
-        "start": [span.start for span in record.evidence],
-        "end": [span.end for span in record.evidence],
-    }
-    is_value = isinstance(record, Entity) and is_plain_value(record.name)
-    return {**vars(record), **spans, "value": is_value, **more}
-
-
-def mention_row(mention: Mention, node: int, passage: int) -> dict[str, Any]:
-    """Return the row of a mention of a node in a passage."""
-    return {**mention._asdict(), "node": node, "passage": passage}
-
-
-def names_of(name: str, aliases: Iterable[str], about: Iterable[str]) -> set[str]:
-    """Return the normalised spellings and ids by which an entity is found."""
-    return {
-        key
-        for each in (name, *aliases, *ids_in(about))
-        for key in (normalise(each), normalise(split_qualifier(each).base), identity(each))
-    }
-
-
-def _names(entities: Iterable[Entity]) -> Iterator[dict[str, Any]]:
-    nodes: dict[str, list[int]] = defaultdict(list)
-    shown: dict[str, int] = {}
-    for node, entity in enumerate(entities):
-        shown[normalise(entity.name)] = node
-        for key in names_of(entity.name, entity.aliases, entity.about):
-            nodes[key].append(node)
-    for key in sorted(nodes):
-        yield {"key": key, "nodes": nodes[key], "shown": shown.get(key, -1)}

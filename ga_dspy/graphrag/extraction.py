@@ -1,16 +1,18 @@
-"""Extraction: read a passage into grounded records, with a journal of finished passages."""
+"""Extraction: read passages into grounded records, a journal of those, and a schema from them."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.graph import (
@@ -19,19 +21,25 @@ from ga_dspy.graph import (
     DraftRelation,
     GraphUpdate,
     KnowledgeGraph,
+    Relation,
     Schema,
     linearise,
 )
+from ga_dspy.graph.identity import relation_key
+from ga_dspy.graph.schema import OTHER
 from ga_dspy.grounding import Dropped, ground
 from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Ask, StepFailed, adrive, ask_grounded, drive
+from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, ask_grounded, drive
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.settings import Configured, setting
 from ga_dspy.signatures.examples import extraction_example
-from ga_dspy.signatures.graphrag import extract_signature, glean_signature
+from ga_dspy.signatures.graphrag import ProposeSchema, extract_signature, glean_signature
 from ga_dspy.signatures.prompt import render_passages
-from ga_dspy.storage import Journal
+from ga_dspy.storage import Journal, parallel
+
+_log = logging.getLogger(__name__)
 
 _FORMAT = 3
 """Incremented when a change alters what is extracted from the same reply."""
@@ -54,6 +62,14 @@ class Extraction(BaseModel):
     calls: int = 0
     tokens: int = 0
 
+    @property
+    def counts(self) -> Counter[str]:
+        """Return LM calls, tokens, relations that are stated, and those that were proposed."""
+        kinds = ("relation", "line")
+        wrong = sum(one.kind in kinds and one.is_unsupported for one in self.dropped)
+        stated = len(self.update.relations)
+        return Counter(calls=self.calls, tokens=self.tokens, stated=stated, proposed=stated + wrong)
+
 
 class Extractor(Configured):
     """Read passages into grounded entities and relations.
@@ -61,17 +77,13 @@ class Extractor(Configured):
     `extract` is its predictor; `glean` is the one that asks again, if there are `gleanings`.
     """
 
-    schema: Schema | None = setting(
-        "The types and relations that the graph should have (`Schema`); None for any.", default=None
-    )
+    schema: Schema | None = setting("Types and relations of the graph.", default=None)
     per_call: int = setting("Passages in one LM call.", default=1, minimum=1, maximum=100)
     max_relations: int | None = setting(
-        "The most relations of a passage, in the order of the reply; None for no limit.",
-        default=None,
-        minimum=1,
+        "Maximum relations of a passage, in the order of the reply.", default=None, minimum=1
     )
     gleanings: int = setting(
-        "How often the LM is asked once more for what it left out.", default=0, minimum=0, maximum=5
+        "Further LM calls for what a reply left out.", default=0, minimum=0, maximum=5
     )
 
     def __post_init__(self) -> None:
@@ -129,7 +141,7 @@ class Extractor(Configured):
         predictor.demos = [extraction_example(signature, several=self.per_call > 1)]
         return predictor
 
-    def _read(self, passage: Passage | Sequence[Passage]) -> _Reading[dspy.Prediction]:
+    def _read(self, passage: Passage | Sequence[Passage]) -> Conversation[dspy.Prediction]:
         """Ask the LM about passages, and keep of the reply what each of them supports."""
         if isinstance(passage, Passage):
             found = yield from self._ask([passage], Meter())
@@ -148,7 +160,7 @@ class Extractor(Configured):
                     outcomes.append(f"{type(error).__name__}: {error}")
             return dspy.Prediction(extractions=outcomes)
 
-    def _ask(self, read: Sequence[Passage], meter: Meter) -> _Reading[list[Extraction]]:
+    def _ask(self, read: Sequence[Passage], meter: Meter) -> Conversation[list[Extraction]]:
         """Ask for what passages state, and as often as set for what is missing."""
         passages, dropped = dict(enumerate(read, 1)), dict[Dropped, None]()
         inputs = {"passages": render_passages(passages.items())}
@@ -194,8 +206,6 @@ class Extractor(Configured):
         return Extraction(update=records, dropped=tuple(dropped))
 
 
-Found = TypeVar("Found")
-_Reading = Generator[Ask, Any, Found]
 _FAILURES = (StepFailed, dspy.LMError)
 
 
@@ -216,6 +226,23 @@ def _stated_in(passage: Passage, update: GraphUpdate) -> GraphUpdate:
 def chosen_lm(lm: Any, predictor: dspy.Predict) -> Any:
     """Return the LM of a predictor: the given one, its own, the configured one, or None."""
     return lm or predictor.lm or dspy.settings.lm
+
+
+def needed_lm(lm: Any, predictor: dspy.Predict) -> Any:
+    """Return the LM of a predictor.
+
+    Raises:
+        InputError: There is none.
+    """
+    lm = chosen_lm(lm, predictor)
+    if lm is None:
+        raise InputError(
+            "no LM is configured",
+            expected="one to read the passages",
+            remedy="pass lm=…, or run dspy.configure(lm=ga_dspy.extractive_lm()) for the embedded "
+            "one",
+        )
+    return lm
 
 
 def nondefault_settings(
@@ -244,15 +271,6 @@ def nondefault_settings(
                 remedy="put the class into a module",
             ) from error
     return {"unusual": found} if found else {}
-
-
-def no_lm() -> InputError:
-    """Return the error for a missing LM."""
-    return InputError(
-        "no LM is configured",
-        expected="one to read the passages",
-        remedy="pass lm=…, or run dspy.configure(lm=ga_dspy.extractive_lm()) for the embedded one",
-    )
 
 
 Outcome = TypeVar("Outcome")
@@ -291,6 +309,9 @@ def finished_key(passage: Passage, fingerprint: str, finished: Container[str]) -
 Finished = TypeVar("Finished", bound=BaseModel)
 
 
+_LISTED: Final = "(SELECT value FROM json_each(?))"
+
+
 class FinishedSteps(Journal):
     """Finished LM steps as JSON, by cache key, so that none is repeated.
 
@@ -307,26 +328,104 @@ class FinishedSteps(Journal):
 
     def known(self, kind: type[Finished], keys: Iterable[str] | None = None) -> dict[str, Finished]:
         """Return the results of finished steps, by default of all; a damaged one is unfinished."""
-        select = "SELECT key, json FROM finished"
-        if keys is None:
-            rows = self.rows(select)
-        else:
-            rows = [row for key in keys for row in self.rows(f"{select} WHERE key = ?", (key,))]
-        return dict(self.readable(rows, kind.model_validate_json))
+        select, chosen = "SELECT key, json FROM finished", list[str]()
+        if keys is not None:
+            select, chosen = f"{select} WHERE key IN {_LISTED}", [json.dumps([*keys])]
+        return dict(self.readable(self.rows(select, chosen), kind.model_validate_json))
 
-    def record(self, key: str, found: BaseModel) -> None:
-        """Record a finished step."""
-        self.record_all({key: found})
-
-    def record_all(self, found: Mapping[str, BaseModel]) -> None:
+    def record(self, found: Mapping[str, BaseModel]) -> None:
         """Record finished steps by key, all or none."""
         insert = "INSERT OR REPLACE INTO finished VALUES (?, ?)"
         self.transaction([(insert, (key, one.model_dump_json())) for key, one in found.items()])
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Delete all other steps."""
-        self.forget({key for (key,) in self.rows("SELECT key FROM finished")} - set(keys))
+        self.write(f"DELETE FROM finished WHERE key NOT IN {_LISTED}", json.dumps([*keys]))
 
     def forget(self, gone: Iterable[str]) -> None:
         """Delete steps."""
-        self.transaction([("DELETE FROM finished WHERE key = ?", (key,)) for key in gone])
+        self.write(f"DELETE FROM finished WHERE key IN {_LISTED}", json.dumps([*gone]))
+
+
+# --- A first schema for a corpus, from what a sample of its passages states.
+
+_EXAMPLES, _WORDINGS = 3, 60
+_TYPES, _RELATIONS = 12, 20
+
+
+def propose_schema(
+    passages: Iterable[Passage], *, lm: Any = None, sample: int = 20, threads: int = 8
+) -> Schema:
+    """Propose a schema: a draft to edit, not a finding.
+
+    The LM reads a sample, evenly spread over the passages, as a build would. From the relations
+    found there, the most frequent first, it names types and relations. The embedded LM names
+    nothing: the proposal is the types it gave, and the wordings that it gave with types.
+
+    Args:
+        passages: The passages, or an index.
+        lm: The LM; by default the configured one.
+        sample: How many passages to read.
+        threads: Number of passages read in parallel.
+
+    Raises:
+        InputError: There is no LM.
+        StepFailed: The LM proposed no usable schema, or found no relation.
+    """
+    every, extractor = list(passages), Extractor()
+    lm = needed_lm(lm, extractor.extract)
+    size = min(sample, len(every))
+    chosen = [every[n * len(every) // size] for n in range(size)]
+    updates = list[GraphUpdate]()
+
+    def read(passage: Passage) -> Extraction | str:
+        return outcome_of(lambda: extractor(passage=passage).extraction)
+
+    with dspy.context(lm=lm):
+        for outcome in parallel(read, chosen, threads):
+            if isinstance(outcome, str):
+                _log.warning("a passage of the sample could not be read: %s", outcome)
+            else:
+                updates.append(outcome.update)
+        found = _by_wording(updates)
+        if not found:
+            raise StepFailed("propose", "no passage of the sample states a relation", "")
+        if lm.model == EMBEDDED:
+            return _counted(updates, found)
+        inputs = {"facts": "\n".join(map(_line, found[:_WORDINGS]))}
+        reply = drive(ask("propose", dspy.Predict(ProposeSchema), inputs, Meter()))
+    distinct = {relation_key(name): (name, ends) for name, ends in reply.relations.items()}
+    try:
+        return Schema(entities=reply.entities, relations=dict(distinct.values()))
+    except ValidationError as error:
+        raise StepFailed("propose", error.errors()[0]["msg"], str(reply.toDict())) from error
+
+
+_Typed = tuple[Relation, str, str]
+"""A relation, and the types of its ends."""
+
+
+def _by_wording(updates: Sequence[GraphUpdate]) -> list[list[_Typed]]:
+    """Return the relations in groups of one wording, the largest first."""
+    groups = defaultdict[str, list[_Typed]](list)
+    for update in updates:
+        types = {entity.name: entity.type for entity in update.entities if entity.type}
+        for one in update.relations:
+            head, tail = (types.get(end, OTHER) for end in one.ends)
+            groups[relation_key(one.relation)].append((one, head, tail))
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0][0].relation))
+
+
+def _line(group: list[_Typed]) -> str:
+    examples = (f"{r.head} ({h}) -> {r.relation} -> {r.tail} ({t})" for r, h, t in group)
+    return f"{len(group)}: {'; '.join(list(examples)[:_EXAMPLES])}"
+
+
+def _counted(updates: Sequence[GraphUpdate], groups: list[list[_Typed]]) -> Schema:
+    """Return the most frequent types, and of the wordings those whose ends have types."""
+    types = Counter(entity.type for update in updates for entity in update.entities if entity.type)
+    typed = [[one for one in group if OTHER not in one[1:]] for group in groups]
+    return Schema(
+        entities=dict.fromkeys(dict(types.most_common(_TYPES)), ""),
+        relations={one.relation: ends for (one, *ends), *_ in filter(None, typed[:_RELATIONS])},
+    )

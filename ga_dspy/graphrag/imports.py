@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
@@ -19,8 +20,9 @@ from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation
 from ga_dspy.graph.records import Confidence, Line, Lines, Name, Value
 from ga_dspy.graph.traits import LOCAL, id_line
-from ga_dspy.graphrag.build import Progress, StoredGraph, record_passages
+from ga_dspy.graphrag.build import Progress, record_passages
 from ga_dspy.graphrag.linking import fact_text
+from ga_dspy.graphrag.stored import StoredGraph
 from ga_dspy.grounding import quote_ends
 from ga_dspy.passage import Metadata, Passage
 from ga_dspy.retrieval import Changes, Index
@@ -41,10 +43,8 @@ def _items(value: Any) -> Any:
     if not isinstance(value, str):
         return value if isinstance(value, list | tuple) else [str(value)]
     if value.startswith("["):
-        try:
+        with suppress(ValueError):
             return json.loads(value)
-        except ValueError:
-            pass
     return list(filter(None, _BETWEEN.split(value)))
 
 
@@ -155,24 +155,27 @@ def _in_words(relation: Any) -> Any:
 
 
 def _renamed(records: Iterable[Record], columns: Mapping[str, str]) -> Iterator[Record]:
-    """Yield rows by field; columns that are no field are metadata."""
-    field_of = {column: field for field, column in columns.items()}
+    """Yield rows by field."""
     for place, row in records:
-        if isinstance(row, str):
-            yield place, row
-            continue
-        given, others = dict[str, Any](), dict[str, Any]()
-        for column, value in row.items():
-            plain = str(column).strip()
-            own = plain.lower() if plain.lower() in _FIELDS and plain not in columns else ""
-            field = field_of.get(plain, own)
-            value = value.strip() if isinstance(value, str) else value
-            if value not in (None, "", [], ()):
-                (given if field else others)[field or plain] = value
-        given["text"] = given.pop("evidence", "") if "text" not in given else given["text"]
-        if "relation" in given:
-            given["relation"] = _in_words(given["relation"])
-        yield place, {**given, "metadata": others}
+        yield place, row if isinstance(row, str) else _by_field(row, columns)
+
+
+def _by_field(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a row by field; columns that are no field are metadata."""
+    field_of = {column: field for field, column in columns.items()}
+    given, others = dict[str, Any](), dict[str, Any]()
+    for column, value in row.items():
+        plain = str(column).strip()
+        own = plain.lower() if plain.lower() in _FIELDS and plain not in columns else ""
+        field = field_of.get(plain, own)
+        value = value.strip() if isinstance(value, str) else value
+        if value not in (None, "", [], ()):
+            (given if field else others)[field or plain] = value
+    if "text" not in given:
+        given["text"] = given.pop("evidence", "")
+    if "relation" in given:
+        given["relation"] = _in_words(given["relation"])
+    return {**given, "metadata": others}
 
 
 # --- Tables and lines
@@ -182,18 +185,16 @@ def _table(path: Path, name: str) -> Iterator[Record]:
     lines = table_lines(decode(path.read_bytes())[0], "\t" if path.suffix == ".tsv" else "")
     names = lines[0][1] if lines else []
     for number, cells in lines[1:]:
-        fits = len(cells) <= len(names)
-        row = dict(zip(names, cells, strict=False)) if fits else "more cells than columns"
-        yield f"line {number}", row
+        row = dict(zip(names, cells, strict=False))
+        yield f"line {number}", row if len(cells) <= len(names) else "more cells than columns"
 
 
 def _json_lines(path: Path, name: str) -> Iterator[Record]:
     for number, line in enumerate(decode(path.read_bytes())[0].split("\n"), 1):
+        row = None
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
         if line.strip():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
             yield f"line {number}", row if isinstance(row, dict) else "no JSON object"
 
 
@@ -303,7 +304,6 @@ _READERS: Final[Mapping[str, Callable[[Path, str], Iterator[Record]]]] = {
     ".graphml": _graphml,
     **dict.fromkeys(_RDF_FILES, _rdf),
 }
-_TABLES: Final = (_table, _json_lines)
 
 # --- From rows to passages with records
 
@@ -311,16 +311,10 @@ _TABLES: Final = (_table, _json_lines)
 _KEPT: Final = ("id", "head_id", "tail_id", "source", "confidence")
 
 
-def _redacted(records: Iterable[Record], redactor: Redactor | None) -> Iterator[Record]:
-    """Yield rows as the index requires them; ids and sources stay."""
-    for place, row in records:
-        if redactor is None:
-            yield place, row
-        elif isinstance(row, str):
-            yield place, redactor(row)
-        else:
-            texts = {n: v if n in _KEPT else redactor.value(v) for n, v in row.items()}
-            yield place, {**texts, "metadata": redactor.metadata(row.get("metadata", {}))}
+def _redacted(row: Mapping[str, Any], redactor: Redactor) -> Mapping[str, Any]:
+    """Return a row as the index requires it; ids and sources stay."""
+    texts = {n: v if n in _KEPT else redactor.value(v) for n, v in row.items()}
+    return {**texts, "metadata": redactor.metadata(row.get("metadata", {}))}
 
 
 def _read(
@@ -328,11 +322,11 @@ def _read(
 ) -> dict[Passage, GraphUpdate]:
     """Return the passages of a file and what they state; list its bad rows."""
     passages, facts = dict[str, Passage](), dict[str, list[Fact]]()
-    for place, row in _redacted(records, redactor):
+    for place, row in records:
         try:
             if isinstance(row, str):
-                raise ValueError(row)
-            fact = Fact.model_validate(row)
+                raise ValueError(redactor(row) if redactor else row)
+            fact = Fact.model_validate(_redacted(row, redactor) if redactor else row)
             passage = fact.passage(name)
             passage = redactor.passage(passage) if redactor else passage
             if passages.setdefault(passage.id, passage) != passage:
@@ -386,8 +380,10 @@ def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
     entities = list[Entity]()
     for name, several in ends.items():
         types = [end.type for end in several if end.type]
-        spans = [(span.start, span.end) for span in places(several)[:1]]
-        start, stop = next(iter(spans), (whole.start, whole.end))
+        first = (
+            Evidence(passage=passage.id, start=span.start, end=span.end)
+            for span in places(several)[:1]
+        )
         entities.append(
             Entity(
                 name=name,
@@ -395,7 +391,7 @@ def _update(passage: Passage, facts: Sequence[Fact]) -> GraphUpdate:
                 attributes=(*types[1:], *(a for end in several for a in end.attributes)),
                 aliases=tuple(alias for end in several for alias in end.aliases),
                 about=tuple(sorted({id_line(id) for end in several for id in end.ids})),
-                evidence=(Evidence(passage=passage.id, start=start, end=stop),),
+                evidence=tuple(first) or (whole,),
             )
         )
     return GraphUpdate(entities=tuple(entities), relations=tuple(dict.fromkeys(relations)))
@@ -536,4 +532,4 @@ def _sources(
                 expected="a complete file",
                 remedy="check the file, or write it again",
             ) from error
-        yield own, _renamed(records, columns) if reader in _TABLES else records
+        yield own, _renamed(records, columns) if reader in (_table, _json_lines) else records

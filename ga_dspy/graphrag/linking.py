@@ -158,6 +158,11 @@ class Link(NamedTuple):
     how: How
     score: float
 
+    @classmethod
+    def of(cls, mention: str, node: int, name: str, how: How, weight: float) -> Link:
+        """Make a link whose score depends on how it was found."""
+        return cls(mention, node, name, how, round(_SURENESS[how] * weight, 4))
+
 
 class Token(NamedTuple):
     """A word of a question with its place; `proper` if it may be a name by itself."""
@@ -194,8 +199,8 @@ class Linker:
         links: list[Link] = []
         for span in spans:
             sure = any(token.proper for token in tokens[slice(*span)])
-            text = _text(question, tokens, span)
-            links += self._by_name(text, question, 1.0 if sure else _LOWER_CASE)
+            share = 1.0 if sure else _LOWER_CASE
+            links += self._by_name(_text(question, tokens, span), question, share)
         for span in _capitalised_runs(tokens, covered):
             links += self._by_spelling(_text(question, tokens, span), question)
         return best_links(links)
@@ -218,38 +223,32 @@ class Linker:
 
         return longest_matches(range(len(tokens)), len(tokens), is_name)
 
-    def _by_name(self, mention: str, question: str, share: float) -> list[Link]:
-        """Return links to the entities of a name, weighted by the rest of the question."""
+    def _by_name(self, mention: str, question: str, share: float) -> Iterator[Link]:
+        """Yield links to the entities of a name, weighted by the rest of the question."""
         plain, values = normalise(mention), self.lexicon.wiring.values
         nodes = self.graph.find(mention)
         if not nodes and plain in self.lexicon.surnames:
             nodes = (self.lexicon.surnames[plain],)
         nodes = tuple(node for node in nodes if not values[node]) or nodes
-        links = []
         for node, part in self._namesakes(nodes, mention, question):
             shown = self.lexicon.shown[node]
             own = (normalise(shown), normalise(split_qualifier(shown).base))
-            how: How = "exact" if plain in own else "alias"
-            score = _SURENESS[how] * (_VALUE if values[node] else 1.0) * (share * part)
-            links.append(Link(mention, node, shown, how, round(score, 4)))
-        return links
+            weight = (_VALUE if values[node] else 1.0) * (share * part)
+            yield Link.of(mention, node, shown, "exact" if plain in own else "alias", weight)
 
-    def _by_spelling(self, mention: str, question: str) -> list[Link]:
-        """Return links to the entities with a similar name."""
+    def _by_spelling(self, mention: str, question: str) -> Iterator[Link]:
+        """Yield links to the entities with a similar name."""
         wanted = normalise(mention)
         if len(wanted) < 5:
-            return []
+            return
         found = process.extract(
             wanted, [*self.graph.names],
             scorer=fuzz.ratio, score_cutoff=SPELLING, limit=_MAX_ALIKE,
         )  # fmt: skip
         alike = [name for name, _, _ in found if _numbers(name) == _numbers(wanted)]
         nodes = tuple(dict.fromkeys(node for name in alike[:1] for node in self.graph.names[name]))
-        return [
-            Link(mention, node, self.lexicon.shown[node], "spelling",
-                 round(_SURENESS["spelling"] * part, 4))
-            for node, part in self._namesakes(nodes, mention, question)
-        ]  # fmt: skip
+        for node, part in self._namesakes(nodes, mention, question):
+            yield Link.of(mention, node, self.lexicon.shown[node], "spelling", part)
 
     def _namesakes(
         self, nodes: Sequence[int], mention: str, question: str
@@ -351,13 +350,9 @@ class Profiles:
         if self._encoder is None or self._vectors is None:
             return []
         every = self._vectors @ self._encoder.encode_query(text)
-        links = []
-        for row in top(every, count).tolist():
-            if every[row] >= least:
-                node, score = int(self._nodes[row]), _SURENESS["vector"] * float(every[row])
-                shown = self._lexicon.shown[node]
-                links.append(Link(text, node, shown, "vector", round(score, 4)))
-        return links
+        nearest = ((int(self._nodes[row]), float(every[row])) for row in top(every, count).tolist())
+        shown = self._lexicon.shown
+        return [Link.of(text, n, shown[n], "vector", w) for n, w in nearest if w >= least]
 
 
 def profile(node: int, graph: CorpusGraph) -> str:

@@ -26,10 +26,11 @@ from ga_dspy.graph.identity import (
     without_legal_form,
     words_in_digits,
 )
-from ga_dspy.graphrag.records import Overrides, Pair
+from ga_dspy.graphrag.records import Overrides, Pair, Spelling
 from ga_dspy.mentions import BEFORE_OR_BEHIND
 
-Token = tuple[str, object]
+Link = tuple[bool, str, object]
+"""Whether a name offers a token, or seeks it; the kind of the token, and its value."""
 
 
 class Mention(NamedTuple):
@@ -80,10 +81,42 @@ def mentions_of(
                 tuple(sorted(f"{key}: {value}" for key, value in one.traits.ids)),
             )
             for one in part
-            for passage in one.passages
+            for passage in one.passages or ("",)
         }  # fmt: skip
         found += sorted(every)
     return found
+
+
+def unused_overrides(overrides: Overrides, mentions: Iterable[Mention]) -> tuple[str, ...]:
+    """Describe the overrides that did not match.
+
+    Args:
+        overrides: The overrides.
+        mentions: The mentions in the resolved graph, at least all those of their names.
+    """
+    if overrides == Overrides():
+        return ()
+    found = defaultdict[str, set[tuple[str, str, str]]](set)
+    for one in mentions:
+        name = normalise(one.name)
+        found[name].add((name, one.passage, one.node))
+
+    def places(spelling: Spelling) -> set[tuple[str, str, str]]:
+        named = found[normalise(spelling.name)]
+        return {place for place in named if spelling.passage in ("", place[1])}
+
+    unused = []
+    for pair in overrides.apart:
+        ours, theirs = places(pair.one), places(pair.other)
+        if not ours or theirs <= ours:
+            unused.append(f"apart: {pair}: a name is in no record")
+    for pair in overrides.same:
+        ours, theirs = places(pair.one), places(pair.other)
+        if not ours or not theirs:
+            unused.append(f"same: {pair}: a name is in no record")
+        elif len({node for *_, node in ours | theirs}) > 1:
+            unused.append(f"same: {pair}: a name means several entities: give its passage")
+    return tuple(sorted(unused))
 
 
 class Mentions:
@@ -102,10 +135,9 @@ class Mentions:
         for pair in (*overrides.apart, *overrides.same):
             for spelling in (pair.one, pair.other):
                 self._pairs[normalise(spelling.name)].add(pair)
-        self._offers: dict[Token, set[str]] = defaultdict(set)
-        self._seeks: dict[Token, set[str]] = defaultdict(set)
+        self._keys: dict[Link, set[str]] = defaultdict(set)
+        self._links: dict[str, set[Link]] = defaultdict(set)
         self._near: dict[object, dict[str, str]] = defaultdict(dict)
-        self._tokens: dict[str, tuple[set[Token], set[Token]]] = {}
         self._add(mentions)
 
     def reach(self, keys: Collection[str]) -> set[str]:
@@ -130,10 +162,8 @@ class Mentions:
         for place in {passage for key in keys for passage in self.passages.pop(key, ())}:
             self.of_passage[place] = [o for o in self.of_passage[place] if o.key not in keys]
         for key in keys:
-            offers, seeks = self._tokens.pop(key, (set(), set()))
-            for table, tokens in ((self._offers, offers), (self._seeks, seeks)):
-                for token in tokens:
-                    table[token].discard(key)
+            for link in self._links.pop(key, ()):
+                self._keys[link].discard(key)
             for rest, _ in _near(key):
                 self._near[rest].pop(key, None)
         self._add(mentions)
@@ -144,20 +174,16 @@ class Mentions:
         for one in mentions:
             by_key[one.key].append(one)
         for key, every in by_key.items():
-            offers, seeks = self._tokens.setdefault(key, (set(), set()))
-            for token, is_offered, is_sought in self._tokens_of(key, every):
-                if is_offered:
-                    offers.add(token)
-                    self._offers[token].add(key)
-                if is_sought:
-                    seeks.add(token)
-                    self._seeks[token].add(key)
+            for link in self._links_of(key, every):
+                self._links[key].add(link)
+                self._keys[link].add(key)
             for rest, word in _near(key):
                 self._near[rest][key] = word
 
-    def pairs_of(self, names: Iterable[str]) -> set[Pair]:
-        """Return the overrides of names."""
-        return {pair for name in names for pair in self._pairs.get(normalise(name), ())}
+    def overridden(self) -> list[Mention]:
+        """Return the mentions of the names in overrides, and of others that have their keys."""
+        pairs = {pair for every in self._pairs.values() for pair in every}
+        return self.of_keys({key for pair in pairs for key in self._keys[True, "override", pair]})
 
     def title(self, name: str, passage: str) -> str:
         """Return the shown name of a relation end in a passage."""
@@ -177,44 +203,40 @@ class Mentions:
         self.link(every)
 
     def _linked(self, key: str) -> set[str]:
-        offers, seeks = self._tokens.get(key, ((), ()))
-        found = {other for token in seeks for other in self._offers.get(token, ())}
-        found |= {other for token in offers for other in self._seeks.get(token, ())}
+        found = set[str]()
+        for is_offered, kind, value in self._links.get(key, ()):
+            found |= self._keys.get((not is_offered, kind, value), set())
         for rest, word in _near(key):
             found |= set(_alike(key, word, self._near.get(rest, {})))
         return found
 
-    def _tokens_of(self, key: str, mentions: list[Mention]) -> Iterator[tuple[Token, bool, bool]]:
-        """Yield tokens, and whether the key offers them, and seeks them.
-
-        Each line is a rule of `ga_dspy.graph.clusters.matches` or `gather`.
-        """
+    def _links_of(self, key: str, mentions: list[Mention]) -> Iterator[Link]:
+        """Yield what a key offers and seeks, by the rules of `matches` and `gather`."""
         first, _, rest = key.partition(" ")
         last = key.rpartition(" ")[2]
-        yield ("key", key), True, False
-        yield ("letters", key.replace(" ", "")), True, True
-        yield ("key", without_legal_form(key)), False, True
+        yield True, "key", key
+        yield False, "key", without_legal_form(key)
         if first in BEFORE_OR_BEHIND:
-            yield ("key", f"{rest} {first}"), False, True
+            yield False, "key", f"{rest} {first}"
         if first in HONORIFICS:
-            yield ("key", rest), False, True
+            yield False, "key", rest
         for letters in initials(key):
-            yield ("initials", letters), True, False
+            yield True, "initials", letters
         if any(one.person for one in mentions):
-            yield ("surname", last), bool(rest), not rest
+            yield bool(rest), "surname", last
+        both: set[tuple[str, object]] = {("letters", key.replace(" ", ""))}
         for name in {one.name for one in mentions}:
-            yield ("name", normalise(name)), True, True
-            yield ("name", identity(name)), True, True
             letters = acronym_letters(split_qualifier(name).base)
             if not rest and len(letters) > 2:
-                yield ("initials", letters), False, True
-            for pair in self._pairs.get(normalise(name), ()):
-                yield ("override", pair), True, True
-        for id in {id for one in mentions for id in one.ids}:
-            yield ("id", id), True, True
+                yield False, "initials", letters
+            both |= {("name", normalise(name)), ("name", identity(name))}
+            both |= {("override", pair) for pair in self._pairs.get(normalise(name), ())}
+        both |= {("id", id) for one in mentions for id in one.ids}
         for name in {other for one in mentions for other in one.linked}:
-            yield ("key", key_of(name)), True, True
-            yield ("name", normalise(name)), True, True
+            both |= {("key", key_of(name)), ("name", normalise(name))}
+        for kind, value in both:
+            yield True, kind, value
+            yield False, kind, value
 
 
 def _near(key: str) -> Iterator[tuple[object, str]]:

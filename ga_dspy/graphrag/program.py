@@ -15,6 +15,7 @@ import dspy
 
 from ga_dspy.errors import InputError
 from ga_dspy.graph import KnowledgeGraph, prune, sound_chain
+from ga_dspy.graph.clusters import passages_of
 from ga_dspy.graphrag.communities import Topic, rank_topics, summaries_text, topics_at, topics_with
 from ga_dspy.graphrag.records import Access
 from ga_dspy.graphrag.search import Found, GraphIndex
@@ -65,13 +66,11 @@ class Inquiry(State):
     Attributes:
         found: The search result.
         topics: The topics shown, or the topics cited by an answer about the whole corpus.
-        links: The evidence of an answer about the whole corpus.
         quoted: Passages that the chain quotes but that were not read.
     """
 
     found: Found | None = None
     topics: tuple[Topic, ...] = ()
-    links: tuple[EvidenceLink, ...] = ()
     quoted: tuple[Passage, ...] = ()
 
 
@@ -107,38 +106,22 @@ class GraphRAG(MultiHopProgram):
     """
 
     mode: Mode = setting('"local", "graph", "global" or "hybrid".', default="local")
-    hops: int = setting(
-        "How many hops from the linked entities the graph is searched.", default=2, minimum=1
-    )
-    paths: int = setting(
-        "How many paths between linked entities are shown; 0 for none.", default=3, minimum=0
-    )
+    hops: int = setting("Hops to search from the linked entities.", default=2, minimum=1)
+    paths: int = setting("Paths to show between linked entities.", default=3, minimum=0)
     facts: int = setting(
-        "How many facts are shown; 0 for none. With neither facts nor paths the graph only "
-        "ranks the passages.",
+        "Facts to show; without facts and paths the graph only ranks the passages.",
         default=12,
         minimum=0,
     )
-    summaries: int = setting(
-        "How many summaries the hybrid mode shows beside the facts.", default=3, minimum=0
-    )
+    summaries: int = setting("Summaries that the hybrid mode shows.", default=3, minimum=0)
     level: int = setting(
-        "Level of the communities that an answer about the whole corpus reads; 0 is the coarsest.",
-        default=0,
-        minimum=0,
+        'Level of the communities that "global" reads; 0 is the coarsest.', default=0, minimum=0
     )
     batches: int = setting(
-        "Maximum LM calls that read summaries for one question; the topics that share words "
-        "with the question come first.",
-        default=4,
-        minimum=1,
+        "Maximum LM calls that read summaries, the nearest topics first.", default=4, minimum=1
     )
-    graph_tokens: int = setting(
-        "Budget for facts and paths in a prompt, and for points.", default=1500, minimum=50
-    )
-    summary_tokens: int = setting(
-        "Budget for the summaries in an answer prompt.", default=1000, minimum=50
-    )
+    graph_tokens: int = setting("Token budget of facts, paths, points.", default=1500, minimum=50)
+    summary_tokens: int = setting("Token budget of shown summaries.", default=1000, minimum=50)
     style: Style = setting(
         'The answer from passages: a "span", a "sentence" or two, or a "report"; the latter two '
         "cite passages in the text, and each citation is checked.",
@@ -217,10 +200,8 @@ class GraphRAG(MultiHopProgram):
         """Also check that there is a graph, and summaries if the mode needs them."""
         super().check_ready()
         _ = self.graph_index
-        if self.mode == "global":
-            self._topics(f"mode={self.mode!r}")
-        elif self.mode == "hybrid" and self.summaries:
-            self._topics(f"summaries={self.summaries}")
+        if self.mode == "global" or (self.mode == "hybrid" and self.summaries):
+            _ = self._topics
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search the graph and answer from what it finds, or from summaries of the corpus."""
@@ -242,9 +223,8 @@ class GraphRAG(MultiHopProgram):
         inquiry.step = self._step(inquiry, unknown if found.gap else "")
         yield from end_round(inquiry)
         if self.mode == "hybrid" and self.summaries:
-            topics = self._topics(f"summaries={self.summaries}")
             linked = [link.name for link in found.linked]
-            inquiry.topics = topics_with(topics, index.graph, linked, self.summaries)
+            inquiry.topics = topics_with(self._topics, index.graph, linked, self.summaries)
         outputs = self.answer_with.output_fields if self.answer_with else ()
         end = yield from answer(inquiry, style=self.style, outputs=outputs)
         return self._predict(inquiry, end, self._chain(inquiry, end))
@@ -259,7 +239,7 @@ class GraphRAG(MultiHopProgram):
         index, graph = self.graph_index, found.view.graph
         stated = (graph.passages_of_edge(edge)[:MAX_EVIDENCE] for edge in self._shown_edges(found))
         ids = dict.fromkeys(chain.from_iterable(stated))
-        return [each for id in ids if (each := index.passage(id, found.view.access))]
+        return [each for id in ids if (each := index.passage(id))]
 
     def _used(self, found: Found) -> KnowledgeGraph:
         """Return the shown facts and paths as a graph; relations of a subject stand together."""
@@ -290,11 +270,12 @@ class GraphRAG(MultiHopProgram):
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
         return examples(signature, self.style)
 
-    def _topics(self, setting: str) -> tuple[Topic, ...]:
+    @property
+    def _topics(self) -> tuple[Topic, ...]:
         if not self.graph_index.topics:
             raise InputError(
-                f"{setting} needs summaries of the graph's communities, and the GraphIndex has "
-                "none",
+                f"mode={self.mode!r} needs summaries of the graph's communities, and the "
+                "GraphIndex has none",
                 expected="a graph that was built with summaries",
                 remedy="run `ga-dspy graph build … --summaries`, or GraphIndex.open(index, graph, "
                 'summaries=True); mode="local" needs none',
@@ -325,19 +306,16 @@ class GraphRAG(MultiHopProgram):
         if inquiry.found is None or self.style != "span" or not end.is_answer:
             return ()
         read = {passage.id: passage for passage in inquiry.reading.passages.values()}
-        known = dict(read)
         index, graph = self.graph_index, inquiry.graph
-        stated = [each.evidence for each in graph.entities]
-        stated += [each.evidence for each in graph.relations]
-        for id in {each.passage for evidence in stated for each in evidence}:
-            if id not in known and (passage := index.passage(id, index.access)):
-                known[id] = passage
+        stated = chain(map(passages_of, graph.entities), map(passages_of, graph.relations))
+        others = frozenset[str]().union(*stated) - read.keys()
+        passages = (index.passage(id) for id in others)
+        known = read | {passage.id: passage for passage in passages if passage}
         # Entities that were linked by another spelling or by meaning are not in the question.
         linked = " ; ".join((inquiry.question, *(link.name for link in inquiry.found.linked)))
-        tries = (inquiry.question, linked)
-        chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in tries)
-        chain = next(filter(None, chains), ())
-        links = chain_links(chain, known)
+        texts = (inquiry.question, linked)
+        chains = (sound_chain(inquiry.graph, text, end.answer, known) for text in texts)
+        links = chain_links(next(filter(None, chains), ()), known)
         quoted = dict.fromkeys(link.passage_id for link in links)
         inquiry.quoted = tuple(known[id] for id in quoted if id not in read)
         return links
@@ -348,15 +326,12 @@ class GraphRAG(MultiHopProgram):
         After "From Local to Global: A Graph RAG Approach to Query-Focused Summarization" (Edge et
         al., 2024).
         """
-        topics = rank_topics(
-            topics_at(self._topics(f"mode={self.mode!r}"), self.level), inquiry.question
-        )
+        topics = rank_topics(topics_at(self._topics, self.level), inquiry.question)
         points, read, failures = yield from self._survey(inquiry, topics)
         notes = best_points(points, self.graph_tokens, self.count)
         inputs = {"question": inquiry.question, "notes": notes or EMPTY}
         reply = yield from ask_answer(inquiry, inputs, combine)
-        if reply is None:
-            reply = dspy.Prediction(answer="")
+        reply = reply or dspy.Prediction(answer="")
         answered = (reply.answer or "").strip()
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
         inquiry.topics, inquiry.notes = tuple(topics[n - 1] for n in labels), notes
@@ -364,7 +339,6 @@ class GraphRAG(MultiHopProgram):
         passages = passages_behind(answered, inquiry.topics, self.graph_index, self.k)
         inquiry.reading.add(inquiry.question, passages)
         inquiry.graph = stated_in(passages, inquiry.topics, self.graph_index)
-        inquiry.links = tuple(EvidenceLink.to(p, nearest_sentence(answered, p)) for p in passages)
         cited = inquiry.reading.tried[-1].labels
         quoted = bool(answered and cited) and not is_judgement(answered)
         verdict = str(reply.get("verdict") or "")
@@ -372,7 +346,11 @@ class GraphRAG(MultiHopProgram):
             verdict = "answered" if quoted else "not in passages"
         rule = f"about the whole corpus: {read} of {len(topics)} summaries were read"
         inquiry.steps = [self._step(inquiry, rule, failures, candidate=answered, notes=notes)]
-        return self._predict(inquiry, Conclusion(answered, verdict, cited, quoted))
+        prediction = self._predict(inquiry, Conclusion(answered, verdict, cited, quoted))
+        if prediction.evidence:
+            links = (EvidenceLink.to(p, nearest_sentence(answered, p)) for p in passages)
+            prediction.evidence = tuple(links)
+        return prediction
 
     def _survey(
         self, inquiry: Inquiry, topics: Sequence[Topic]
@@ -384,8 +362,7 @@ class GraphRAG(MultiHopProgram):
         Returns:
             The points, how many of the topics were read, from the first, and the failures.
         """
-        points: list[Point] = []
-        failures: list[str] = []
+        points, failures = list[Point](), list[str]()
         read, room = 0, max(inquiry.budget.room("collect"), MINIMUM_ROOM)
         for calls, batch in enumerate(_batches(topics, room, self.count)):
             text = fit_passages(batch, room, self.count).text
@@ -406,16 +383,13 @@ class GraphRAG(MultiHopProgram):
         self, inquiry: Inquiry, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()
     ) -> dspy.Prediction:
         """Return the prediction with the fields that only this program has."""
-        prediction = predict(inquiry, end, chain)
-        if inquiry.links and prediction.evidence:
-            prediction.evidence = inquiry.links
-        searched = inquiry.found.seconds if inquiry.found else {}
+        prediction, found = predict(inquiry, end, chain), inquiry.found
+        searched = found.seconds if found else {}
         prediction.seconds = {**searched, "lm": inquiry.meter.seconds}
-        prediction.gap = inquiry.found is not None and inquiry.found.gap
-        links = inquiry.found.linked if inquiry.found else ()
-        prediction.linked = tuple(link.mention for link in links if link.how != "vector")
+        prediction.gap = found is not None and found.gap
+        prediction.linked = found.named if found else ()
         prediction.quoted = inquiry.quoted
-        prediction.paths = tuple(path.text for path in inquiry.found.paths) if inquiry.found else ()
+        prediction.paths = tuple(path.text for path in found.paths) if found else ()
         prediction.communities = tuple(topic.community.key for topic in inquiry.topics)
         return prediction
 
@@ -496,24 +470,22 @@ def read_points(text: str, shown: Mapping[int, Passage]) -> tuple[Point, ...]:
     >>> read_points("- The Gilão is short [3] (80)\n- It is deep [9] (70)", shown)
     (Point(text='The Gilão is short', labels=(3,), rating=80),)
     """
-    points = (_point(line, shown) for line in free_text(text).splitlines())
-    return tuple(point for point in points if point and point.labels and point.rating)
-
-
-def _point(line: str, shown: Mapping[int, Passage]) -> Point | None:
-    text, rating, labels = _BULLET.sub("", line).strip(), UNRATED, ""
-    while mark := _RATED.search(text) or _CITED.search(text):
-        text = text[: mark.start()]
-        if mark.re is _RATED:
-            rating = min(int(mark[1]), 100)
-        else:
-            labels = f"{labels} {mark[1]}"
-    text = free_text(text)
-    if not text:
-        return None
-    known = tuple(label for label in cited_labels(labels) if label in shown)
-    holding = (label for label, summary in shown.items() if mentions(text, summary.content))
-    return Point(text, known or tuple(holding)[:1], rating)
+    points = list[Point]()
+    for line in free_text(text).splitlines():
+        stated, rating, cited = _BULLET.sub("", line).strip(), UNRATED, ""
+        while mark := _RATED.search(stated) or _CITED.search(stated):
+            stated = stated[: mark.start()]
+            if mark.re is _RATED:
+                rating = min(int(mark[1]), 100)
+            else:
+                cited = f"{cited} {mark[1]}"
+        stated = free_text(stated)
+        labels = [label for label in cited_labels(cited) if label in shown]
+        if stated and not labels:
+            labels = [n for n, one in shown.items() if mentions(stated, one.content)][:1]
+        if stated and labels and rating:
+            points.append(Point(stated, tuple(labels), rating))
+    return tuple(points)
 
 
 def best_points(points: Iterable[Point], budget: int, count: TokenCounter) -> str:
@@ -531,8 +503,7 @@ def _batches(
     topics: Sequence[Topic], budget: int, count: TokenCounter
 ) -> Iterator[dict[int, Passage]]:
     """Yield summaries by number, counting from 1, in batches that fit a token budget."""
-    batch: dict[int, Passage] = {}
-    size = 0
+    batch, size = dict[int, Passage](), 0
     for label, topic in enumerate(topics, 1):
         tokens = count(render_passage(label, topic.passage))
         if batch and size + tokens > budget:
@@ -561,7 +532,7 @@ def passages_behind(
     for topic in topics:
         edges = topic.community.edges
         stated = Counter(id for edge in edges for id in public.passages_of_edge(edge))
-        known = (index.passage(id, index.access) for id, _ in stated.most_common())
+        known = (index.passage(id) for id, _ in stated.most_common())
         read = list(islice(filter(None, known), _CONSIDERED))
         ranked.append(sorted(read, key=lambda p: -_shared(answer, p.content)))
     turns = (passage for turn in zip_longest(*ranked) for passage in turn if passage)

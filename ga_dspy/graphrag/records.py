@@ -1,4 +1,4 @@
-"""The records of a corpus graph, its rules, and the access of callers.
+"""The records of a corpus graph, its rules, conditions on relations, and the access of callers.
 
 Records are stored as they were extracted. Names, edges, flags and the view of a caller are derived
 from them, so an update or a new rule gives the same graph as a build from scratch.
@@ -10,14 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from ga_dspy.errors import check_names
+from ga_dspy.errors import InputError, check_names
 from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
 from ga_dspy.graph.identity import relation_key as relation_key
 from ga_dspy.graph.records import Confidence, Value
+from ga_dspy.graph.times import BEGINNING, ENDLESS, Interval, interval_of, time_of
+from ga_dspy.retrieval.where import Sign, Where, comparisons
 from ga_dspy.text import stands_in
 
 # --- Rules: what enters the graph, what is flagged, which relations are private.
@@ -74,6 +76,9 @@ class Pair(Value):
         'Merkur'
         """
         return cls.model_validate((one, other))
+
+    def __str__(self) -> str:
+        return f"{self.one.name!r} and {self.other.name!r}"
 
 
 class Overrides(Value):
@@ -135,29 +140,16 @@ class Rules(Value):
 # see, as if the others had never been read.
 
 
-class Batch(Value):
-    """The records of a passage.
-
-    Attributes:
-        passage: The id of the passage.
-        update: The records; every end of a relation is an entity among them.
-    """
-
-    passage: str
-    update: GraphUpdate
-
-    @classmethod
-    def of(cls, passage: str, update: GraphUpdate) -> Batch:
-        """Make a batch, with an entity for every end of a relation."""
-        names = {entity.name for entity in update.entities}
-        ends: dict[str, dict[Evidence, None]] = defaultdict(dict)
-        for relation in update.relations:
-            for end in relation.ends:
-                ends[end] |= dict.fromkeys(relation.evidence)
-        spans = ((name, tuple(ends[name])) for name in ends if name not in names)
-        more = tuple(Entity(name=name, evidence=evidence) for name, evidence in spans)
-        whole = update.model_copy(update={"entities": (*update.entities, *more)})
-        return cls(passage=passage, update=whole)
+def with_ends(update: GraphUpdate) -> GraphUpdate:
+    """Return the records of a passage with an entity for every end of a relation."""
+    names = {entity.name for entity in update.entities}
+    ends: dict[str, dict[Evidence, None]] = defaultdict(dict)
+    for relation in update.relations:
+        for end in relation.ends:
+            ends[end] |= dict.fromkeys(relation.evidence)
+    spans = ((name, tuple(ends[name])) for name in ends if name not in names)
+    more = tuple(Entity(name=name, evidence=evidence) for name, evidence in spans)
+    return update.model_copy(update={"entities": (*update.entities, *more)})
 
 
 @dataclass(frozen=True)
@@ -165,52 +157,53 @@ class Sources:
     """All records of a graph, and its rules.
 
     Attributes:
-        batches: In canonical order, by passage id.
+        records: What each passage states, with an entity for every end of a relation, by its id.
         labels: The labels of passages; other passages have none.
         rules: See `Rules`.
     """
 
-    batches: tuple[Batch, ...]
+    records: Mapping[str, GraphUpdate] = field(default_factory=dict)
     labels: Mapping[str, Labels] = field(default_factory=dict)
     rules: Rules = field(default_factory=Rules)
 
     @classmethod
     def of(
-        cls, batches: Iterable[Batch], labels: Mapping[str, Iterable[str]], rules: Rules
+        cls,
+        records: Mapping[str, GraphUpdate],
+        labels: Mapping[str, Iterable[str]],
+        rules: Rules,
     ) -> Sources:
         """Put records in canonical order and drop empty sets of labels."""
         checked = {id: frozenset(check_names("labels", names)) for id, names in labels.items()}
         needed = {id: names for id, names in checked.items() if names}
-        return cls(tuple(sorted(batches, key=lambda batch: batch.passage)), needed, rules)
+        return cls({id: with_ends(records[id]) for id in sorted(records)}, needed, rules)
 
-    @cached_property
-    def labels_in_use(self) -> Labels:
-        """Return every label that hides something."""
-        return NO_LABELS.union(*self.withheld.values())
+    def labelled(self, labels: Mapping[str, Iterable[str]] | None) -> Sources:
+        """Return the sources with other labels; None for the same."""
+        return self if labels is None else Sources.of(self.records, labels, self.rules)
 
     @cached_property
     def withheld(self) -> dict[str, Labels]:
         """Return the labels required to read each restricted passage, with its relations'."""
         needed = defaultdict[str, Labels](frozenset, self.labels)
-        for batch in self.batches:
-            for relation in batch.update.relations:
+        for id, update in self.records.items():
+            for relation in update.relations:
                 if labels := self.rules.labels_of(relation.relation):
-                    needed[batch.passage] |= labels
+                    needed[id] |= labels
         return dict(needed)
 
     def seen_with(self, labels: Labels) -> Sources:
         """Return the sources that a caller with these labels may see.
 
-        A batch requires all labels of its passage, and each relation those of its name.
+        A record requires all labels of its passage, and each relation those of its name.
         """
-        seen = (b for b in self.batches if self.labels.get(b.passage, NO_LABELS) <= labels)
-        whole = replace(self, batches=tuple(seen))
-        return whole.keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
+        seen = [id for id in self.records if self.labels.get(id, NO_LABELS) <= labels]
+        return self.stated_by(seen).keeping(lambda r: self.rules.labels_of(r.relation) <= labels)
 
     def stated_by(self, passages: Collection[str]) -> Sources:
         """Return the sources with the records of some passages alone."""
-        stating = tuple(batch for batch in self.batches if batch.passage in passages)
-        return replace(self, batches=stating)
+        stated = {id: self.records[id] for id in sorted(passages) if id in self.records}
+        return replace(self, records=stated)
 
     def keeping(self, admit: Callable[[Relation], bool]) -> Sources:
         """Return the sources without the relations that a condition excludes.
@@ -218,19 +211,18 @@ class Sources:
         A hidden relation also hides its ends, unless another relation of the passage has them,
         and the attributes that mention them.
         """
-        return replace(self, batches=tuple(_keeping(batch, admit) for batch in self.batches))
+        kept = {id: _keeping(update, admit) for id, update in self.records.items()}
+        return replace(self, records=kept)
 
 
-def _keeping(batch: Batch, admit: Callable[[Relation], bool]) -> Batch:
-    relations = batch.update.relations
-    shown = tuple(filter(admit, relations))
-    if len(shown) == len(relations):
-        return batch
-    hidden = _ends(relations) - _ends(shown)
-    shown_entities = [entity for entity in batch.update.entities if entity.name not in hidden]
-    entities = tuple(_redact(entity, hidden) for entity in shown_entities)
-    update = GraphUpdate(entities=entities, relations=shown)
-    return batch.model_copy(update={"update": update})
+def _keeping(update: GraphUpdate, admit: Callable[[Relation], bool]) -> GraphUpdate:
+    shown = tuple(filter(admit, update.relations))
+    if len(shown) == len(update.relations):
+        return update
+    hidden = _ends(update.relations) - _ends(shown)
+    entities = [entity for entity in update.entities if entity.name not in hidden]
+    redacted = tuple(_redact(entity, hidden) for entity in entities)
+    return GraphUpdate(entities=redacted, relations=shown)
 
 
 def _ends(relations: Iterable[Relation]) -> set[str]:
@@ -248,6 +240,99 @@ def _redact(entity: Entity, hidden: set[str]) -> Entity:
     shown = {name: tuple(filter(is_open, getattr(entity, name))) for name in lists}
     type_ = entity.type if is_open(entity.type) else ""
     return entity.model_copy(update={**shown, "type": type_})
+
+
+# --- Conditions on relations, in the same words as those on metadata.
+
+PREFIX: Final = "relation."
+FIELDS: Final = tuple(PREFIX + name for name in ("name", "confidence", "time"))
+
+
+def split_conditions(where: Where) -> tuple[Where, Where]:
+    """Return the conditions on passages, and those on relations.
+
+    >>> split_conditions({"lang": "en", "relation.time": "2015"})
+    ({'lang': 'en'}, {'relation.time': '2015'})
+    """
+    on_relations = {key: value for key, value in where.items() if key.startswith(PREFIX)}
+    return {key: value for key, value in where.items() if key not in on_relations}, on_relations
+
+
+class Conditions(NamedTuple):
+    """Which relations count; all conditions must hold.
+
+    `relation.name` compares names as rules do ("was born in" is "born in"). A relation without a
+    stated confidence or time meets all conditions on it. `relation.time` with `=` asks for what
+    held at a time: it had begun and had not ended; a later value of a single-valued relation ends
+    the earlier one. With `>=` and `<=` it asks for times that overlap a period.
+
+    Attributes:
+        names: Signs and sets of names.
+        least: The lowest confidence.
+        as_of: The time at which a relation must hold.
+        period: The period that the time of a relation must overlap.
+    """
+
+    names: tuple[tuple[Sign, frozenset[str]], ...] = ()
+    least: float = 0.0
+    as_of: Interval | None = None
+    period: Interval = Interval(BEGINNING, ENDLESS)
+
+    @classmethod
+    def of(cls, where: Where) -> Conditions:
+        """Read conditions.
+
+        Raises:
+            InputError: A field or a comparison is unknown, or a value is no confidence or time.
+        """
+        found = cls()
+        for key, sign, values in comparisons(where):
+            try:
+                found = found._with(key, sign, values)
+            except ValueError as error:
+                raise InputError(
+                    f"the condition {key} {sign} {[*values]!r:.80}",
+                    expected="relation.name with = or !=, relation.confidence with >= and a number "
+                    "from 0 to 1, or relation.time with =, >= or <= and one date with a year",
+                    remedy='pass where={"relation.time": "2015", "relation.confidence": '
+                    '{">=": 0.5}}',
+                ) from error
+        return found
+
+    def _with(self, key: str, sign: Sign, values: Collection[Any]) -> Conditions:
+        match key, sign:
+            case "relation.name", "=" | "!=":
+                names = frozenset(relation_key(str(value)) for value in values)
+                return self._replace(names=(*self.names, (sign, names)))
+            case "relation.confidence", ">=":
+                least = map(TypeAdapter(Confidence).validate_python, values)
+                return self._replace(least=max(self.least, *least))
+            case "relation.time", "=" | ">=" | "<=":
+                (value,) = values
+                if time := interval_of(str(value)):
+                    start, end, _ = self.period
+                    if sign == "=":
+                        return self._replace(as_of=time)
+                    later, earlier = max(start, time.start), min(end, time.end)
+                    period = (later, end) if sign == ">=" else (start, earlier)
+                    return self._replace(period=Interval(*period))
+        raise ValueError(key)
+
+    def admit(self, relation: Relation) -> bool:
+        """Return whether a relation meets the conditions, by what it states itself."""
+        key = relation_key(relation.relation)
+        if any((key in names) != (sign == "=") for sign, names in self.names):
+            return False
+        if relation.confidence is not None and relation.confidence < self.least:
+            return False
+        time = time_of(relation)
+        if time is None:
+            return True
+        is_held = self.as_of is None or time.holds_at(self.as_of)
+        return is_held and self.period.overlaps(time)
+
+
+ANY_RELATION: Final = Conditions()
 
 
 # --- Access: the labels under which a program sees a corpus graph.

@@ -8,13 +8,13 @@ separate or join names.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import combinations
+from itertools import chain, combinations, product
 from typing import Any, Final, NamedTuple
 
-from ga_dspy.graph import Entity, Evidence, GraphUpdate, Relation, normalise
+from ga_dspy.graph import Entity, GraphUpdate, Relation, normalise
 from ga_dspy.graph.clusters import (
     Cluster,
     End,
@@ -28,34 +28,12 @@ from ga_dspy.graph.clusters import (
     references,
 )
 from ga_dspy.graph.identity import identity
-from ga_dspy.graph.knowledge_graph import (
-    nodes_of_ends,
-    shown_entity,
-    shown_relations,
-    titles_of,
-)
+from ga_dspy.graph.knowledge_graph import nodes_of_ends, shown_entity, shown_relations, titles_of
 from ga_dspy.graph.times import ENDLESS, interval_of
 from ga_dspy.graph.traits import kind_of, traits
-from ga_dspy.graphrag.mentions import Mention, mentions_of
-from ga_dspy.graphrag.records import Batch, Overrides, Pair, Rules, Sources, Spelling, relation_key
+from ga_dspy.graphrag.mentions import Mention, mentions_of, unused_overrides
+from ga_dspy.graphrag.records import Overrides, Pair, Rules, Sources, Spelling, relation_key
 from ga_dspy.text import MONTHS
-
-
-class Merge(NamedTuple):
-    """A spelling that is merged into another name, with the rule and the passages."""
-
-    node: int
-    name: str
-    spelling: str
-    rule: str
-    passages: tuple[str, ...]
-
-
-class Flags(NamedTuple):
-    """Whether an edge is critical under the rules, and the edges that it contradicts."""
-
-    critical: bool
-    contradicts: tuple[int, ...]
 
 
 class Node(NamedTuple):
@@ -63,115 +41,78 @@ class Node(NamedTuple):
 
     entity: Entity
     part: Cluster
-    merged: tuple[tuple[str, str, tuple[str, ...]], ...]
+    merged: Sequence[tuple[str, str, tuple[str, ...]]]
 
 
 class Resolved(NamedTuple):
-    """The entities and relations of a graph, with flags and merges.
+    """The nodes and edges of a graph, or those that take the place of others.
 
     Attributes:
-        entities: The entities, by node.
-        relations: The relations, by edge.
-        ends: The nodes of head and tail of each edge.
-        flags: The flags of each edge.
-        merges: Spellings that are merged into another name.
-        left_out: For each dropped relation, the reason.
-        unused: Descriptions of the overrides that did not match.
-        mentions: The mentions of the nodes; none if a record states several passages, or none.
+        nodes: The entities, in order.
+        relations: The relations between them, in order.
+        mentions: The mentions of the entities; none if a record states several passages, or none.
+        unused: Descriptions of all overrides that did not match.
+        left_out: Number of relations dropped by a rule, by cause; of a change, the difference.
+        gone: The shown names of the nodes that `nodes` replace.
+        heads: The shown names of the nodes whose relations `relations` replace.
     """
 
-    entities: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
-    ends: tuple[tuple[int, int], ...]
-    flags: tuple[Flags, ...]
-    merges: tuple[Merge, ...]
-    left_out: tuple[str, ...]
+    nodes: Sequence[Node]
+    relations: Sequence[Relation]
+    mentions: Sequence[Mention]
     unused: tuple[str, ...]
-    mentions: tuple[Mention, ...] = ()
+    left_out: Counter[str]
+    gone: Collection[str] = ()
+    heads: Collection[str] = ()
 
 
-def resolve(sources: Sources, *, latest: bool = False) -> Resolved:
-    """Resolve all records of a graph; the result does not depend on their order.
-
-    Args:
-        sources: The records and rules.
-        latest: Drop what a later value of a single-valued relation has replaced.
-    """
+def resolve(sources: Sources) -> Resolved:
+    """Resolve all records of a graph; the result does not depend on their order."""
     rules = sources.rules
-    records, left_out = admit((batch.update for batch in sources.batches), rules)
-    named = references(records)
-    nodes, unused = resolve_entities(named, records.relations, rules.overrides)
+    records, left_out = admit(sources)
+    nodes = resolve_entities(references(records), records.relations, rules.overrides)
     node_of = nodes_of_ends([node.entity.name for node in nodes], [node.part for node in nodes])
     relations, too_few = resolve_relations(records.relations, node_of, rules)
-    left_out += too_few
-    entities = tuple(node.entity for node in nodes)
-    row = {entity.name: i for i, entity in enumerate(entities)}
-    ends = [(row[r.head], row[r.tail]) for r in relations]
-    if latest:
-        gone = _replaced(entities.__getitem__, relations, ends, rules)
-        relations = [relation for j, relation in enumerate(relations) if j not in gone]
-        ends = [pair for j, pair in enumerate(ends) if j not in gone]
-        left_out += ["replaced by a later one"] * len(gone)
-    against = contradictions(entities.__getitem__, relations, ends, set(ends), rules)
-    mentions = mentions_of(((n.entity.name, n.part) for n in nodes), records.relations)
-    return Resolved(
-        entities=entities,
-        relations=tuple(relations),
-        ends=tuple(ends),
-        flags=tuple(
-            Flags(rules.is_critical(relation.relation), others)
-            for relation, others in zip(relations, against, strict=True)
-        ),
-        merges=tuple(
-            Merge(i, node.entity.name, *one) for i, node in enumerate(nodes) for one in node.merged
-        ),
-        left_out=tuple(left_out),
-        unused=tuple(sorted(unused.values())),
-        mentions=tuple(mentions) if is_local(sources.batches) else (),
-    )
+    mentions = mentions_of(((node.entity.name, node.part) for node in nodes), records.relations)
+    unused = unused_overrides(rules.overrides, mentions)
+    known = mentions if is_local(sources) else ()
+    return Resolved(nodes, relations, known, unused, left_out + too_few)
 
 
-def is_local(batches: Iterable[Batch]) -> bool:
+def is_local(sources: Sources) -> bool:
     """Return whether each record has evidence in its own passage, and in no other."""
     return all(
-        evidence and {one.passage for one in evidence} == {batch.passage}
-        for batch in batches
-        for evidence in (
-            *(entity.evidence for entity in batch.update.entities),
-            *(relation.evidence for relation in batch.update.relations),
-        )
+        passages_of(record) == {id}
+        for id, update in sources.records.items()
+        for _, records in update
+        for record in records
     )
 
 
 def resolve_entities(
     named: Sequence[Reference], relations: Sequence[Relation], overrides: Overrides
-) -> tuple[list[Node], dict[Pair, str]]:
+) -> list[Node]:
     """Cluster references to entities, and order these as the corpus states them.
 
     Args:
         named: All references, or all those of some names and of what these may match.
         relations: The relations of these names.
         overrides: The overrides of these names.
-
-    Returns:
-        The entities, and descriptions of the overrides that did not match.
     """
     found = _matches_in_corpus(named, relations, overrides)
-    parts, unused = _override(gather(named, found), overrides)
-    parts = _with_unclear_ends(relations, parts)
+    parts = _with_unclear_ends(relations, _override(gather(named, found), overrides))
     stated = (one.entity for part in parts for one in part if one.entity)
     place = {entity: i for i, entity in enumerate(one.entity for one in named if one.entity)}
     place |= {entity: len(place) for entity in stated if entity not in place}
     shown = map(partial(shown_entity, place), titles_of(parts), parts)
     entities = [of_part[0] for of_part in shown if of_part]
-    merged = _merged(entities, parts, found, overrides)
-    nodes = list(map(Node, entities, parts, merged))
-    return sorted(nodes, key=lambda node: place_of_entity(node.entity)), unused
+    nodes = list(map(Node, entities, parts, _merged(entities, parts, found, overrides)))
+    return sorted(nodes, key=lambda node: _place(node.entity, node.entity.name))
 
 
 def resolve_relations(
     relations: Iterable[Relation], node_of: Mapping[End, str], rules: Rules
-) -> tuple[list[Relation], list[str]]:
+) -> tuple[list[Relation], Counter[str]]:
     """Join records of one relation, and order the relations as the corpus states them.
 
     Args:
@@ -180,7 +121,7 @@ def resolve_relations(
         rules: The rules.
 
     Returns:
-        The relations between these names, and why others were dropped.
+        The relations between these names, and how many others were dropped, by cause.
     """
 
     def is_between_two(relation: Relation) -> bool:
@@ -188,47 +129,39 @@ def resolve_relations(
         head, tail = (node_of[end, passages_of(relation)] for end in relation.ends)
         return head != tail
 
+    def place(one: Relation) -> tuple[Any, ...]:
+        return _place(one, one.head, one.relation, one.tail, one.time or "")
+
     shown = [one for one, _ in shown_relations(filter(is_between_two, relations), node_of)]
     kept = [r for r in shown if not rules.is_critical(r.relation) or len(passages_of(r)) > 1]
-    return sorted(kept, key=place_of_relation), ["too little evidence"] * (len(shown) - len(kept))
+    return sorted(kept, key=place), Counter({"too little evidence": len(shown) - len(kept)})
 
 
-def place_of_entity(entity: Entity) -> tuple[Any, ...]:
-    """Return the place of an entity in the order of a graph: where it is stated first."""
-    first = entity.evidence[:1]
-    return (*_span(first[0]), entity.name) if first else ("", 0, 0, "")
-
-
-def place_of_relation(relation: Relation) -> tuple[Any, ...]:
-    """Return the place of a relation in the order of a graph: where it is stated first."""
-    first = relation.evidence[:1]
-    stated = (relation.head, relation.relation, relation.tail, relation.time or "")
-    return (*_span(first[0]), *stated) if first else ("", 0, 0, *[""] * 4)
-
-
-def _span(evidence: Evidence) -> tuple[str, int, int]:
-    return evidence.passage, evidence.start, evidence.end
+def _place(record: Entity | Relation, *rest: str) -> tuple[Any, ...]:
+    """Return the place of a record in the order of a graph: where it is stated first."""
+    spans = [(one.passage, one.start, one.end) for one in record.evidence[:1]]
+    return (spans, *rest) if spans else (spans,)
 
 
 # --- Filtering by the rules.
 
 
-def admit(read: Iterable[GraphUpdate], rules: Rules) -> tuple[GraphUpdate, list[str]]:
-    """Return the records that the rules admit, each once, and why the others were dropped."""
-    updates = list(read)
+def admit(sources: Sources) -> tuple[GraphUpdate, Counter[str]]:
+    """Return the records that the rules admit, each once, and how many others, by cause."""
+    rules, left_out = sources.rules, Counter[str]()
+    updates = sources.records.values()
     whole = (_without_parted_aliases(e, rules.overrides) for u in updates for e in u.entities)
-    entities = dict.fromkeys(whole)
     allowed = None if rules.relations is None else set(map(relation_key, rules.relations))
-    relations, left_out = [], []
+    relations = []
     for relation in dict.fromkeys(r for update in updates for r in update.relations):
-        stated = relation.confidence
-        if stated is not None and stated < rules.min_confidence:
-            left_out.append("low confidence")
+        if relation.confidence is not None and relation.confidence < rules.min_confidence:
+            left_out["low confidence"] += 1
         elif allowed is not None and relation_key(relation.relation) not in allowed:
-            left_out.append("relation not allowed")
+            left_out["relation not allowed"] += 1
         else:
             relations.append(relation)
-    return GraphUpdate(entities=tuple(entities), relations=tuple(relations)), left_out
+    entities = tuple(dict.fromkeys(whole))
+    return GraphUpdate(entities=entities, relations=tuple(relations)), left_out
 
 
 def _without_parted_aliases(entity: Entity, overrides: Overrides) -> Entity:
@@ -276,55 +209,37 @@ def _matches_in_corpus(
     return tuple(filter(holds, found))
 
 
-def _split(part: Cluster, pair: Pair) -> list[Cluster]:
-    """Split a cluster by a pair; other references follow their passage, traits or name."""
-    groups: dict[str, Cluster] = defaultdict(list)
-    for one in part:
-        groups[_side(pair, one)].append(one)
-    rest = groups.pop("", [])
-    if len(groups) < 2:
-        return [part]
-    return attach(rest, [groups[side] for side in sorted(groups)])
-
-
-def _override(parts: list[Cluster], overrides: Overrides) -> tuple[list[Cluster], dict[Pair, str]]:
-    """Apply overrides to clusters; return also descriptions of those that did not match."""
-    unused: dict[Pair, str] = {}
+def _override(parts: list[Cluster], overrides: Overrides) -> list[Cluster]:
+    """Split and join clusters; a pair whose names are missing or unclear changes nothing."""
     for pair in overrides.apart:
-        sides = {_side(pair, one) for part in parts for one in part}
-        if not {"one", "other"} <= sides:
-            unused[pair] = f"apart: {in_words(pair)}: a name is in no record"
         parts = [p for part in parts for p in _split(part, pair)]
     for pair in overrides.same:
-        at = [
-            [i for i, part in enumerate(parts) if any(_is_spelled(one, end) for one in part)]
+        one, other = (
+            [i for i, part in enumerate(parts) if any(_is_spelled(each, end) for each in part)]
             for end in (pair.one, pair.other)
-        ]
-        if any(len(places) != 1 for places in at):
-            several = "means several entities: give its passage"
-            why = several if all(at) else "is in no record"
-            unused[pair] = f"same: {in_words(pair)}: a name {why}"
-        elif at[0] != at[1]:
-            (keep,), (lose,) = at
-            parts[keep] = parts[keep] + parts[lose]
-            del parts[lose]
-    return parts, unused
+        )
+        if len(one) == len(other) == 1 and one != other:
+            parts[one[0]] = parts[one[0]] + parts[other[0]]
+            del parts[other[0]]
+    return parts
 
 
-def _side(pair: Pair, one: Reference) -> str:
-    if _is_spelled(one, pair.one):
-        return "one"
-    return "other" if _is_spelled(one, pair.other) else ""
+def _split(part: Cluster, pair: Pair) -> list[Cluster]:
+    """Split a cluster by a pair; other references follow their passage, traits or name."""
+    ours, theirs, rest = Cluster(), Cluster(), Cluster()
+    for one in part:
+        if _is_spelled(one, pair.one):
+            ours.append(one)
+        elif _is_spelled(one, pair.other):
+            theirs.append(one)
+        else:
+            rest.append(one)
+    return attach(rest, [ours, theirs]) if ours and theirs else [part]
 
 
 def _is_spelled(one: Reference, spelling: Spelling) -> bool:
     spelt = normalise(one.name) == normalise(spelling.name)
     return spelt and (not spelling.passage or spelling.passage in one.passages)
-
-
-def in_words(pair: Pair) -> str:
-    """Return a pair of names as text."""
-    return f"{pair.one.name!r} and {pair.other.name!r}"
 
 
 def _with_unclear_ends(relations: Sequence[Relation], parts: list[Cluster]) -> list[Cluster]:
@@ -408,56 +323,49 @@ def is_plain_value(name: str) -> bool:
     return any(c.isdigit() for c in name) and all(_VALUE_WORD.fullmatch(word) for word in words)
 
 
-def contradictions(
-    entities: Callable[[int], Entity],
+def conflicts(
     relations: Sequence[Relation],
     ends: Sequence[Ends],
+    entities: Callable[[int], Entity],
     linked: Container[Ends],
     rules: Rules,
-) -> list[tuple[int, ...]]:
-    """Return for each relation the relations that contradict it.
+) -> list[tuple[int, int, int | None]]:
+    """Return pairs of relations in conflict, and which of the two the other one replaced.
 
     Two relations contradict each other if one denies the other, or if they state two values where
     there is one: different years, or places of which neither is known to contain the other. They
     do not if they are of different times, or if one replaced the other.
 
     Args:
-        entities: Returns the entity of a node.
         relations: The relations, all of those that `comparable` names.
         ends: The nodes of head and tail of each.
+        entities: Returns the entity of a node.
         linked: The nodes of head and tail of every relation of the graph.
         rules: The rules.
     """
-    against: list[set[int]] = [set() for _ in relations]
-    for one, other in _candidates(entities, relations, ends, linked, rules):
-        if _earlier(relations, one, other) is None:
-            against[one].add(other)
-            against[other].add(one)
-    return [tuple(sorted(edges)) for edges in against]
-
-
-def comparable(wordings: Iterable[str], rules: Rules) -> set[str]:
-    """Return the wordings whose relations may contradict others."""
-    every = {wording: (relation_key(wording), _asserted(wording)) for wording in wordings}
-    denied = {plain for key, plain in every.values() if plain != key}
-    single = rules.single_valued | rules.single_dated | rules.single_held
-    return {
-        wording
-        for wording, (key, plain) in every.items()
-        if plain in denied or key in single or _event(key) in single
-    }
-
-
-def _replaced(
-    entities: Callable[[int], Entity],
-    relations: Sequence[Relation],
-    ends: Sequence[Ends],
-    rules: Rules,
-) -> set[int]:
-    """Return the relations that a later value of a single-valued relation has replaced."""
-    pairs = _candidates(entities, relations, ends, set(ends), rules)
-    earlier = {_earlier(relations, one, other) for one, other in pairs}
-    return {edge for edge in earlier if edge is not None}
+    asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
+        key = relation_key(relation.relation)
+        plain = _asserted(relation.relation)
+        (asserted if plain == key else denied)[head, tail, plain].append(edge)
+        event = _event(key)
+        if key in rules.single_valued:
+            valued[1, head, key].append(edge)
+        elif event in rules.single_dated and is_plain_value(relation.tail):
+            valued[1, head, event].append(edge)
+        if key in rules.single_held:
+            valued[0, tail, key].append(edge)
+    opposed = (product(asserted.get(stated, ()), edges) for stated, edges in denied.items())
+    pairs = list(chain.from_iterable(opposed))
+    for (end, _, _), edges in valued.items():
+        for pair in combinations(edges, 2):
+            one, other = (ends[edge][end] for edge in pair)
+            same = one == other or (one, other) in linked or (other, one) in linked
+            if not same and not agree(entities(one), entities(other)):
+                pairs.append(pair)
+    return [(one, other, _earlier(relations, one, other)) for one, other in pairs]
 
 
 def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
@@ -473,36 +381,16 @@ def _earlier(relations: Sequence[Relation], one: int, other: int) -> int | None:
     return edge if lasts or ends_before or not first.overlaps(second) else None
 
 
-def _candidates(
-    entities: Callable[[int], Entity],
-    relations: Sequence[Relation],
-    ends: Sequence[Ends],
-    linked: Container[Ends],
-    rules: Rules,
-) -> Iterator[tuple[int, int]]:
-    """Yield pairs that assert and deny the same, or that state two values where there is one."""
-    asserted: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    denied: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    valued: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    for edge, (relation, (head, tail)) in enumerate(zip(relations, ends, strict=True)):
-        key = relation_key(relation.relation)
-        plain = _asserted(relation.relation)
-        (asserted if plain == key else denied)[head, tail, plain].append(edge)
-        event = _event(key)
-        if key in rules.single_valued:
-            valued[1, head, key].append(edge)
-        elif event in rules.single_dated and is_plain_value(relation.tail):
-            valued[1, head, event].append(edge)
-        if key in rules.single_held:
-            valued[0, tail, key].append(edge)
-    for stated, edges in denied.items():
-        yield from ((one, other) for one in asserted.get(stated, ()) for other in edges)
-    for (end, _, _), edges in valued.items():
-        for pair in combinations(edges, 2):
-            one, other = (ends[edge][end] for edge in pair)
-            same = one == other or (one, other) in linked or (other, one) in linked
-            if not same and not agree(entities(one), entities(other)):
-                yield pair
+def comparable(wordings: Iterable[str], rules: Rules) -> set[str]:
+    """Return the wordings whose relations may contradict others."""
+    every = {wording: (relation_key(wording), _asserted(wording)) for wording in wordings}
+    denied = {plain for key, plain in every.values() if plain != key}
+    single = rules.single_valued | rules.single_dated | rules.single_held
+    return {
+        wording
+        for wording, (key, plain) in every.items()
+        if plain in denied or key in single or _event(key) in single
+    }
 
 
 @lru_cache(maxsize=65536)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, combinations, islice, pairwise, product
@@ -14,15 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ga_dspy.errors import InputError
-from ga_dspy.graphrag.build import SUMMARIES, VECTORS, StoredGraph, open_graph, update_graph
-from ga_dspy.graphrag.communities import (
-    Summaries,
-    Summary,
-    Topic,
-    find_communities,
-    topics_of,
-)
-from ga_dspy.graphrag.conditions import Conditions, split
+from ga_dspy.graphrag.build import update_graph
+from ga_dspy.graphrag.communities import Summaries, Summary, Topic, find_communities, topics_of
 from ga_dspy.graphrag.corpus_graph import CorpusGraph, View
 from ga_dspy.graphrag.extraction import Extractor
 from ga_dspy.graphrag.linking import (
@@ -35,7 +28,8 @@ from ga_dspy.graphrag.linking import (
     best_links,
     rank_facts,
 )
-from ga_dspy.graphrag.records import Access
+from ga_dspy.graphrag.records import Access, Conditions, split_conditions
+from ga_dspy.graphrag.stored import SUMMARIES, VECTORS, StoredGraph, open_graph
 from ga_dspy.graphrag.walk import GRAPH_SHARE, GraphPath, PassageWalk, expand, fuse, shortest_paths
 from ga_dspy.passage import Passage
 from ga_dspy.programs.settings import check_whole
@@ -70,9 +64,14 @@ class Found:
     view: View = field(repr=False, compare=False)
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """Return the names in the question that the graph has."""
+        return named_in(self.linked)
+
+    @property
     def gap(self) -> bool:
         """Return whether the graph has none of the names in the question."""
-        return all(link.how == "vector" for link in self.linked)
+        return not self.named
 
 
 DEPTH: Final = 50
@@ -221,12 +220,12 @@ class GraphIndex(PassageRetriever):
         has no summary. The graph is that of the passages that meet the conditions now.
 
         Conditions on `relation.name`, `relation.confidence` and `relation.time` restrict the graph
-        (`ga_dspy.graphrag.conditions`), not the passages that are searched.
+        (`ga_dspy.graphrag.records`), not the passages that are searched.
 
         Raises:
             InputError: A condition is malformed, or there is none.
         """
-        on_passages, on_relations = split(where)
+        on_passages, on_relations = split_conditions(where)
         found = copy.copy(self)
         found.__dict__.pop("fingerprint", None)
         if on_relations:
@@ -260,27 +259,19 @@ class GraphIndex(PassageRetriever):
         hits = self._hits(query, k, k, self.graph.visible(self.access))
         return [hit.passage for hit in hits[:k]]
 
-    def passage(self, id: str, access: Access) -> Passage | None:
+    def passage(self, id: str) -> Passage | None:
         """Return a passage by its id; None if the caller may not read it or it does not exist."""
-        readable = id in self.index and self.graph.visible(access).readable(id)
+        readable = id in self.index and self.graph.visible(self.access).readable(id)
         return self.index.get(id) if readable else None
 
     def find(
-        self,
-        question: str,
-        k: int = 5,
-        *,
-        access: Access | None = None,
-        hops: int = 2,
-        paths: int = 3,
-        keep: int = 12,
+        self, question: str, k: int = 5, *, hops: int = 2, paths: int = 3, keep: int = 12
     ) -> Found:
         """Search the graph and the index for what a question needs.
 
         Args:
             question: The question.
             k: The maximum number of passages.
-            access: The caller's access scope; by default that of `for_caller`.
             hops: The number of hops from the linked entities.
             paths: The maximum number of paths between two linked entities; 0 for none.
             keep: The maximum number of facts.
@@ -291,12 +282,12 @@ class GraphIndex(PassageRetriever):
         check_query(question, k)
         check_whole("hops", hops)
         check_whole("keep", keep)
-        view = self.graph.visible(self.access if access is None else access)
+        view = self.graph.visible(self.access)
         graph, lexicon = view.graph, view.graph.derive(Lexicon)
         clock = [time.perf_counter()]
         links = self._linked(question, graph)
         clock.append(time.perf_counter())
-        query = Query(question, lexicon, [link.mention for link in links if link.how != "vector"])
+        query = Query(question, lexicon, named_in(links))
         starts = {link.node: link.score for link in links}
         near = expand(lexicon.wiring, starts, query.fit, hops=hops)
         between = _between(links, graph, paths) if paths else ()
@@ -322,9 +313,9 @@ class GraphIndex(PassageRetriever):
             view=view,
         )
 
-    def warm(self, access: Access | None = None) -> None:
-        """Compute the data that a caller's questions need, including entity vectors."""
-        graph = self.graph.visible(access).graph
+    def warm(self) -> None:
+        """Compute the data that the caller's questions need, including entity vectors."""
+        graph = self.graph.visible(self.access).graph
         graph.derive(Lexicon)
         graph.derive(PassageWalk)
         graph.derive(self._profiles)
@@ -368,7 +359,7 @@ class GraphIndex(PassageRetriever):
         best = max((hit.score for hit in hits), default=0.0)
         scores = {h.passage.id: max(h.score, 0.0) / best if best > 0 else 0.0 for h in hits}
         ranked = fuse(scores, visited, GRAPH_SHARE)
-        return list(islice(filter(None, (self.passage(id, view.access) for id in ranked)), k))
+        return list(islice(filter(None, map(self.passage, ranked)), k))
 
     def _hits(self, query: str, depth: int, least: int, view: View) -> list[Hit]:
         """Return hits that the caller may read: at least `least`, if there are as many."""
@@ -378,6 +369,11 @@ class GraphIndex(PassageRetriever):
             if len(hits) >= least or len(found) < depth:
                 return hits
             depth *= 4
+
+
+def named_in(links: Iterable[Link]) -> tuple[str, ...]:
+    """Return the mentions that were linked by their name."""
+    return tuple(link.mention for link in links if link.how != "vector")
 
 
 def _between(links: Sequence[Link], graph: CorpusGraph, most: int) -> tuple[GraphPath, ...]:

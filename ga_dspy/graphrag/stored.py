@@ -1,0 +1,374 @@
+"""A corpus graph in its folder.
+
+`contents-000003/` has the Arrow tables of one generation, `manifest.json` names it with the hashes
+of its files, `journal.sqlite` has the records of each passage, `summaries.sqlite` the summaries of
+communities. A killed process leaves a graph that opens, either the old or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ga_dspy.errors import GaDspyError, InputError, UnknownFormat
+from ga_dspy.graph import GraphUpdate
+from ga_dspy.graphrag.changes import Records, resolve_change
+from ga_dspy.graphrag.communities import Community, Summaries, find_communities
+from ga_dspy.graphrag.corpus_graph import CorpusGraph
+from ga_dspy.graphrag.extraction import digest_of
+from ga_dspy.graphrag.mentions import Mentions
+from ga_dspy.graphrag.records import NO_LABELS, Sources, with_ends
+from ga_dspy.graphrag.resolution import Resolved, admit, is_local
+from ga_dspy.graphrag.tables import Tables, arrow_table, read_table, write_table
+from ga_dspy.retrieval import Index
+from ga_dspy.storage import MANIFEST, Generation, open_current
+
+JOURNAL: Final = "journal.sqlite"
+SUMMARIES: Final = "summaries.sqlite"
+VECTORS: Final = "vectors"
+"""The folder for data that searches derive from a graph and can recompute."""
+_SETTINGS: Final = "settings.json"
+
+
+class FailedPassage(BaseModel):
+    """A passage that could not be read, and why; the next build retries it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    passage: str
+    error: str
+
+
+class GraphManifest(Generation):
+    """The contents of a graph folder.
+
+    Attributes:
+        version: The version of ga-dspy that wrote it.
+        index: `Index.fingerprint` of the passages.
+        extraction: `Extractor.fingerprint`: instructions, settings, LM.
+        settings: Digest of rules and labels.
+        lm: The LM that read them, by name.
+        passages: Passages of the index.
+        entities: Nodes, of the whole graph.
+        relations: Edges, of the whole graph.
+        labels: The labels that hide something.
+        left_out: Number of relations dropped by the rules, by cause.
+        dropped: Number of unsupported proposals, by cause.
+        extractor: The settings of the extractor that are not the defaults; an update uses them.
+        calls: LM calls that read the passages.
+        tokens: Prompt and completion tokens of these.
+        stated: Relations that entered, before the graph merges them.
+        proposed: The same, with those that no passage supports and lines that could not be read.
+        failed: Passages that could not be read.
+        unread: Number of passages that no LM has been asked to read yet.
+        unused_overrides: Descriptions of the overrides that did not match.
+    """
+
+    format: Literal[2] = 2
+    version: str = version("ga-dspy")
+    index: str
+    extraction: str
+    settings: str
+    lm: str = ""
+    passages: int = 0
+    entities: int = 0
+    relations: int = 0
+    labels: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = {}
+    dropped: Mapping[str, int] = {}
+    extractor: Mapping[str, Any] = {}
+    calls: int = 0
+    tokens: int = 0
+    stated: int = 0
+    proposed: int = 0
+    failed: tuple[FailedPassage, ...] = ()
+    unread: int = 0
+    unused_overrides: tuple[str, ...] = ()
+
+
+class GraphOutdated(GaDspyError):
+    """The graph was built from other passages than the index has; update the graph."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was read of a passage.
+
+    Attributes:
+        passage: The id of the passage.
+        digest: The SHA-256 of the passage, as in `Index.digests`, hexadecimal.
+        step: The key of the step that read it.
+        json: The records, as JSON.
+    """
+
+    passage: str
+    digest: str
+    step: str
+    json: str
+
+    @classmethod
+    def of(cls, passage: str, update: GraphUpdate, digest: str, step: str) -> Record:
+        """Make the record of a passage."""
+        return cls(passage, digest, step, update.model_dump_json(exclude_defaults=True))
+
+    @cached_property
+    def update(self) -> GraphUpdate:
+        """Return the records, with an entity for every end of a relation.
+
+        Raises:
+            UnknownFormat: Another version wrote them.
+        """
+        try:
+            return with_ends(GraphUpdate.model_validate_json(self.json))
+        except ValidationError as error:
+            raise UnknownFormat(
+                f"the records of passage {self.passage!r}: {error.errors()[0]['msg']}",
+                expected="those of a passage, as this version writes them",
+                remedy="build the graph again into another folder",
+            ) from error
+
+
+class StoredGraph:
+    """A graph in its folder; make one with `open_graph`.
+
+    Args:
+        path: The folder.
+        manifest: What the folder says of it.
+        records: What was read of each passage, by id.
+        settings: The labels and rules, without records.
+        whole: The tables of the graph.
+        public: Loads the tables of its public part.
+
+    Attributes:
+        path, manifest, records, settings: As given.
+        graph: The graph; `graph.visible(access)` is the view of a caller.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: GraphManifest,
+        records: Mapping[str, Record],
+        settings: Sources,
+        whole: Tables,
+        public: Callable[[], Tables],
+    ) -> None:
+        self.path, self.manifest, self.records, self.settings = path, manifest, records, settings
+        self.graph = CorpusGraph(whole, lambda: _sources(records, settings, records), public=public)
+
+    @classmethod
+    def open(cls, path: Path, manifest: GraphManifest) -> StoredGraph:
+        """Open the contents that a manifest names."""
+        folder = path / manifest.contents
+        rows = read_table(folder, "records").to_pylist()
+        return cls(
+            path,
+            manifest,
+            {row["passage"]: Record(**row) for row in rows},
+            TypeAdapter(Sources).validate_json((folder / _SETTINGS).read_bytes()),
+            Tables.open(folder / "whole"),
+            lambda: Tables.open(folder / "public"),
+        )
+
+    @classmethod
+    def of(
+        cls, path: Path, manifest: GraphManifest, records: Mapping[str, Record], settings: Sources
+    ) -> StoredGraph:
+        """Resolve all records; the graph is not yet in its folder."""
+        graph = CorpusGraph.of_sources(_sources(records, settings, records))
+        public = graph.public
+        made = cls(path, manifest, records, settings, graph.tables, lambda: public.tables)
+        made._count(graph.left_out, graph.unused_overrides)
+        return made
+
+    def _count(self, left_out: Counter[str], unused: tuple[str, ...]) -> None:
+        """Let the manifest say what is in the graph, and what is not."""
+        graph = self.graph
+        sizes = {
+            "entities": len(graph),
+            "relations": len(graph.heads),
+            "labels": tuple(sorted(graph.labels_in_use)),
+            "left_out": +left_out,
+            "unused_overrides": unused,
+        }
+        self.manifest = self.manifest.model_copy(update=sizes)
+
+    def save(self) -> None:
+        """Write the graph as the generation of its manifest, and make it the current one."""
+        settings = {"rules": self.settings.rules.model_dump(), "labels": self.settings.labels}
+
+        def write(target: Path) -> None:
+            self.graph.tables.save(target / "whole")
+            if self.graph.labels_in_use:
+                self.graph.public.tables.save(target / "public")
+            (target / _SETTINGS).write_text(_as_json(settings), encoding="utf-8")
+            records = arrow_table("records", map(vars, self.records.values()))
+            write_table(target, "records", records)
+
+        self.manifest = self.manifest.put(self.path, write)
+
+    @cached_property
+    def communities(self) -> tuple[Community, ...]:
+        """Return the communities of `graph.public`, coarsest level first.
+
+        They are found at the first call, and then stored. Summaries of communities that are no
+        more are deleted with that.
+        """
+        folder = self.path / self.manifest.contents
+        if (folder / "communities.arrow").is_file():
+            rows = read_table(folder, "communities").to_pylist()
+            return tuple(
+                Community(**row | {"nodes": tuple(row["nodes"]), "edges": tuple(row["edges"])})
+                for row in rows
+            )
+        found = find_communities(self.graph)
+        # Not if the folder is gone: then another process has changed the graph.
+        with suppress(OSError), TemporaryDirectory(dir=folder) as part:
+            rows = (community._asdict() for community in found)
+            write_table(Path(part), "communities", arrow_table("communities", rows))
+            (Path(part) / "communities.arrow").replace(folder / "communities.arrow")
+            Summaries(self.path / SUMMARIES).keep_only(found)
+        return found
+
+    def verify(self) -> None:
+        """Verify the hashes of all files.
+
+        Raises:
+            DamagedFile: A file differs.
+        """
+        self.manifest.check(self.path, hashes=True)
+
+    @cached_property
+    def mentions(self) -> tuple[Mentions, ...]:
+        """Return the mentions of the graph, and of its public part if there are labels."""
+        overrides = self.settings.rules.overrides
+        return tuple(Mentions(graph.mentions, overrides) for graph in self._views)
+
+    def changed(
+        self, records: Mapping[str, Record], settings: Sources, touched: Collection[str]
+    ) -> StoredGraph | None:
+        """Change the graph to other records; None if it must be resolved again as a whole.
+
+        That is the case if the rules differ, if a record states several passages or none, and if
+        the first label hides something or the last one no more does. The mentions go over to the
+        changed graph.
+
+        Args:
+            records: The records of all passages.
+            settings: The labels and rules.
+            touched: The passages whose records or labels differ.
+        """
+        before, after = (self.records, self.settings), (records, settings)
+        was, now = (_sources(*each, touched) for each in (before, after))
+        has_mentions = all(len(one.tables.mentions) or not len(one) for one in self._views)
+        is_whole = settings.rules != self.settings.rules or not has_mentions
+        if is_whole or not is_local(now):
+            return None
+        mentions = self.mentions
+        del self.mentions  # an interrupted change leaves neither these nor those
+        tables, changes = list[Tables](), list[Resolved]()
+        for graph, known, withheld in zip(self._views, mentions, (now.withheld, {}), strict=False):
+            stated, states = (_admitted(*each, is_public=bool(tables)) for each in (before, after))
+            change = resolve_change(known, stated, states, touched, settings.rules)
+            passages = {
+                id: withheld.get(id) or (NO_LABELS if states(id).entities else None)
+                for id in touched
+            }
+            tables.append(graph.tables.changed(change, passages, settings.rules))
+            changes.append(change)
+        whole, public = tables[0], tables[-1]
+        if bool(whole.labels) != bool(self.graph.labels_in_use):
+            return None
+        left_out = Counter(self.manifest.left_out)
+        left_out.subtract(admit(was)[1])
+        left_out.update(admit(now)[1])
+        left_out.update(changes[0].left_out)
+        made = StoredGraph(self.path, self.manifest, records, settings, whole, lambda: public)
+        made.mentions = mentions
+        made._count(left_out, changes[0].unused)
+        return made
+
+    @property
+    def _views(self) -> list[CorpusGraph]:
+        return [self.graph, *([self.graph.public] if self.graph.labels_in_use else [])]
+
+
+def _sources(records: Mapping[str, Record], settings: Sources, ids: Iterable[str]) -> Sources:
+    stated = {id: records[id].update for id in sorted(ids) if id in records}
+    return replace(settings, records=stated)
+
+
+def _admitted(records: Mapping[str, Record], settings: Sources, *, is_public: bool) -> Records:
+    """Return a function from a passage to what it states in the graph, or in the public part."""
+
+    @cache
+    def admitted(id: str) -> GraphUpdate:
+        sources = _sources(records, settings, [id])
+        return admit(sources.seen_with(NO_LABELS) if is_public else sources)[0]
+
+    return admitted
+
+
+def digest_of_settings(settings: Sources) -> str:
+    """Return the digest of rules and labels; equal sets have one."""
+    return digest_of([settings.rules.model_dump(), settings.labels], default=sorted)
+
+
+def _as_json(value: Any) -> str:
+    """Return deterministic JSON, with sorted sets."""
+    return json.dumps(value, default=sorted, ensure_ascii=False)
+
+
+def open_graph(path: Path | str, index: Index | None = None) -> StoredGraph:
+    """Open a stored graph. The sizes of all files are checked; `verify` checks hashes.
+
+    Args:
+        path: The folder.
+        index: The index to use it with, to check that it has the same passages.
+
+    Raises:
+        InputError: The folder has no finished graph.
+        UnknownFormat: Another version wrote it.
+        DamagedFile: A file is missing or has another size.
+        GraphOutdated: The index has other passages.
+    """
+    folder = Path(path)
+
+    def read(folder: Path) -> GraphManifest:
+        manifest = read_manifest(folder)
+        if index is not None and index.fingerprint != manifest.index:
+            raise GraphOutdated(
+                f"the graph in {folder} was built from other passages than the index has",
+                expected="a graph of the same passages",
+                remedy="run `ga-dspy graph update`, which reads only what is new",
+            )
+        return manifest
+
+    return open_current(folder, read, partial(StoredGraph.open, folder))
+
+
+def read_manifest(folder: Path) -> GraphManifest:
+    """Read the manifest of a graph folder.
+
+    Raises:
+        InputError: There is none.
+        UnknownFormat: It was written by another version, or is not a manifest.
+    """
+    if not (folder / MANIFEST).is_file():
+        found, remedy = f"no {MANIFEST}", "build it there"
+        if (folder / JOURNAL).is_file():
+            found = "a build that was not finished"
+            remedy = "run the same build again: what was read is kept"
+        expected = "a folder written by `ga-dspy graph build`"
+        raise InputError(f"{folder} holds {found}", expected=expected, remedy=remedy)
+    return GraphManifest.read(folder, "a graph")

@@ -1,0 +1,335 @@
+"""A resolved graph as memory-mapped Arrow tables: made, changed in part, stored.
+
+Rows are numbered in the order in which the corpus states them. A change replaces the rows of what
+was resolved again; the other rows stay, and the numbers in them are mapped to the new ones. A new
+graph is a change of an empty one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga_dspy.errors import DamagedFile, require
+from ga_dspy.graph import Entity, Relation, normalise
+from ga_dspy.graph.clusters import passages_of
+from ga_dspy.graph.identity import identity, split_qualifier
+from ga_dspy.graph.traits import ids_in
+from ga_dspy.graphrag.records import NO_LABELS, Labels, Rules
+from ga_dspy.graphrag.resolution import Resolved, comparable, conflicts, is_plain_value
+
+_SPANS: Final = "passage:int32* start:int32* end:int32*"
+SCHEMAS: Final = {
+    "nodes": f"name:string type:string attributes:string* aliases:string* value:bool {_SPANS} "
+    "about:string*",
+    "edges": f"head:int32 tail:int32 relation:string time:string confidence:double critical:bool "
+    f"contradicts:int32* {_SPANS}",
+    "names": "key:string node:int32",
+    "passages": "id:string labels:string*",
+    "merges": "node:int32 spelling:string name:string rule:string passages:string*",
+    "mentions": "node:int32 key:string name:string passage:int32 end:bool person:bool "
+    "linked:string* ids:string*",
+    "communities": "key:string level:int32 parent:int32 nodes:int32* edges:int32*",
+    "records": "passage:string digest:string step:string json:large_string",
+}
+"""The columns of each table of a stored graph, with their Arrow types; a star marks a list."""
+
+_ORDER: Final = {
+    "nodes": ("passage", "start", "end", "name"),
+    "edges": ("passage", "start", "end", "head", "relation", "tail", "time"),
+    "names": ("key", "node"),
+    "passages": ("id",),
+    "merges": ("node",),
+    "mentions": ("node",),
+}
+"""The columns by which each table is sorted; of a list the first value counts."""
+
+
+def arrow_table(name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Make an Arrow table of `SCHEMAS` from rows; other keys are ignored."""
+    pa = require("pyarrow", "graph")
+    fields = []
+    for column, _, kind in (entry.partition(":") for entry in SCHEMAS[name].split()):
+        item = pa.type_for_alias(kind.removesuffix("*"))
+        fields.append((column, pa.list_(item) if kind.endswith("*") else item))
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+
+
+def read_table(folder: Path, name: str) -> Any:
+    """Map one table into memory.
+
+    Arrow trusts the offsets in a file, so they are validated first.
+
+    Raises:
+        DamagedFile: The file is not a table, or its offsets are invalid.
+    """
+    pa, path = require("pyarrow", "graph"), folder / f"{name}.arrow"
+    try:
+        with pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+        known = {*table.column_names} - {"time", "confidence"}
+        is_other = table.schema != arrow_table(name, ()).schema
+        if is_other or any(table[n].null_count for n in known):
+            raise pa.ArrowInvalid("it has other columns, or lacks values")
+        return table
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DamagedFile(
+            f"{path} cannot be read ({error})",
+            expected="a table that this version of ga-dspy wrote",
+            remedy="restore the folder from a copy, or build it again",
+        ) from error
+
+
+def write_table(folder: Path, name: str, table: Any) -> None:
+    """Write one table as an Arrow IPC file."""
+    pa = require("pyarrow", "graph")
+    with pa.ipc.new_file(str(folder / f"{name}.arrow"), table.schema) as writer:
+        writer.write_table(table)
+
+
+class Tables(NamedTuple):
+    """Six Arrow tables; `SCHEMAS` lists their columns.
+
+    Attributes:
+        nodes: One row per entity; `value` marks a plain value such as a date. Evidence refers to
+            passages by their row in `passages`.
+        edges: One row per relation; head and tail are rows of `nodes`, contradicts of `edges`.
+        names: One row per normalised spelling or id of a node.
+        passages: One row per passage: its id and the labels required to read it.
+        merges: One row per spelling that is merged into another name of a node.
+        mentions: One row per name of a node in a passage; none if a record states several passages
+            or none, and the graph cannot be changed in part.
+    """
+
+    nodes: Any
+    edges: Any
+    names: Any
+    passages: Any
+    merges: Any
+    mentions: Any
+
+    @classmethod
+    def of(cls, resolved: Resolved, withheld: Mapping[str, Labels], rules: Rules) -> Tables:
+        """Make the tables of a resolved graph, given the labels of restricted passages."""
+        empty = cls(*(arrow_table(name, ()) for name in cls._fields))
+        entities = [node.entity for node in resolved.nodes]
+        stated = chain(map(passages_of, entities), map(passages_of, resolved.relations))
+        passages = dict.fromkeys(chain.from_iterable(stated), NO_LABELS)
+        return empty.changed(resolved, {**passages, **withheld}, rules)
+
+    @classmethod
+    def open(cls, folder: Path) -> Tables:
+        """Map the tables of a folder into memory."""
+        return cls(*(read_table(folder, name) for name in cls._fields))
+
+    @property
+    def labels(self) -> Labels:
+        """Return every label that a passage requires."""
+        return frozenset(self.passages["labels"].combine_chunks().flatten().to_pylist())
+
+    def save(self, folder: Path) -> None:
+        """Write each table as an Arrow IPC file into a new folder."""
+        folder.mkdir(parents=True)
+        for name, table in self._asdict().items():
+            write_table(folder, name, table)
+
+    def latest(self, rules: Rules) -> Tables:
+        """Return the tables without what a later value of a single-valued relation replaced."""
+        replaced = [
+            edge for *_, edge in _conflicts(self.edges, self.nodes, rules) if edge is not None
+        ]
+        edges = self.edges.take(np.setdiff1d(np.arange(len(self.edges)), replaced))
+        return self._replace(edges=_flagged(edges, self.nodes, rules))
+
+    def changed(
+        self, change: Resolved, passages: Mapping[str, Labels | None], rules: Rules
+    ) -> Tables:
+        """Return the tables after a change.
+
+        Args:
+            change: What was resolved again.
+            passages: The changed passages with their labels; None for those that state nothing.
+            rules: The rules.
+        """
+        ids, shown = self.passages["id"].to_pylist(), self.nodes["name"].to_pylist()
+        gone, heads = _are_in(shown, change.gone), _are_in(shown, change.heads)
+        numbers = dict[str, NDArray[np.int32]]()
+
+        def replaced(name: str, old: NDArray[np.bool_], rows: Iterable[Any], *named: Any) -> Any:
+            return _replaced(name, getattr(self, name), old, rows, numbers, *named)
+
+        stated = sorted((id, sorted(of)) for id, of in passages.items() if of is not None)
+        labelled = ({"id": id, "labels": labels} for id, labels in stated)
+        of_passages = replaced("passages", _are_in(ids, passages), labelled)
+        place, numbers["passage"] = _numbers(of_passages["id"], ids)
+        nodes = replaced("nodes", gone, (_row(node.entity, place) for node in change.nodes))
+        number, numbers["node"] = _numbers(nodes["name"], shown)
+        numbers["head"] = numbers["tail"] = numbers["node"]
+        relations = (
+            {
+                **_row(one, place),
+                "head": number[one.head],
+                "tail": number[one.tail],
+                "critical": rules.is_critical(one.relation),
+            }
+            for one in change.relations
+        )
+        of_heads = heads[np.asarray(self.edges["head"])]
+        edges = replaced("edges", of_heads, relations, nodes["name"])
+        spelled = sorted(
+            (key, number[node.entity.name])
+            for node in change.nodes
+            for key in _names_of(node.entity)
+        )
+        merged = (
+            {"node": number[entity.name], "name": entity.name, "spelling": spelling, "rule": rule,
+             "passages": passages}
+            for entity, _, every in change.nodes
+            for spelling, rule, passages in every
+        )  # fmt: skip
+        mentions = (
+            {**one._asdict(), "node": number[one.node], "passage": place[one.passage]}
+            for one in change.mentions
+        )
+        names = ({"key": key, "node": node} for key, node in spelled)
+        return Tables(
+            nodes=nodes,
+            edges=_flagged(edges, nodes, rules),
+            names=replaced("names", gone[np.asarray(self.names["node"])], names),
+            passages=of_passages,
+            merges=replaced("merges", gone[np.asarray(self.merges["node"])], merged),
+            mentions=replaced("mentions", gone[np.asarray(self.mentions["node"])], mentions),
+        )
+
+
+def _row(record: Entity | Relation, place: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of an entity or a relation; `place` numbers the passages."""
+    spans = {
+        "passage": [place[span.passage] for span in record.evidence],
+        "start": [span.start for span in record.evidence],
+        "end": [span.end for span in record.evidence],
+    }
+    is_value = isinstance(record, Entity) and is_plain_value(record.name)
+    return {**vars(record), **spans, "value": is_value}
+
+
+def _names_of(entity: Entity) -> set[str]:
+    """Return the normalised spellings and ids by which an entity is found."""
+    names = (entity.name, *entity.aliases, *ids_in(entity.about))
+    bases = (split_qualifier(name).base for name in names)
+    return {*map(normalise, (*names, *bases)), *map(identity, names)}
+
+
+# --- Contradictions, which depend on all relations of some wordings
+
+
+def _conflicts(edges: Any, nodes: Any, rules: Rules) -> list[tuple[int, int, int | None]]:
+    """Return the edges in conflict, and which of the two the other one replaced."""
+    wordings = edges["relation"].combine_chunks().dictionary_encode()
+    known = wordings.dictionary.to_pylist()
+    chosen = _are_in(known, comparable(known, rules))
+    rows = np.flatnonzero(chosen[np.asarray(wordings.indices)])
+    heads, tails = (np.asarray(edges[end]) for end in ("head", "tail"))
+    names, types = nodes["name"], nodes["type"]
+    relations = [
+        Relation.model_construct(**row | {"head": "", "tail": names[row["tail"]].as_py()})
+        for row in edges.take(rows).select(["relation", "tail", "time"]).to_pylist()
+    ]
+    found = conflicts(
+        relations,
+        list(zip(heads[rows].tolist(), tails[rows].tolist(), strict=True)),
+        lambda i: Entity.model_construct(name=names[i].as_py(), type=types[i].as_py()),
+        set(zip(heads.tolist(), tails.tolist(), strict=True)),
+        rules,
+    )
+    edge = rows.tolist()
+    return [(edge[a], edge[b], None if old is None else edge[old]) for a, b, old in found]
+
+
+def _flagged(edges: Any, nodes: Any, rules: Rules) -> Any:
+    """Set which edges contradict each other."""
+    pa, against = require("pyarrow", "graph"), defaultdict[int, set[int]](set)
+    for one, other, replaced in _conflicts(edges, nodes, rules):
+        if replaced is None:
+            against[one].add(other)
+            against[other].add(one)
+    lists: list[Collection[int]] = [()] * len(edges)
+    for edge, others in against.items():
+        lists[edge] = sorted(others)
+    return _set_column(edges, "contradicts", pa.array(lists, pa.list_(pa.int32())))
+
+
+# --- Rows
+
+
+def _replaced(
+    name: str,
+    old: Any,
+    gone: NDArray[np.bool_],
+    rows: Iterable[Mapping[str, Any]],
+    numbers: Mapping[str, NDArray[np.int32]],
+    named: Any = None,
+) -> Any:
+    """Return a sorted table without some rows and with others.
+
+    Args:
+        name: The name of the table.
+        old: The table, sorted.
+        gone: Which of its rows to remove, shape (rows,).
+        rows: The rows to insert, sorted.
+        numbers: The new number for each number in these columns of other rows.
+        named: The names of the nodes by their new numbers, to sort edges.
+    """
+    pa, new = require("pyarrow", "graph"), arrow_table(name, rows)
+    if gone.all():
+        return new
+    kept = old.filter(~gone)
+    for column in numbers.keys() & kept.column_names:
+        values, to = kept[column].combine_chunks(), numbers[column]
+        if pa.types.is_list(values.type):
+            mapped = pa.array(to[np.asarray(values.values)], pa.int32())
+            values = pa.ListArray.from_arrays(values.offsets, mapped)
+        else:
+            values = pa.array(to[np.asarray(values)], pa.int32())
+        kept = _set_column(kept, column, values)
+    own, others = (_place_in(table, _ORDER[name], named) for table in (new, kept))
+    places = [bisect_left(range(len(kept)), own(i), key=others) for i in range(len(new))]
+    order = np.insert(np.arange(len(kept)), places, len(kept) + np.arange(len(new)))
+    return pa.concat_tables([kept, new]).combine_chunks().take(order)
+
+
+def _place_in(table: Any, columns: Iterable[str], named: Any) -> Callable[[int], tuple[Any, ...]]:
+    """Return a function from a row to its place in the order of a table."""
+    pa, pc = require("pyarrow", "graph"), require("pyarrow.compute", "graph")
+    found = []
+    for column in columns:
+        values = table[column].combine_chunks()
+        if pa.types.is_list(values.type):
+            values = pc.list_element(values, 0)
+        if column in ("head", "tail"):
+            values = named.take(values)
+        found.append(pc.fill_null(values, "") if column == "time" else values)
+    return lambda i: tuple([values[i].as_py() for values in found])
+
+
+def _set_column(table: Any, name: str, values: Any) -> Any:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(name), values)
+
+
+def _are_in(names: Sequence[str], some: Collection[str]) -> NDArray[np.bool_]:
+    return np.array([name in some for name in names], np.bool_)
+
+
+def _numbers(now: Any, before: Sequence[str]) -> tuple[dict[str, int], NDArray[np.int32]]:
+    """Return the row of each name, and those of the earlier names; -1 for one that is gone."""
+    row = {name: i for i, name in enumerate(now.to_pylist())}
+    return row, np.array([row.get(name, -1) for name in before], np.int32)
