@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ip
 
 def run(page: Path, folder: str) -> Any:
     """Return a notebook with the outputs that it has now, and nothing that changes by itself."""
-    notebook = nbformat.read(page, as_version=4)
+    notebook = nbformat.read(page, as_version=4)  # type: ignore[no-untyped-call]
     nbclient.execute(notebook, cwd=folder, timeout=120)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
@@ -22,7 +22,8 @@ def run(page: Path, folder: str) -> Any:
             printed = [o for o in cell.outputs if o.output_type == "stream"]
             others = [o for o in cell.outputs if o.output_type != "stream"]
             text = "".join(o.text for o in printed)
-            cell.outputs = [nbformat.v4.new_output("stream", text=text)] if text else []
+            made = nbformat.v4.new_output("stream", text=text)  # type: ignore[no-untyped-call]
+            cell.outputs = [made] if text else []
             cell.outputs += others
     return notebook
 
@@ -30,4 +31,4 @@ def run(page: Path, folder: str) -> Any:
 if __name__ == "__main__":
     for page in NOTEBOOKS:
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(run(page, folder), page)
+            nbformat.write(run(page, folder), page)  # type: ignore[no-untyped-call]
