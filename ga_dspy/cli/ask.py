@@ -1,4 +1,4 @@
-"""`ga-dspy demo`, `ask` and `chat`."""
+"""`ga-dspy demo`, `programs`, `ask` and `chat`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from inspect import formatannotation
 from itertools import islice
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import dspy
-import typer
 from rich.rule import Rule
 from rich.text import Text
+from typer import Argument, Option
 
 from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.cli import runs
-from ga_dspy.cli.choices import Asking, choose_lms, choose_program
+from ga_dspy.cli.choices import Asking, AskingOptions, Json, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
 from ga_dspy.cli.console import (
     Console,
@@ -65,17 +65,16 @@ _SMOKE = (
 
 
 def demo(
-    keep: Annotated[
-        Path, typer.Option(help="Folder for the demo's files, replaced each time.")
-    ] = Path(".demo"),
+    keep: Annotated[Path, Option(help="Folder for the demo's files, replaced each time.")] = Path(
+        ".demo"
+    ),
 ) -> None:
     """Index the included corpus, ask a question, compare programs and compile one.
 
     Examples:
         ga-dspy demo
     """
-    console = Console()
-    begun = time.perf_counter()
+    console, begun = Console(), time.perf_counter()
     for folder in ("index", "runs", "artifacts"):
         shutil.rmtree(keep / folder, ignore_errors=True)
     console.print(Rule("1. Index the included corpus", align="left"))
@@ -88,8 +87,7 @@ def demo(
     asking = Asking(choose_program(name, None, index), name, models, index)
     with dspy.context(lm=models.lm):
         _answer(console, asking, DEMO_QUESTION, _graph_cost(asking))
-    console.print(HOPS, style="dim")
-    console.print()
+    console.print(f"{HOPS}\n", style="dim")
     console.print(Rule("3. Compare programs on the dev questions", align="left"))
     if options := show_recorded(console, RECORDED, index, keep / "runs"):
         data, live = relative(questions("dev")), keep / "runs" / "live"
@@ -125,24 +123,23 @@ def show_recorded(console: Console, folder: Path, index: Index, out: Path) -> st
         The options of `ga-dspy eval` that call the LM itself with the program of the last row.
     """
     about = json.loads((folder / "about.json").read_text("utf-8"))
-    reports, options = dict[str, Report](), ""
+    reports = dict[str, Report]()
     for name, answers in about["answers"].items():
         try:
             reports[name] = replay(console, folder, name, answers, index, out / name)
         except (InputError, RunAborted) as error:
             console.warn(str(error))
-            continue
-        is_compiled = (folder / name).is_dir()
-        options = f"--artifact {relative(folder / name)}" if is_compiled else f"--program {name}"
     if not reports:
         return ""
-    table = runs.summary_table(reports)
-    n = next(iter(reports.values())).protocol.n
+    table, last = runs.summary_table(reports), [*reports][-1]
+    n = reports[last].protocol.n
     table.title = f"recorded replies of {about['lm']}, {about['date']}, {n} questions"
     table.caption = f"{table.caption}; tokens are estimates"
     console.print(table)
     console.print(_RECORDED, style="dim")
-    return f"{options} --lm {about['lm']} --lm-set temperature=0"
+    is_compiled = (folder / last).is_dir()
+    program = f"--artifact {relative(folder / last)}" if is_compiled else f"--program {last}"
+    return f"{program} --lm {about['lm']} --lm-set temperature=0"
 
 
 def replay(
@@ -168,12 +165,12 @@ def replay(
         console, program, name, "hotpotqa", questions("dev"), out, lm, options
     )
     changed = sum(answers.get(result.id) != result.answer for result in report.results)
-    unused, unmatched = len(lm.engine.script.unused), len(lm.engine.script.unmatched)
-    if changed or unused or unmatched:
+    script = lm.engine.script
+    if changed or script.unused or script.unmatched:
         raise InputError(
             f"{name}: {number(changed, 'answer')} of {len(answers)} changed, "
-            f"{number(unmatched, 'prompt')} not on record, "
-            f"{number(unused, 'record')} not asked for",
+            f"{number(len(script.unmatched), 'prompt')} not on record, "
+            f"{number(len(script.unused), 'record')} not asked for",
             expected="the prompts and answers that were recorded",
             remedy="record them again: tests/record_demo.py",
         )
@@ -190,9 +187,7 @@ def _own_command() -> str:
 
 
 def programs(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show the settings of this program.")
-    ] = None,
+    name: Annotated[str | None, Argument(help="Show the settings of this program.")] = None,
 ) -> None:
     """List the programs for --program, or the settings of one for --set.
 
@@ -200,43 +195,43 @@ def programs(
         ga-dspy programs
         ga-dspy programs graph-anchor
     """
-    console = Console()
     if name is None:
         table = columns("program", "kind", "what it is")
         for each in METHODS.values():
             about = each.label
-            if not each.settings:
+            if each.settings:
+                about += f" ({', '.join(f'{key}={value}' for key, value in each.settings.items())})"
+            else:
                 about = (each.program.__doc__ or about).partition("\n")[0]
-            settings = ", ".join(f"{key}={value}" for key, value in each.settings.items())
-            table.add_row(each.name, each.group, f"{about} ({settings})" if settings else about)
+            table.add_row(each.name, each.group, about)
     else:
         chosen = method(name)
         kinds = get_type_hints(chosen.program)
         table = columns("setting", "default", "values", "what it does")
         for key, one in chosen.program.declared().items():
             if one.metadata["saved"]:
-                default = chosen.settings.get(key, one.default)
+                default = str(chosen.settings.get(key, one.default))
                 listed = ", ".join(map(str, listed_values(kinds[key])))
                 values = (listed.removesuffix("None") and listed) or formatannotation(kinds[key])
-                row = key, str(default), values, one.metadata["doc"]
-                table.add_row(*map(Text, row))
-    console.print(table)
+                table.add_row(*map(Text, (key, default, values, one.metadata["doc"])))
+    Console().print(table)
 
 
 # --- ask
 
+SMALL_LM_NOTE = (
+    "In our measurements a model under 4B gained nothing from the graph: --program vanilla-rag "
+    "costs half the tokens (docs/lm.md)."
+)
+_BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
+_SAMPLE = 200
+
 
 def ask(
-    asking: Asking,
-    question: Annotated[
-        list[str] | None, typer.Argument(help="One or more questions; - reads them from stdin.")
-    ] = None,
-    questions: Annotated[
-        Path | None, typer.Option(help="File with one question per line, or - for stdin.")
-    ] = None,
-    json_only: Annotated[
-        bool, typer.Option("--json", help="Print only JSON; one line per question.")
-    ] = False,
+    asking: Annotated[Asking, AskingOptions],
+    question: Annotated[list[str] | None, Argument(help="Questions; - reads stdin.")] = None,
+    questions: Annotated[Path | None, Option(help="File with one question per line.")] = None,
+    json_only: Json = False,
 ) -> None:
     r"""Answer questions, and show how each answer is found.
 
@@ -248,7 +243,7 @@ def ask(
         ga-dspy ask --questions questions.txt --index my-index --artifact artifacts/mine \
             --json
     """
-    asked = [*_read_questions(question or (), questions)]
+    asked = [replace_invalid(text.strip()) for text in _read_questions(question or (), questions)]
     if not asked:
         raise InputError("no question", expected="one or more", remedy='ask "Who …?" --index DIR')
     if json_only:
@@ -263,18 +258,10 @@ def ask(
         if place:
             console.print()
         _answer(console, asking, text, note)
-    console.note_embedded_lm(*asking.models.all)
-    if isinstance(asking.program, GraphAnchor) and any(
-        is_small(lm.model) for lm in asking.models.all
-    ):
+    lms = asking.models.all
+    console.note_embedded_lm(*lms)
+    if isinstance(asking.program, GraphAnchor) and any(is_small(lm.model) for lm in lms):
         console.print(SMALL_LM_NOTE, style="dim")
-
-
-SMALL_LM_NOTE = (
-    "In our measurements a model under 4B gained nothing from the graph: --program vanilla-rag "
-    "costs half the tokens (docs/lm.md)."
-)
-_BILLIONS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z])", re.IGNORECASE)
 
 
 def is_small(model: str) -> bool:
@@ -283,25 +270,18 @@ def is_small(model: str) -> bool:
     >>> is_small("openai/qwen2.5-coder-1.5b"), is_small("ollama_chat/qwen2.5:7b")
     (True, False)
     """
-    stated = [float(number) for number in _BILLIONS.findall(model)]
-    return bool(stated) and max(stated) < 4
+    return 0 < max(map(float, _BILLIONS.findall(model)), default=0) < 4
 
 
-def _read_questions(questions: Sequence[str], file: Path | None) -> Iterator[str]:
-    """Yield the questions given, then those of the file; "-" stands for stdin."""
-    for text in (*questions, *(["-"] if str(file) == "-" else ())):
+def _read_questions(questions: Iterable[str], file: Path | None) -> Iterator[str]:
+    """Yield the questions given, then those of the file; "-" stands for those on stdin."""
+    for text in questions:
         if text == "-":
-            yield from _lines(sys.stdin.read())
+            yield from filter(str.strip, sys.stdin.read().splitlines())
         else:
-            yield replace_invalid(text.strip())
-    if file and str(file) != "-":
-        yield from _lines(file.read_text(encoding="utf-8-sig"))
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if line.strip():
-            yield replace_invalid(line.strip())
+            yield text
+    if file:
+        yield from filter(str.strip, file.read_text(encoding="utf-8-sig").splitlines())
 
 
 def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.Prediction:
@@ -309,7 +289,7 @@ def _answer(console: Console, asking: Asking, question: str, note: str) -> dspy.
     console.print(Text.assemble(("Question  ", "bold"), question), "")
     with show_steps(console):
         found = asking.program(question=question)
-    show_answer(console, found, note, _lm_names(asking).get("lms"))
+    show_answer(console, found, note, _lm_names(asking).get("lms", {}))
     return found
 
 
@@ -319,26 +299,20 @@ def _lm_names(asking: Asking) -> dict[str, Any]:
     return {"lm": asking.models.lm.model, **names}
 
 
-_SAMPLE = 200
-
-
 def _graph_cost(asking: Asking) -> str:
     """Estimate from a sample what a graph of the whole corpus would cost; empty if there is one."""
     if not isinstance(asking.corpus, Index):
         return ""
-    sample = [*islice(asking.corpus, _SAMPLE)]
-    calls = len(asking.corpus)
+    sample, calls = [*islice(asking.corpus, _SAMPLE)], len(asking.corpus)
     tokens = estimate_build(sample).tokens * calls / max(1, len(sample))
-    return (
-        f"a static graph of this corpus: {calls:,} calls, about {tokens:,.0f} tokens before the "
-        "first question"
-    )
+    cost = f"{calls:,} calls, about {tokens:,.0f} tokens"
+    return f"a static graph of this corpus: {cost} before the first question"
 
 
 # --- chat
 
 
-def chat(asking: Asking) -> None:
+def chat(asking: Annotated[Asking, AskingOptions]) -> None:
     """Ask follow-up questions: each is rewritten as a standalone question first.
 
     An empty line or Ctrl-D exits. The embedded LM cannot rewrite; it asks the question as it is.

@@ -1,4 +1,4 @@
-"""Options that several commands share: the LM, the index, the program, the score."""
+"""Options that several commands share, and what they stand for: LMs, a corpus, a program."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, is_dataclass
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
 
 import dspy
-import typer
 from dspy.adapters.baml_adapter import BAMLAdapter
 from pydantic import TypeAdapter, ValidationError
+from typer import Option
 
 import ga_dspy
+from ga_dspy import artifact as artifacts
 from ga_dspy.arena.methods import method
-from ga_dspy.artifact import PROGRAMS, compiled_for, load, show
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, nearest
 from ga_dspy.graphrag import Access, GraphIndex, Schema
@@ -30,84 +30,15 @@ from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
+from ga_dspy.testing import recorded_lm
 
-Dataset = Annotated[
-    str,
-    typer.Option(
-        help="Dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions."
-    ),
-]
-_of_lm = partial(typer.Option, rich_help_panel="LM")
-_of_program = partial(typer.Option, rich_help_panel="Program")
-_of_corpus = partial(typer.Option, rich_help_panel="Documents")
-IndexDir = Annotated[Path, _of_corpus("--index", help="Folder of the index.")]
-Models = Annotated[
-    list[str] | None,
-    _of_lm(
-        "--lm",
-        help="Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of "
-        "one step, such as answer=openai/gpt-4.1; repeatable.",
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    _of_lm(
-        help="Timeout of one LM call in seconds.", show_default="600 at a local address, else 120"
-    ),
-]
-Addresses = Annotated[
-    list[str] | None,
-    _of_lm(
-        "--api-base",
-        help="Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of "
-        "one step; repeatable.",
-    ),
-]
-Artifact = Annotated[
-    str | None,
-    _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…"),
-]
-Program = Annotated[str, _of_program(help="Program; `ga-dspy programs` lists them.")]
-Graph = Annotated[
-    Path | None, _of_corpus("--graph", help="Folder of the index's graph, for graph-rag.")
-]
-Limit = Annotated[int | None, typer.Option(help="Ask only the first N questions.")]
-Threads = Annotated[int, typer.Option(help="Questions to ask in parallel.")]
-Settings = Annotated[
-    list[str] | None,
-    _of_program(
-        "--set", help="Setting, such as k=10; `ga-dspy programs NAME` lists them; repeatable."
-    ),
-]
-Labels = Annotated[list[str] | None, _of_corpus(help="Access label to read with; repeatable.")]
-Wanted = Annotated[
-    list[str] | None,
-    _of_corpus(
-        "--where",
-        help="Condition on metadata, or with --graph on relations: lang=en, 'date>=2020', "
-        "relation.time=2015; repeatable.",
-    ),
-]
-Patience = Annotated[
-    str, _of_lm(help="How long to wait for an endpoint that is down: 90, 10m, 2h.")
-]
-Retries = Annotated[
-    int, _of_lm(help="Retries of a failed LM call; 0 also disables waiting for an endpoint.")
-]
-NoCache = Annotated[bool, _of_lm("--no-cache", help="Bypass DSPy's cache.")]
+_log = logging.getLogger(__name__)
+Corpus = TypeVar("Corpus", Index, GraphIndex)
+_of_lm = partial(Option, rich_help_panel="LM")
+_of_program = partial(Option, rich_help_panel="Program")
+_of_corpus = partial(Option, rich_help_panel="Documents")
+
 AdapterName = Literal["plain", "schema", "chat", "json", "xml", "baml"]
-Adapter = Annotated[AdapterName | None, _of_lm(help="Prompt format.")]
-LmSettings = Annotated[
-    list[str] | None,
-    _of_lm(help="LM setting: max_tokens=2000, temperature=0.7; repeatable."),
-]
-Ray = Annotated[
-    str | None,
-    typer.Option("--ray", help="Address of a Ray cluster to run on, or auto."),
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-
-
 ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "plain": ga_dspy.PlainAdapter,
     "schema": ga_dspy.SchemaAdapter,
@@ -116,89 +47,46 @@ ADAPTERS: Final[dict[AdapterName, type[dspy.Adapter]]] = {
     "xml": dspy.XMLAdapter,
     "baml": BAMLAdapter,
 }
-_log = logging.getLogger(__name__)
+_LM = (
+    "Any DSPy model name; by default the embedded extractive LM. STEP=NAME sets the LM of one "
+    "step, such as answer=openai/gpt-4.1; repeatable."
+)
+_ADDRESS = (
+    "Address of an OpenAI-compatible endpoint, for all LMs. STEP=URL sets the address of one step; "
+    "repeatable."
+)
+_TIMEOUT = "Timeout of one LM call in seconds; by default 600 at a local address, else 120."
+_LM_SETTING = "LM setting: max_tokens=2000, temperature=0.7; repeatable."
+_LABEL = "Access label to read with; repeatable."
+_RETRIES = "Retries of a failed LM call; 0 also disables waiting for an endpoint."
+_SETTING = "Setting, such as k=10; `ga-dspy programs NAME` lists them; repeatable."
+_WHERE = (
+    "Condition on metadata, or with --graph on relations: lang=en, 'date>=2020', "
+    "relation.time=2015; repeatable."
+)
+_DATASET = "hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions."
+
+Dataset = Annotated[str, Option(help=_DATASET)]
+Limit = Annotated[int | None, Option(help="Ask only the first N questions.")]
+Threads = Annotated[int, Option(help="Questions to ask in parallel.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
+Json = Annotated[bool, Option("--json", help="Print JSON only.")]
+Ray = Annotated[str | None, Option("--ray", help="Address of a Ray cluster to run on, or auto.")]
+Models = Annotated[list[str] | None, _of_lm("--lm", help=_LM)]
+Addresses = Annotated[list[str] | None, _of_lm("--api-base", help=_ADDRESS)]
+Timeout = Annotated[float | None, _of_lm(help=_TIMEOUT)]
+Patience = Annotated[str, _of_lm(help="Time to wait for an endpoint that is down: 90, 10m, 2h.")]
+IndexDir = Annotated[Path, _of_corpus("--index", help="Folder of the index.")]
+Graph = Annotated[Path | None, _of_corpus(help="Folder of the index's graph, for graph-rag.")]
+Wanted = Annotated[list[str] | None, _of_corpus("--where", help=_WHERE)]
+Program = Annotated[str, _of_program(help="Program; `ga-dspy programs` lists them.")]
+Artifact = Annotated[
+    str | None, _of_program(help="Compiled program: a folder, models:/NAME@ALIAS or runs:/…")
+]
+Settings = Annotated[list[str] | None, _of_program("--set", help=_SETTING)]
 
 
-def with_lms(
-    command: Callable[..., None], outage: str = "1h", *, spreads: bool = True
-) -> Callable[..., None]:
-    """Add the options for LMs and their calls to a command, which receives the LMs as `models`.
-
-    Messages about retries go to stderr.
-
-    Args:
-        command: The command.
-        outage: Default time to wait for an endpoint that is down.
-        spreads: Whether the command can run on a cluster.
-    """
-
-    def run(
-        lm: Models = None, api_base: Addresses = None, timeout: Timeout = None,
-        lm_set: LmSettings = None, adapter: Adapter = None, patience: Patience = outage,
-        retries: Retries = 10, no_cache: NoCache = False, ray: Ray = None, **arguments: Any,
-    ) -> None:  # fmt: skip
-        if no_cache:
-            dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-        models = choose_lms(lm, api_base, timeout, read_pairs(lm_set, "--lm-set"))
-        log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
-        log.addHandler(handler)
-        try:
-            spread = on_ray(ray) if ray else nullcontext()
-            asked = dspy.context(adapter=ADAPTERS[adapter]()) if adapter else nullcontext()
-            with ga_dspy.patient(outage=_seconds(patience), retries=retries), spread, asked:
-                command(models=models, **arguments)
-        finally:
-            log.removeHandler(handler)
-
-    return _extended(run, command, without=("models",) if spreads else ("models", "ray"))
-
-
-def _extended(
-    run: Callable[..., None], command: Callable[..., None], *, without: Collection[str]
-) -> Callable[..., None]:
-    """Return a function with a command's options and its own, for use in the command's place.
-
-    Args:
-        run: The function; it passes its last parameter on to the command.
-        command: The command.
-        without: Parameters of either function that are not options.
-    """
-    given = signature(command, eval_str=True)
-    *own, _ = signature(run, eval_str=True).parameters.values()
-    more = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    options = [each for each in (*given.parameters.values(), *more) if each.name not in without]
-    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=options)
-    return run
-
-
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the dataclasses among a command's parameters by options for their fields."""
-    given = signature(command, eval_str=True)
-    options, groups = list[Parameter](), dict[str, Any]()
-    for name, parameter in given.parameters.items():
-        if is_dataclass(parameter.annotation):
-            groups[name] = parameter.annotation
-            fields = signature(groups[name], eval_str=True).parameters.values()
-            options += [field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields]
-        else:
-            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-
-    def run(**arguments: Any) -> None:
-        for name, make in groups.items():
-            own = {option: arguments.pop(option) for option in signature(make).parameters}
-            arguments[name] = make(**own)
-        command(**arguments)
-
-    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=options)
-    return run
-
-
-def _seconds(text: str) -> float:
-    """Parse a duration such as 10m into seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
-    if found is None:
-        raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
-    return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
+# --- Groups of options
 
 
 class Asking(NamedTuple):
@@ -210,40 +98,136 @@ class Asking(NamedTuple):
     corpus: Index | GraphIndex
 
 
-def with_program(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose a program to a command, which receives it as an `Asking`.
+@dataclass(frozen=True, kw_only=True)
+class LMOptions:
+    """The options for LMs and their calls.
 
-    The command runs with the LM configured. Labels and conditions restrict what the program reads.
+    Somebody waits for the answer, so an endpoint that is down is not waited for as long.
     """
 
-    def run(
-        models: LMs, index: IndexDir, program: Program = "graph-anchor", artifact: Artifact = None,
-        graph: Graph = None, label: Labels = None, where: Wanted = None, settings: Settings = None,
-        **arguments: Any,
-    ) -> None:  # fmt: skip
-        with dspy.context(lm=models.lm):
-            asking = make_asking(models, index, program, artifact, graph, label, where, settings)
-            command(asking, **arguments)
+    lm: Models = None
+    api_base: Addresses = None
+    timeout: Timeout = None
+    lm_set: Annotated[list[str] | None, _of_lm(help=_LM_SETTING)] = None
+    adapter: Annotated[AdapterName | None, _of_lm(help="Prompt format.")] = None
+    patience: Patience = "30s"
+    retries: Annotated[int, _of_lm(help=_RETRIES)] = 10
+    no_cache: Annotated[bool, _of_lm("--no-cache", help="Bypass DSPy's cache.")] = False
 
-    return _extended(run, command, without=("asking",))
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Yield the LMs; messages about retries of their calls go to stderr."""
+        if self.no_cache:
+            dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+        lm_set = read_pairs(self.lm_set, "--lm-set")
+        models = choose_lms(self.lm, self.api_base, self.timeout, lm_set)
+        log, handler = logging.getLogger("ga_dspy"), logging.StreamHandler(sys.stderr)
+        log.addHandler(handler)
+        adapted = dspy.context(adapter=ADAPTERS[self.adapter]()) if self.adapter else nullcontext()
+        try:
+            with ga_dspy.patient(outage=_seconds(self.patience), retries=self.retries), adapted:
+                yield models
+        finally:
+            log.removeHandler(handler)
 
 
-def make_asking(
-    models: LMs, index: Path, program: str = "graph-anchor", artifact: str | None = None,
-    graph: Path | None = None, label: Sequence[str] | None = None,
-    where: Sequence[str] | None = None, settings: Sequence[str] | None = None,
-) -> Asking:  # fmt: skip
-    """Open the corpus and make the program, as the options of these names say.
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(LMOptions):
+    """The options for the LMs of a command that may take hours, alone or on a cluster."""
 
-    The configured LM must be that of `models`.
+    patience: Patience = "1h"
+    ray: Ray = None
 
-    Raises:
-        InputError: An option is invalid, or does not fit the others.
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Yield as without a cluster."""
+        with on_ray(self.ray) if self.ray else nullcontext(), super().opened() as made:
+            yield made
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingOptions(LMOptions):
+    """The options that choose a program, with those for its LMs.
+
+    Labels and conditions restrict what the program reads.
     """
-    chosen = choose_settings(settings, program_class(program, artifact)) if settings else {}
-    corpus = choose_corpus(index, graph, program, artifact, where, label or ())
-    made = choose_program(program, artifact, corpus, models, **chosen)
-    return Asking(made, artifact or program, models, corpus)
+
+    index: IndexDir
+    graph: Graph = None
+    label: Annotated[list[str] | None, _of_corpus(help=_LABEL)] = None
+    where: Wanted = None
+    program: Program = "graph-anchor"
+    artifact: Artifact = None
+    settings: Settings = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Yield the program and its corpus; the LM is configured."""
+        with super().opened() as models, dspy.context(lm=models.lm):
+            yield self.asking(models)
+
+    def asking(self, models: LMs) -> Asking:
+        """Open the corpus and make the program; the configured LM must be that of `models`.
+
+        Raises:
+            InputError: An option is invalid, or does not fit the others.
+        """
+        kind = program_class(self.program, self.artifact)
+        chosen = choose_settings(self.settings, kind)
+        corpus = choose_corpus(
+            self.index, self.graph, self.program, self.artifact, self.where, self.label or ()
+        )
+        made = choose_program(self.program, self.artifact, corpus, models, **chosen)
+        return Asking(made, self.artifact or self.program, models, corpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatingOptions(BatchOptions, AskingOptions):
+    """The options that choose a program for a command that may take hours."""
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the option groups among a command's parameters by options for their fields.
+
+    A group is a dataclass, of which the command receives an instance. As `Annotated[T, group]`, the
+    command receives what the group's `opened()` yields, a T, and runs inside it.
+    """
+    given = signature(command, eval_str=True)
+    options, shared, groups = list[Parameter](), list[Parameter](), dict[str, Any]()
+    for name, parameter in given.parameters.items():
+        kind = parameter.annotation
+        group = getattr(kind, "__metadata__", (kind,))[0]
+        if is_dataclass(group):
+            groups[name] = group
+            fields = signature(groups[name], eval_str=True).parameters.values()
+            (options if group is kind else shared).extend(fields)
+        else:
+            options.append(parameter)
+
+    def run(**arguments: Any) -> None:
+        with ExitStack() as stack:
+            for name, group in groups.items():
+                own = {option: arguments.pop(option) for option in signature(group).parameters}
+                made = group(**own)
+                if hasattr(made, "opened"):
+                    made = stack.enter_context(made.opened())
+                arguments[name] = made
+            command(**arguments)
+
+    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*options, *shared)]
+    vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=parameters)
+    return run
+
+
+def _seconds(text: str) -> float:
+    """Parse a duration such as 10m into seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|)", text.strip())
+    if found is None:
+        raise InputError(f"--patience {text}", expected="a time", remedy="pass 90, 90s, 10m or 2h")
+    return float(found[1]) * {"h": 3600, "m": 60, "min": 60}.get(found[2], 1)
+
+
+# --- What the options stand for
 
 
 def choose_where(wanted: Sequence[str] | None) -> list[Where]:
@@ -258,30 +242,25 @@ def choose_where(wanted: Sequence[str] | None) -> list[Where]:
     >>> choose_where(["lang=en", "page!=3", "page!=4"])
     [{'lang': {'=': 'en'}, 'page': {'!=': '3'}}, {'page': {'!=': '4'}}]
     """
-    found: list[dict[str, dict[str, str]]] = []
+    found = list[dict[str, Any]]()
     for text in wanted or ():
         parts = re.fullmatch(r"\s*([\w.-]+)\s*(>=|<=|!=|=|>|<)\s*(.+)", text)
         if parts is None:
-            raise InputError(
-                f"--where {text}",
-                expected="a field, a comparison and a value",
-                remedy="pass lang=en or 'date>=2020'",
-            )
+            expected, remedy = "a field, a comparison and a value", "pass lang=en or 'date>=2020'"
+            raise InputError(f"--where {text}", expected=expected, remedy=remedy)
         key, sign, value = parts.groups()
         free = next((one for one in found if sign not in one.get(key, {})), None)
         if free is None:
-            free = {}
-            found.append(free)
+            found.append(free := {})
         free.setdefault(key, {})[sign] = value.strip()
     return list(found)
 
 
-def open_only(index: Path, wanted: Sequence[str] | None) -> Index:
-    """Open an index, restricted to the passages that meet the `--where` conditions."""
-    opened = Index.open(index)
+def only(corpus: Corpus, wanted: Sequence[str] | None) -> Corpus:
+    """Return an index or a graph, restricted by the `--where` conditions."""
     for where in choose_where(wanted):
-        opened = opened.only(where)
-    return opened
+        corpus = corpus.only(where)
+    return corpus
 
 
 def choose_lm(
@@ -289,16 +268,18 @@ def choose_lm(
 ) -> dspy.LM:
     """Return the LM of that name, or the embedded one; a local LM gets 600 s per call, others 120.
 
+    The name recorded:FILE stands for an LM that replays the replies in a file.
+
     Raises:
         InputError: There is an address without a model name, or the address has a password.
     """
+    if name and name.startswith("recorded:"):
+        return recorded_lm(name.removeprefix("recorded:"))
     if name is None or name == EMBEDDED:
         if api_base:
-            raise InputError(
-                f"--api-base {without_password(api_base)} without --lm",
-                expected="the name of the model served there",
-                remedy="add --lm openai/MODEL (any OpenAI-compatible server)",
-            )
+            found = f"--api-base {without_password(api_base)} without --lm"
+            remedy = "add --lm openai/MODEL (any OpenAI-compatible server)"
+            raise InputError(found, expected="the name of the model served there", remedy=remedy)
         return ga_dspy.extractive_lm(**settings)
     given = {"timeout": timeout or default_timeout(name, api_base), **settings}
     if api_base:
@@ -359,19 +340,17 @@ def choose_lms(
         InputError: As `choose_lm`; or a step has two LMs or two addresses.
     """
     named, at = _by_step(names, "--lm"), _by_step(addresses, "--api-base")
-    everywhere = at.pop("", None)
-    default = named.pop("", None)
+    default, everywhere = named.pop("", None), at.pop("", None)
 
     def make(name: str | None, address: str | None = everywhere) -> dspy.LM:
         return choose_lm(name, address, timeout, settings)
 
     steps = dict[str, dspy.LM]()
-    for step in {**named, **at}:
+    for step in named | at:
         name = named.get(step, default)
         steps[step] = make(name, at.get(step, None if name == EMBEDDED else everywhere))
     is_for_all = default is not None or not named
-    last = steps.get("answer") or next(reversed(steps.values()), None)
-    lm = make(default) if is_for_all or last is None else last
+    lm = make(default) if is_for_all else steps.get("answer", [*steps.values()][-1])
     return LMs(lm, steps, is_for_all, make)
 
 
@@ -387,11 +366,8 @@ def _by_step(values: Sequence[str] | None, option: str) -> dict[str, str]:
         if not sign or not re.fullmatch(r"[A-Za-z_][\w.]*", step):
             step, value = "", text  # an address may hold a "=" too
         if step in found:
-            raise InputError(
-                f"two {option} for {step or 'all steps'}: {found[step]} and {value}",
-                expected="one",
-                remedy="remove one, or name another step",
-            )
+            twice = f"two {option} for {step or 'all steps'}: {found[step]} and {value}"
+            raise InputError(twice, expected="one", remedy="remove one, or name another step")
         found[step] = value
     return found
 
@@ -403,20 +379,15 @@ def choose_judge(name: str | None, models: LMs) -> dspy.LM | None:
         InputError: It is the embedded LM, which cannot compare meanings.
     """
     if name == EMBEDDED:
-        raise InputError(
-            f"--judge {name}", expected="an LLM", remedy="pass --judge openai/gpt-4.1-mini"
-        )
+        remedy = "pass --judge openai/gpt-4.1-mini"
+        raise InputError(f"--judge {name}", expected="an LLM", remedy=remedy)
     return models.named(name) if name else None
 
 
 def choose_corpus(
-    index: Path,
-    graph: Path | None,
-    program: str,
-    artifact: str | None = None,
-    wanted: Sequence[str] | None = None,
-    labels: Sequence[str] = (),
-) -> Index | GraphIndex:
+    index: Path, graph: Path | None, program: str, artifact: str | None = None,
+    wanted: Sequence[str] | None = None, labels: Sequence[str] = (),
+) -> Index | GraphIndex:  # fmt: skip
     """Open the index, or the index with its graph, restricted by the `--where` conditions.
 
     The configured LM summarises communities if the program needs summaries that do not exist yet.
@@ -426,16 +397,11 @@ def choose_corpus(
     """
     if graph is None:
         if labels:
-            raise InputError(
-                f"--label {labels[0]} without --graph",
-                expected="a graph, since labels restrict the passages of a graph",
-                remedy="add --graph, or pass --where for conditions on metadata",
-            )
-        return open_only(index, wanted)
+            remedy = "add --graph, or pass --where for conditions on metadata"
+            raise InputError("--label without --graph", expected="a graph", remedy=remedy)
+        return only(Index.open(index), wanted)
     summarised = program in ("graph-rag-hybrid", "graph-rag-global") or artifact is not None
-    opened = GraphIndex.open(index, graph, summaries=summarised)
-    for where in choose_where(wanted):
-        opened = opened.only(where)
+    opened = only(GraphIndex.open(index, graph, summaries=summarised), wanted)
     return opened.for_caller(Access(labels=frozenset(labels))) if labels else opened
 
 
@@ -506,7 +472,7 @@ def program_class(program: str, artifact: str | None = None) -> type[MultiHopPro
         InputError: There is no such program.
     """
     if artifact:
-        return PROGRAMS[show(artifact).manifest.program]
+        return artifacts.PROGRAMS[artifacts.show(artifact).manifest.program]
     return method(program).program
 
 
@@ -520,7 +486,7 @@ def choose_program(
     """
     steps = lms.steps if lms else {}
     if artifact:
-        made = load(artifact, retriever=retriever, lms=steps, **settings)
+        made = artifacts.load(artifact, retriever=retriever, lms=steps, **settings)
     else:
         made = method(program).make(retriever, **settings)
         made.set_step_lms(steps)
@@ -538,9 +504,9 @@ def _warn_of_other_lms(artifact: str, program: MultiHopProgram, lms: LMs) -> Non
     `openai/qwen2.5-coder-1.5b` and `ollama_chat/qwen2.5-coder:1.5b` are one LM. One whose name says
     more, such as its quantisation, counts as another.
     """
-    info = show(artifact)
+    info = artifacts.show(artifact)
     steps, own = dict[tuple[str, str], list[str]](), program.step_lms()
-    for step, wanted in compiled_for(info).items():
+    for step, wanted in artifacts.compiled_for(info).items():
         asked = str(own.get(step, lms.lm).model)
         warned = step in info.manifest.predictor_lms and step not in lms.steps  # by `load`
         if not warned and _folded(asked) != _folded(wanted):

@@ -22,7 +22,7 @@ from ga_dspy.cli import config as configuring
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
 from ga_dspy.cli import serve as serving
-from ga_dspy.cli.choices import with_lms, with_option_groups, with_program
+from ga_dspy.cli.choices import with_option_groups
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import force_exit, refused_by_disk
@@ -41,11 +41,7 @@ class _Tree(TyperGroup):
 
 _TYPER: Final[dict[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
 app = typer.Typer(
-    name="ga-dspy",
-    cls=_Tree,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    **_TYPER,
+    name="ga-dspy", cls=_Tree, add_completion=False, pretty_exceptions_enable=False, **_TYPER
 )
 
 
@@ -55,15 +51,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION: Final = typer.Option(
+    "--version", callback=_version, is_eager=True, help="Show the version and exit."
+)
+
+
 @app.callback()
-def _describe(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
+def _describe(version: Annotated[bool, _VERSION] = False) -> None:
     """Multi-hop question answering over an evolving, grounded knowledge graph."""
 
 
@@ -101,13 +95,16 @@ def _add_group(
     return group
 
 
-_add(app, ask.demo, START)
-_add(app, configuring.init, START)
+for _panel, _commands in {
+    START: (
+        ask.demo, configuring.init, ask.programs, ask.ask, ask.chat, serving.serve, serving.mcp,
+    ),
+    MEASURE: (runs.evaluate, runs.arena, runs.report, runs.view, runs.gaps),
+    TUNE: (compiling.compile_program,),
+}.items():  # fmt: skip
+    for _command in _commands:
+        _add(app, _command, _panel)
 _add_group("config", "Settings of this folder.", START, configuring.show)
-_add(app, ask.programs, START)
-for answering in (ask.ask, ask.chat, serving.serve, serving.mcp):
-    # Somebody is waiting for the answer, so an endpoint that is down is not waited for as long.
-    _add(app, with_lms(with_program(answering), "30s", spreads=False), START)
 _add_group(
     "index", "Make your documents searchable.", DOCUMENTS,
     indexes.build, indexes.sync, indexes.add, indexes.delete, indexes.info, indexes.search,
@@ -115,23 +112,10 @@ _add_group(
 )  # fmt: skip
 _graph = _add_group(
     "graph", "Build the graph of a whole corpus in advance (GraphRAG).", DOCUMENTS,
-    with_lms(graphs.build), with_lms(graphs.update), graphs.import_files, graphs.stats,
-    graphs.show, graphs.paths, graphs.communities, graphs.merges, graphs.conflicts, graphs.view,
-    graphs.export,
+    graphs.build, graphs.update, graphs.import_files, graphs.stats, graphs.show, graphs.paths,
+    graphs.communities, graphs.merges, graphs.conflicts, graphs.view, graphs.export,
 )  # fmt: skip
-_add_group(
-    "schema", "Types and relations of your own.", None, with_lms(graphs.propose, spreads=False),
-    to=_graph,
-)  # fmt: skip
-for command in (
-    with_lms(with_program(runs.evaluate)),
-    with_lms(runs.arena),
-    runs.report,
-    runs.view,
-    runs.gaps,
-):
-    _add(app, command, MEASURE)
-_add(app, with_lms(compiling.compile_program), TUNE)
+_add_group("schema", "Types and relations of your own.", None, graphs.propose, to=_graph)
 _add_group("data", "Make question sets.", TUNE, compiling.from_traces)
 _add_group(
     "artifact", "Inspect compiled programs.", TUNE, compiling.show, compiling.diff, compiling.verify
@@ -170,9 +154,9 @@ def main() -> None:
     except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError, OSError) as error:
         if isinstance(error, OSError):
             error = refused_by_disk(error.filename or "a file", error)
-        code, text = 2, " ".join(_in_sentences(error).split())
+        code, text = 2, _in_sentences(error)
         can_resume = isinstance(error, RunAborted) and " again" not in text
     if can_resume:
         text += " Finished work is kept: run the same command again to resume."
-    print(f"ga-dspy: {visible(withheld(text))}", file=sys.stderr)  # noqa: T201
+    print(f"ga-dspy: {visible(withheld(' '.join(text.split())))}", file=sys.stderr)  # noqa: T201
     force_exit(code, threads)

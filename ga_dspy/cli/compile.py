@@ -5,31 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import dspy
-import typer
 from rich.padding import Padding
 from rich.text import Text
+from typer import Argument, Exit, Option
 
 from ga_dspy import artifact as artifacts
-from ga_dspy.cli.choices import (
-    Dataset,
-    Graph,
-    IndexDir,
-    LMs,
-    Program,
-    Threads,
-    Wanted,
-    Yes,
-    choose_corpus,
-    choose_program,
-    choose_settings,
-    program_class,
-    read_pairs,
-)
+from ga_dspy.cli import choices
+from ga_dspy.cli.choices import BatchOptions, LMs
 from ga_dspy.cli.console import Advance, Console, repeat, show_progress
 from ga_dspy.cli.runs import summary_table, trace
 from ga_dspy.errors import InputError, install
@@ -37,7 +25,6 @@ from ga_dspy.eval import load
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.optimize import RECIPES, Candidate, Caps, Estimate, Outcome, compile, recipe
 from ga_dspy.storage import write_whole
-from ga_dspy.testing import recorded_lm
 
 if TYPE_CHECKING:
     from ga_dspy.optimize.tracking import MLflowTracker
@@ -45,61 +32,43 @@ if TYPE_CHECKING:
 
 # --- compile
 
+_VALIDATION = "A file, or how many questions to take from the end of --train."
+_RECIPE = f"{', '.join(RECIPES)}; by default gepa with --reflection-lm, else bootstrap-rs."
+_SETTINGS = "A setting of the recipe or the program: demos=4, k=10."
+_REFLECTION = "LM that rewrites instructions from feedback (gepa)."
+_PROMPT = "LM that proposes instructions; --lm by default."
+_TEACHER = "LM whose traces become demos; recorded:FILE replays recorded ones."
+_TRACK = "MLflow store; by default MLFLOW_TRACKING_URI, else mlflow.db beside the artifact."
+_PACK = "Store a copy of the index with the MLflow model."
+_KEEP = "Write the compiled program even if it is no better."
+
 
 def compile_program(
-    models: LMs,
-    dataset: Dataset,
-    train: Annotated[Path, typer.Option(help="Questions to learn from.")],
-    validation: Annotated[
-        str, typer.Option(help="A file, or how many questions to take from the end of --train.")
-    ],
-    index: IndexDir,
-    out: Annotated[Path, typer.Option(help="Output folder for the artifact.")],
-    test: Annotated[Path | None, typer.Option(help="Held-out questions to measure on.")] = None,
-    recipe_name: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            help=f"{', '.join(RECIPES)}; by default gepa with --reflection-lm, else bootstrap-rs.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the recipe or the program: demos=4, k=10."),
-    ] = None,
-    program: Program = "graph-anchor",
-    graph: Graph = None,
-    where: Wanted = None,
-    reflection_lm: Annotated[
-        str | None, typer.Option(help="LM that rewrites instructions from feedback (gepa).")
-    ] = None,
-    prompt_lm: Annotated[
-        str | None, typer.Option(help="LM that proposes instructions; --lm by default.")
-    ] = None,
-    teacher_lm: Annotated[
-        str | None,
-        typer.Option(help="LM whose traces become demos; recorded:FILE replays recorded ones."),
-    ] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Maximum number of LM calls.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Maximum number of tokens.")] = None,
-    max_money: Annotated[float | None, typer.Option(help="Maximum cost in US dollars.")] = None,
-    threads: Threads = 2,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    track: Annotated[
-        str | None,
-        typer.Option(
-            help="MLflow store to log to; by default MLFLOW_TRACKING_URI, else mlflow.db beside "
-            "the artifact."
-        ),
-    ] = None,
-    no_track: Annotated[bool, typer.Option("--no-track", help="Do not log to MLflow.")] = False,
-    pack_index: Annotated[
-        bool, typer.Option("--pack-index", help="Store a copy of the index with the MLflow model.")
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Write the compiled program even if it is no better.")
-    ] = False,
-    yes: Yes = False,
+    models: Annotated[LMs, BatchOptions],
+    dataset: choices.Dataset,
+    train: Annotated[Path, Option(help="Questions to learn from.")],
+    validation: Annotated[str, Option(help=_VALIDATION)],
+    index: choices.IndexDir,
+    out: Annotated[Path, Option(help="Output folder for the artifact.")],
+    test: Annotated[Path | None, Option(help="Held-out questions to measure on.")] = None,
+    recipe_name: Annotated[str | None, Option("--recipe", help=_RECIPE)] = None,
+    settings: Annotated[list[str] | None, Option("--set", help=_SETTINGS)] = None,
+    program: choices.Program = "graph-anchor",
+    graph: choices.Graph = None,
+    where: choices.Wanted = None,
+    reflection_lm: Annotated[str | None, Option(help=_REFLECTION)] = None,
+    prompt_lm: Annotated[str | None, Option(help=_PROMPT)] = None,
+    teacher_lm: Annotated[str | None, Option(help=_TEACHER)] = None,
+    max_calls: Annotated[int | None, Option(help="Maximum number of LM calls.")] = None,
+    max_tokens: Annotated[int | None, Option(help="Maximum number of tokens.")] = None,
+    max_money: Annotated[float | None, Option(help="Maximum cost in US dollars.")] = None,
+    threads: choices.Threads = 2,
+    seed: Annotated[int, Option(help="Random seed.")] = 0,
+    track: Annotated[str | None, Option(help=_TRACK)] = None,
+    no_track: Annotated[bool, Option("--no-track", help="Do not log to MLflow.")] = False,
+    pack_index: Annotated[bool, Option("--pack-index", help=_PACK)] = False,
+    keep: Annotated[bool, Option("--keep", help=_KEEP)] = False,
+    yes: choices.Yes = False,
 ) -> None:
     r"""Tune prompts and demos for F1, and save the program as an artifact.
 
@@ -110,24 +79,23 @@ def compile_program(
     # Its own stream: optimizers' output goes to a log, and these lines must still be visible.
     console = Console(file=sys.stdout)
     questions = read_questions(dataset, train, validation, test)
-    reflection, prompt, teacher = (
-        _lm_named(name, models) for name in (reflection_lm, prompt_lm, teacher_lm)
-    )
+    names = (reflection_lm, prompt_lm, teacher_lm)
+    reflection, prompt, teacher = (models.named(name) if name else None for name in names)
     with dspy.context(lm=models.lm):
-        corpus = choose_corpus(index, graph, program, wanted=where)
-    kind = program_class(program)
+        corpus = choices.choose_corpus(index, graph, program, wanted=where)
+    kind = choices.program_class(program)
     own = [pair for pair in settings or () if pair.partition("=")[0].strip() in kind.declared()]
-    of_recipe = [pair for pair in settings or () if pair not in own]
-    has_reflection = reflection is not None
-    chosen = recipe(recipe_name, reflection=has_reflection, **read_pairs(of_recipe, "--set"))
-    given = choose_program(program, None, corpus, models, **choose_settings(own, kind))
-    caps = Caps(max_calls, max_tokens, max_money)
-    others = filter(None, (reflection, prompt, teacher))
-    free = all(one.model == EMBEDDED for one in (*models.all, *others))
+    others = [pair for pair in settings or () if pair not in own]
+    of_recipe = choices.read_pairs(others, "--set")
+    chosen = recipe(recipe_name, reflection=reflection is not None, **of_recipe)
+    of_program = choices.choose_settings(own, kind)
+    given = choices.choose_program(program, None, corpus, models, **of_program)
+    caps, asked = Caps(max_calls, max_tokens, max_money), (*models.all, reflection, prompt, teacher)
+    is_agreed = yes or all(lm is None or lm.model == EMBEDDED for lm in asked)
     packed = (index, graph) if pack_index else (None, None)
     tracker = None if no_track else _tracker(console, track, out, *packed)
     with dspy.track_usage() as used, show_progress(console) as advance:
-        lines = Lines(console, agreed=yes or free, caps=caps, usage=used.usage_data, bar=advance)
+        lines = Lines(console, agreed=is_agreed, caps=caps, usage=used.usage_data, bar=advance)
         with repeat(lines.count, 1.0):
             outcome = compile(
                 given, chosen, questions.train, questions.validation, test=questions.test, out=out,
@@ -148,14 +116,6 @@ def compile_program(
         )  # fmt: skip
 
 
-def _lm_named(name: str | None, models: LMs) -> dspy.LM | None:
-    """Return the LM of that name, which for recorded:FILE replays a file; None without a name."""
-    kind, _, path = (name or "").partition(":")
-    if kind == "recorded":
-        return recorded_lm(path)
-    return models.named(name) if name else None
-
-
 class Questions(NamedTuple):
     """The question sets, and a name for each."""
 
@@ -171,11 +131,10 @@ def read_questions(dataset: str, train: Path, validation: str, test: Path | None
     Raises:
         InputError: `validation` is neither a file nor a number that leaves train questions.
     """
-    learned = load(dataset, train)
-    tested = load(dataset, test) if test else None
-    names = {"test": test.name} if test else {}
+    learned, tested = load(dataset, train), load(dataset, test) if test else None
+    names = {"train": train.name, "validation": Path(validation).name}
+    names |= {"test": test.name} if test else {}
     if not validation.isdigit():
-        names |= {"train": train.name, "validation": Path(validation).name}
         return Questions(learned, load(dataset, Path(validation)), tested, names)
     kept = len(learned) - int(validation)
     if not 0 < kept < len(learned):
@@ -188,33 +147,30 @@ def read_questions(dataset: str, train: Path, validation: str, test: Path | None
     return Questions(learned[:kept], learned[kept:], tested, names)
 
 
+@dataclass
 class Lines:
     """The lines of a compilation: the estimate and its confirmation, then one per candidate.
 
-    Args:
+    Attributes:
         console: Where to print.
         agreed: Whether the cost is confirmed already.
         caps: The caps; without a terminal, a cap stands for a confirmation.
         usage: The calls so far, by LM.
         bar: Shows how many calls were made between two candidates.
+        expected: How many calls are expected; known once the cost is confirmed.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        agreed: bool = False,
-        caps: Caps | None = None,
-        usage: Mapping[str, Sequence[object]] | None = None,
-        bar: Advance | None = None,
-    ) -> None:
-        self.console, self.agreed, self.caps = console, agreed, caps or Caps()
-        self.usage, self.bar = {} if usage is None else usage, bar
-        self.expected, self.is_confirmed = 0, False
+    console: Console
+    _: KW_ONLY
+    agreed: bool = False
+    caps: Caps = field(default_factory=Caps)
+    usage: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    bar: Advance | None = None
+    expected: int = 0
 
     def count(self) -> None:
         """Show the calls so far, once the cost is confirmed."""
-        if self.bar and self.is_confirmed:
+        if self.bar and self.expected:
             calls = sum(map(len, list(self.usage.values())))
             about = f"{calls:,} LM calls of about {self.expected:,}"
             self.bar("compiling", calls, max(calls, self.expected), about)
@@ -225,21 +181,18 @@ class Lines:
         Raises:
             InputError: There is no terminal, and neither a cap nor `--yes` was given.
         """
-        self.expected = cost.calls
         self.console.print(f"estimate: {cost}")
         for name, cap in self.caps._asdict().items():
             if cap is not None:
                 reserved = getattr(cost.measuring, name)
                 left = f"{cap - reserved:,} left for candidates"
                 self.console.print(f"{name}: about {reserved:,} of {cap:,} for measuring, {left}")
-        is_settled = self.agreed or (any(self.caps) and not self.console.can_ask)
-        self.is_confirmed = is_settled or self.console.confirm(
-            "continue?",
-            expected="--yes, or a cap",
-            remedy="add --yes, or --max-calls, --max-tokens or --max-money",
-        )
+        remedy = "add --yes, or a cap: --max-calls, --max-tokens or --max-money"
+        if not (self.agreed or self.console.confirm("continue?", self.caps, remedy=remedy)):
+            return False
+        self.expected = cost.calls
         self.count()  # starts the bar before `compile` redirects what is printed
-        return self.is_confirmed
+        return True
 
     def show(self, c: Candidate) -> None:
         """Print one line: score, best so far, calls, tokens, time, and the most time left."""
@@ -256,8 +209,7 @@ def _tracker(
     console: Console, uri: str | None, out: Path, index: Path | None, graph: Path | None
 ) -> MLflowTracker | None:
     if find_spec("mlflow") is None and uri is None:
-        how = f"not tracked: mlflow is not installed; run: {install('optimize')}"
-        console.print(how)
+        console.print(f"not tracked: mlflow is not installed; run: {install('optimize')}")
         return None
     from ga_dspy.optimize.tracking import MLflowTracker
 
@@ -303,12 +255,10 @@ def _clock(seconds: float) -> str:
 
 
 def from_traces(
-    track: Annotated[str, typer.Option(help="MLflow store with live traces.")],
-    out: Annotated[Path, typer.Option(help="Question file to write, a .jsonl.")],
-    experiment: Annotated[str, typer.Option(help="MLflow experiment of the traces.")] = "ga-dspy",
-    only: Annotated[
-        Literal["right", "wrong", "all"], typer.Option(help="Answers marked right, wrong, or all.")
-    ] = "all",
+    track: Annotated[str, Option(help="MLflow store with live traces.")],
+    out: Annotated[Path, Option(help="Question file to write, a .jsonl.")],
+    experiment: Annotated[str, Option(help="MLflow experiment of the traces.")] = "ga-dspy",
+    only: Annotated[Literal["right", "wrong", "all"], Option(help="Kind of answers.")] = "all",
 ) -> None:
     """Make a question set of live traces with feedback, for compile, eval and arena.
 
@@ -334,7 +284,7 @@ def from_traces(
 
 # --- artifact
 
-ArtifactDir = Annotated[Path, typer.Argument(help="Folder of an artifact.")]
+ArtifactDir = Annotated[Path, Argument(help="Folder of an artifact.")]
 
 
 def show(path: ArtifactDir) -> None:
@@ -349,10 +299,7 @@ def show(path: ArtifactDir) -> None:
         console.print(Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False))
 
 
-def diff(
-    one: ArtifactDir,
-    other: Annotated[Path, typer.Argument(help="Folder of another artifact.")],
-) -> None:
+def diff(one: ArtifactDir, other: ArtifactDir) -> None:
     """Compare two artifacts: instructions, demos, settings and scores.
 
     Examples:
@@ -374,5 +321,5 @@ def verify(path: ArtifactDir) -> None:
     for problem in problems:
         console.print(problem, style="red")
     if problems:
-        raise typer.Exit(1)
+        raise Exit(1)
     console.print(f"{path} is intact")

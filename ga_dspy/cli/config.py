@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import dspy
-import typer
 from dotenv import load_dotenv
 from pydantic import BaseModel, BeforeValidator, ValidationError
 from rich.prompt import Prompt
+from typer import Option
 from typer.core import TyperCommand
 
 from ga_dspy.arena.methods import method
@@ -41,10 +41,10 @@ FILE: Final = "ga-dspy.toml"
 def _listed(value: Any) -> Any:
     """Return a table as `name=value` texts, and a text as its words."""
     if isinstance(value, Mapping):
-        texts = {
-            k: v if isinstance(v, str) else json.dumps(v, default=str) for k, v in value.items()
+        given = {
+            n: v if isinstance(v, str) else json.dumps(v, default=str) for n, v in value.items()
         }
-        return [f"{name}={text}" for name, text in texts.items()]
+        return [f"{name}={text}" for name, text in given.items()]
     return value.split() if isinstance(value, str) else value
 
 
@@ -215,9 +215,10 @@ def from_config(path: Path | str | None = None) -> MultiHopProgram:
     if "index" not in found:
         lacking = f"no index in {file or FILE}, and GA_DSPY_INDEX is not set"
         raise InputError(lacking, expected="its folder", remedy="run: ga-dspy init --index DIR")
-    models = choices.choose_lms(found.pop("lm", None), found.pop("api_base", None))
+    options = choices.AskingOptions(**found)
+    models = choices.choose_lms(options.lm, options.api_base)
     with dspy.context(lm=models.lm):
-        made = choices.make_asking(models, **found).program
+        made = options.asking(models).program
     made.set_step_lms({step: models.lm for step, p in made.named_predictors() if p.lm is None})
     return made
 
@@ -242,14 +243,12 @@ _QUESTIONS: Final = {
 def init(
     lm: choices.Models = None,
     api_base: choices.Addresses = None,
-    index: Annotated[Path | None, typer.Option(help="Folder of the index.")] = None,
+    index: Annotated[Path | None, Option(help="Folder of the index.")] = None,
     graph: choices.Graph = None,
-    program: Annotated[
-        str | None, typer.Option(help="Program.", show_default="graph-anchor")
-    ] = None,
+    program: Annotated[str | None, Option(help="Program; by default graph-anchor.")] = None,
     artifact: choices.Artifact = None,
     settings: choices.Settings = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Write ga-dspy.toml: the LM, index and program that other commands use by default.
 
@@ -269,15 +268,15 @@ def init(
     for name, question in _QUESTIONS.items() if console.can_ask else ():
         if not given[name] and (name != "api_base" or given["lm"]):
             given[name] = Prompt.ask(question, console=console, default="", show_default=False)
-    if given["lm"] or given["api_base"]:
-        choices.choose_lms(_listed(given["lm"]), _listed(given["api_base"]))
-    own = choices.read_pairs(settings, "--set")
-    values = {name: value for name, value in given.items() if value}
-    checked = dict[str, Setting]()
+    choices.choose_lms(_listed(given["lm"]), _listed(given["api_base"]))
+    own, checked = choices.read_pairs(settings, "--set"), dict[str, Setting]()
+    values = {
+        name: " ".join(value) if isinstance(value, list) else str(value)
+        for name, value in given.items()
+        if value
+    }
     _add(checked, {**values, "settings": own}, FILE)
     _check_program(checked)
-    for name, value in values.items():
-        values[name] = " ".join(value) if isinstance(value, list) else str(value)
     write_whole(path, "\n".join([_HEAD, *_toml(values), "", "[settings]", *_toml(own), ""]))
     console.print(f"wrote {FILE}; ga-dspy config show prints what is in effect")
     console.print("keys belong in .env beside it, or the environment: OPENAI_API_KEY=…")

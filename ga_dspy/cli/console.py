@@ -30,11 +30,7 @@ from ga_dspy.text import visible
 
 MAX_LINES = 8
 _FIRST = 10
-_SUPPORT = {
-    "chained": "a chain of stated links",
-    "quoted": "quoted in a passage",
-    None: "unsupported",
-}
+_SUPPORT = {"chained": "a chain of stated links", "quoted": "quoted in a passage"}
 EXTRACTIVE_NOTE = (
     "Answered by the embedded extractive LM: a floor for first runs and tests, not a substitute "
     "for an LLM. Choose yours with --lm."
@@ -67,16 +63,19 @@ class Console(RichConsole):
         """Whether there is a terminal where a user can answer."""
         return self.is_terminal and os.isatty(0)
 
-    def confirm(self, question: str, *, expected: str = "--yes", remedy: str = "add --yes") -> bool:
-        """Ask for confirmation.
+    def confirm(
+        self, question: str, caps: Iterable[object] = (), *, remedy: str = "add --yes"
+    ) -> bool:
+        """Ask for confirmation; without a terminal, a cap stands for it.
 
         Raises:
-            InputError: There is no terminal.
+            InputError: There is neither a terminal nor a cap.
         """
-        if not self.can_ask:
-            found = f"there is no terminal to confirm: {question}"
-            raise InputError(found, expected=expected, remedy=remedy)
-        return Confirm.ask(question, console=self)
+        if self.can_ask:
+            return Confirm.ask(question, console=self)
+        if not any(caps):
+            raise InputError(f"there is no terminal to confirm: {question}", remedy=remedy)
+        return True
 
     def warn(self, message: str) -> None:
         """Print a warning in yellow."""
@@ -100,10 +99,28 @@ class Console(RichConsole):
         if len(items) > _FIRST:
             self.print(f"{what}: {len(items) - _FIRST:,} more", style=style)
 
-    def print_rest(self, total: int, most: int) -> None:
-        """Print how many items were not listed, and how to list them."""
-        if total > most:
-            self.print(f"… and {total - most:,} more (--most {total})", style="dim")
+    def print_table(
+        self, rows: Sequence[Sequence[str | Text]], *headings: str, most: int,
+        right: Sequence[str] = (), none: str = "",
+    ) -> None:  # fmt: skip
+        """Print the first rows as a table and how many more there are; or `none` if there are none.
+
+        Args:
+            rows: The cells of each row.
+            headings: The column headings.
+            most: Maximum number of rows (`--most`).
+            right: Headings of right-aligned columns.
+            none: Printed instead of an empty table.
+        """
+        if not rows:
+            self.print(none)
+            return
+        table = columns(*headings, right=right)
+        for row in rows[:most]:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        self.print(table)
+        if len(rows) > most:
+            self.print(f"… and {len(rows) - most:,} more (--most {len(rows)})", style="dim")
 
 
 # --- A question and its answer
@@ -158,10 +175,7 @@ def _limited(lines: list[str]) -> Text:
 
 
 def show_answer(
-    console: Console,
-    prediction: dspy.Prediction,
-    note: str = "",
-    lms: Mapping[str, str] | None = None,
+    console: Console, prediction: dspy.Prediction, note: str = "", lms: Mapping[str, str] = {}
 ) -> None:
     """Print the answer, its evidence and its cost.
 
@@ -171,15 +185,12 @@ def show_answer(
         note: Printed after the cost.
         lms: Names of the LMs by step; if given, the cost of each step is printed too.
     """
-    if prediction.answer:
-        answer = Text(prediction.answer, style="bold")
-    else:
-        answer = Text("(no answer)", style="bold red")
-    parts: list[RenderableType] = [answer]
+    style = "bold" if prediction.answer else "bold red"
+    parts: list[RenderableType] = [Text(prediction.answer or "(no answer)", style=style)]
     if prediction.evidence:
         parts.append(Text("\nEvidence", style="dim"))
         parts += [_link(number, link) for number, link in enumerate(prediction.evidence, 1)]
-    support = f"{prediction.verdict}; {_SUPPORT[prediction.supported]}"
+    support = f"{prediction.verdict}; {_SUPPORT.get(prediction.supported, 'unsupported')}"
     console.print(
         Panel(Group(*parts), title="Answer", title_align="left", subtitle=escape(support),
               subtitle_align="left")
@@ -237,16 +248,10 @@ def show_progress(
     an earlier run. The line is printed even during one long item.
     """
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        speed_estimate_period=120,
-        disable=not console.is_terminal,
-        get_time=clock,
-    )
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=console, transient=True, speed_estimate_period=120,
+        disable=not console.is_terminal, get_time=clock,
+    )  # fmt: skip
     task, latest = bar.add_task("", total=None), object()
 
     def advance(stage: str, done: int, total: int, details: object = "", /) -> None:

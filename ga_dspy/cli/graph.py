@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import dspy
-import typer
-from rich.table import Table
 from rich.text import Text
+from typer import Argument, Exit, Option
 
-from ga_dspy.cli.choices import IndexDir, LMs, Yes, choose_where, read_pairs
-from ga_dspy.cli.console import Console, columns, key_values, number, show_progress
+from ga_dspy import graphrag
+from ga_dspy.cli.choices import (
+    BatchOptions,
+    IndexDir,
+    LMOptions,
+    LMs,
+    Yes,
+    choose_where,
+    read_pairs,
+)
+from ga_dspy.cli.console import Console, key_values, number, show_progress
 from ga_dspy.cli.index import Redaction, importable
-from ga_dspy.errors import InputError
+from ga_dspy.errors import InputError, listed
 from ga_dspy.graph import to_graphml
 from ga_dspy.graph.paths import MAX_HOPS
 from ga_dspy.graph.traits import ids_in
-from ga_dspy.graphrag import (
-    Access,
-    CorpusGraph,
-    Extractor,
-    Rules,
-    Schema,
-    StoredGraph,
-    Summaries,
-    build_graph,
-    estimate_build,
-    import_graph,
-    open_graph,
-    propose_schema,
-    update_graph,
-)
+from ga_dspy.graphrag import Access, CorpusGraph, Extractor, Rules, Schema, StoredGraph, Summaries
 from ga_dspy.graphrag.build import Estimate, extractor_of
-from ga_dspy.graphrag.communities import Summary, find_communities, topics_of
+from ga_dspy.graphrag.communities import Community, Summary, find_communities, topics_of
 from ga_dspy.graphrag.linking import fact_text
 from ga_dspy.graphrag.records import FIELDS, Conditions, relation_key, split_conditions
 from ga_dspy.graphrag.stored import SUMMARIES, GraphManifest, read_manifest
@@ -49,19 +43,15 @@ from ga_dspy.retrieval import Index
 from ga_dspy.storage import MANIFEST, read_as, write_whole
 from ga_dspy.viewer import graph_page
 
-Folder = Annotated[Path, typer.Argument(metavar="GRAPH", help="Folder of a graph.")]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", help="Access label to read with; by default only public items."),
-]
-Wanted = Annotated[
-    list[str] | None,
-    typer.Option("--where", help="Condition on relations: relation.time=2015; repeatable."),
-]
-Most = Annotated[int, typer.Option(min=1, help="Maximum number of lines.")]
-LabelFile = Annotated[
-    Path | None,
-    typer.Option(help="Access labels: JSON or YAML of passage ids with lists of labels."),
+_LABEL = "Access label to read with; by default only public items."
+_WHERE = "Condition on relations: relation.time=2015; repeatable."
+_LABELS = "Access labels: JSON or YAML of passage ids with lists of labels."
+
+Out = Annotated[Path, Option(help="Folder of the graph.")]
+LabelFile = Annotated[Path | None, Option(help=_LABELS)]
+Most = Annotated[int, Option(min=1, help="Maximum number of lines.")]
+RulesFile = Annotated[
+    Path | None, Option(help="JSON or YAML file of what to keep, flag or restrict; see below.")
 ]
 
 
@@ -74,17 +64,11 @@ _HELP: Final = "see ga-dspy graph build --help"
 class ReadOptions:
     """The options that `build` and `update` share."""
 
-    threads: Annotated[int, typer.Option(min=1, help="Passages to read in parallel.")] = 8
+    threads: Annotated[int, Option(min=1, help="Passages to read in parallel.")] = 8
     labels: LabelFile = None
-    summaries: Annotated[
-        bool, typer.Option("--summaries", help="Also summarise every community with the LM.")
-    ] = False
-    max_calls: Annotated[
-        int | None, typer.Option(min=1, help="Stop reading after this many LM calls.")
-    ] = None
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Stop reading after this many tokens.")
-    ] = None
+    summaries: Annotated[bool, Option("--summaries", help="Also summarise communities.")] = False
+    max_calls: Annotated[int | None, Option(min=1, help="Stop after this many LM calls.")] = None
+    max_tokens: Annotated[int | None, Option(min=1, help="Stop after this many tokens.")] = None
     yes: Yes = False
 
     @property
@@ -97,16 +81,10 @@ class ReadOptions:
 class ExtractionOptions:
     """The options of what the LM is asked to read; an update takes those of the build."""
 
-    schema: Annotated[Path | None, typer.Option(help="File of types and relations; see below.")] = (
-        None
-    )
-    per_call: Annotated[int, typer.Option(min=1, help="Passages in one LM call.")] = 1
-    max_relations: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of relations per passage.")
-    ] = None
-    gleanings: Annotated[
-        int, typer.Option(min=0, help="Further LM calls for what a reply left out.")
-    ] = 0
+    schema: Annotated[Path | None, Option(help="File of types and relations; see below.")] = None
+    per_call: Annotated[int, Option(min=1, help="Passages in one LM call.")] = 1
+    max_relations: Annotated[int | None, Option(min=1, help="Relations per passage.")] = None
+    gleanings: Annotated[int, Option(min=0, help="LM calls for what a reply left out.")] = 0
 
     @property
     def extractor(self) -> Extractor:
@@ -116,16 +94,9 @@ class ExtractionOptions:
 
 
 def build(
-    models: LMs,
-    index: IndexDir,
-    out: Annotated[Path, typer.Option(help="Folder of the graph.")],
-    extraction: ExtractionOptions,
-    options: ReadOptions,
-    rules: Annotated[
-        Path | None,
-        typer.Option(help="JSON or YAML file of what to keep, flag or restrict; see below."),
-    ] = None,
-) -> None:
+    models: Annotated[LMs, BatchOptions], index: IndexDir, out: Out,
+    extraction: ExtractionOptions, options: ReadOptions, rules: RulesFile = None,
+) -> None:  # fmt: skip
     """Build the graph of an index: the LM reads every passage.
 
     Run the same command again to resume: no passage is read twice, however the build was stopped.
@@ -174,15 +145,12 @@ def build(
     """
     own = read_as(rules, Rules, expected="rules", remedy=_HELP) if rules else Rules()
     before = read_manifest(out) if (out / MANIFEST).is_file() else None
-    make = partial(build_graph, rules=own)
+    make = partial(graphrag.build_graph, rules=own)
     _read_graph(make, index, out, models, before, extraction.extractor, options)
 
 
 def update(
-    models: LMs,
-    index: IndexDir,
-    graph: Annotated[Path, typer.Option(help="Folder of the graph.")],
-    options: ReadOptions,
+    models: Annotated[LMs, BatchOptions], index: IndexDir, graph: Out, options: ReadOptions
 ) -> None:
     """Bring a graph up to date with its index.
 
@@ -193,14 +161,15 @@ def update(
         ga-dspy graph update --index my-index --graph my-graph
     """
     before = read_manifest(graph)
-    _read_graph(update_graph, index, graph, models, before, extractor_of(before), options)
+    make = graphrag.update_graph
+    _read_graph(make, index, graph, models, before, extractor_of(before), options)
 
 
 def propose(
-    models: LMs,
+    models: Annotated[LMs, LMOptions],
     index: IndexDir,
-    out: Annotated[Path, typer.Option(help="YAML file to write; it must not exist.")],
-    sample: Annotated[int, typer.Option(min=1, help="Passages to read.")] = 20,
+    out: Annotated[Path, Option(help="YAML file to write; it must not exist.")],
+    sample: Annotated[int, Option(min=1, help="Passages to read.")] = 20,
 ) -> None:
     """Propose a schema from a sample of the passages, to edit and pass to graph build --schema.
 
@@ -210,33 +179,23 @@ def propose(
         ga-dspy graph schema propose --index my-index --out schema.yaml --sample 20
     """
     if out.exists():
-        raise InputError(
-            f"{out} exists", expected="a new file", remedy="remove it, or name another"
-        )
-    lm = _one_lm(models)
-    write_whole(out, propose_schema(Index.open(index), lm=lm, sample=sample).yaml)
-    console = Console()
-    console.print(Text(out.read_text("utf-8").rstrip()), soft_wrap=True)
+        raise InputError(f"{out} exists", expected="a new file", remedy="name another")
+    console, lm = Console(), _one_lm(models)
+    schema = graphrag.propose_schema(Index.open(index), lm=lm, sample=sample).yaml
+    write_whole(out, schema)
+    console.print(Text(schema.rstrip()), soft_wrap=True)
     console.print(f"wrote {out}", style="dim", soft_wrap=True)
     console.note_embedded_lm(lm)
 
 
 def import_files(
-    files: Annotated[
-        list[Path], typer.Argument(help="CSV, TSV, JSON lines, GraphML or RDF; one fact per row.")
-    ],
-    index: Annotated[Path, typer.Option(help="Folder of the index; built if there is none.")],
-    out: Annotated[Path, typer.Option(help="Folder of the graph.")],
-    columns: Annotated[
-        str, typer.Option(help="Names of columns by field: head=subject,tail=object.")
-    ] = "",
-    name: Annotated[
-        str | None, typer.Option(help="Name to store the rows under; by default the file's.")
-    ] = None,
+    files: Annotated[list[Path], Argument(help="CSV, TSV, JSON lines, GraphML or RDF.")],
+    index: Annotated[Path, Option(help="Folder of the index; built if there is none.")],
+    out: Out,
+    columns: Annotated[str, Option(help="Columns by field: head=subject,tail=object.")] = "",
+    name: Annotated[str | None, Option(help="Name of the rows; by default the file's.")] = None,
     labels: LabelFile = None,
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Leave out bad rows, and list them.")
-    ] = False,
+    skip_bad_rows: Annotated[bool, Option("--skip-bad-rows", help="Leave out bad rows.")] = False,
     redact: Redaction = None,
 ) -> None:
     """Import a graph of your own into an index and its graph; no LM is called.
@@ -265,7 +224,7 @@ def import_files(
     """
     console, pairs = Console(), read_pairs([*filter(None, columns.split(","))], "--columns")
     with show_progress(console) as progress:
-        made = import_graph(
+        made = graphrag.import_graph(
             files, index=index, out=out, columns=pairs, name=name, labels=_read_labels(labels),
             skip_bad_rows=skip_bad_rows, redact=importable(redact), progress=progress,
         )  # fmt: skip
@@ -281,20 +240,15 @@ def import_files(
 
 
 def _read_graph(
-    make: Callable[..., StoredGraph],
-    index_dir: Path,
-    folder: Path,
-    models: LMs,
-    before: GraphManifest | None,
-    extractor: Extractor,
-    options: ReadOptions,
-) -> None:
+    make: Callable[..., StoredGraph], index_dir: Path, folder: Path, models: LMs,
+    before: GraphManifest | None, extractor: Extractor, options: ReadOptions,
+) -> None:  # fmt: skip
     """Confirm the cost, build the graph, and print its sizes and what went wrong."""
     console, lm, index = Console(), _one_lm(models), Index.open(index_dir)
     labels = _read_labels(options.labels)
-    unknown = sorted((labels or {}).keys() - {passage.id for passage in index})
+    unknown = sorted((labels or {}).keys() - index.ids)
     console.print_first("labelled, but not in the index", unknown, style="yellow")
-    cost = estimate_build(index, folder, lm=lm, extractor=extractor)
+    cost = graphrag.estimate_build(index, folder, lm=lm, extractor=extractor)
     _confirm(console, cost, lm, options)
     began, written = time.perf_counter(), dict[str, Summary | str]()
     console.print("you can interrupt this: run the same command again to resume", style="dim")
@@ -302,22 +256,22 @@ def _read_graph(
         reading: dict[str, Any] = {"lm": lm, "threads": options.threads, "progress": progress}
         asked = {"extractor": extractor, "caps": options.caps}
         stored = make(index, folder, labels=labels, **asked, **reading)
+        communities = stored.communities
         if options.summaries:
             summaries = Summaries(stored.path / SUMMARIES)
-            calls, tokens = summaries.estimate(stored.graph, stored.communities, lm=lm)
-            new = f"{calls:,} of {len(stored.communities):,} communities"
+            calls, tokens = summaries.estimate(stored.graph, communities, lm=lm)
+            new = f"{calls:,} of {len(communities):,} communities"
             console.print(f"to summarise: {new}, about {tokens:,} prompt tokens")
-            written = summaries.of(stored.graph, stored.communities, **reading)
+            written = summaries.of(stored.graph, communities, **reading)
     now = stored.manifest
     failed = {key: error for key, error in written.items() if isinstance(error, str)}
     rows = [("read", number(cost.passages, "passage"))]
     sizes = {what: getattr(now, what) for what in ("passages", "entities", "relations")}
-    for what, size in (*sizes.items(), ("communities", len(stored.communities))):
+    for what, size in {**sizes, "communities": len(communities)}.items():
         known = getattr(before, what, None)  # communities may not have been found again
         rows.append((what, f"{size:,}" + (f", before {known:,}" if known is not None else "")))
     if options.summaries:
-        count = f"{len(written) - len(failed):,} of {len(stored.communities):,} communities"
-        rows.append(("summaries", count))
+        rows.append(("summaries", f"{len(written) - len(failed):,} of {len(communities):,}"))
     rows += [
         ("labels", ", ".join(now.labels)),
         ("kept out", counted(now.left_out)),
@@ -331,7 +285,7 @@ def _read_graph(
     console.print_first("failed", [f"{f.passage}: {f.error}" for f in now.failed], style="red")
     if now.failed:
         console.print("run the same command again to retry the failed passages")
-    place = {community.key: n for n, community in enumerate(stored.communities)}
+    place = {community.key: n for n, community in enumerate(communities)}
     lines = [f"community {place[key]}: {error}" for key, error in failed.items()]
     console.print_first("not summarised", lines, style="red")
     console.print_first("unused override", now.unused_overrides, style="yellow")
@@ -346,12 +300,8 @@ def _one_lm(models: LMs) -> dspy.LM:
     Raises:
         InputError: An LM is named for a step; only programs have steps.
     """
-    if models.steps:
-        raise InputError(
-            f"--lm or --api-base for the step {next(iter(models.steps))}",
-            expected="one LM, which reads every passage",
-            remedy="pass --lm NAME",
-        )
+    for step in models.steps:
+        raise InputError(f"an LM for the step {step}", expected="one LM", remedy="pass --lm NAME")
     return models.lm
 
 
@@ -376,12 +326,9 @@ def _confirm(console: Console, cost: Estimate, lm: dspy.LM, options: ReadOptions
         console.print(f"to read: nothing, all {cost.finished:,} passages were read before")
     if options.summaries:
         console.print("summaries: one or two more calls for each community without one")
-    if lm.model == EMBEDDED or options.yes or not (cost.calls or options.summaries):
-        return
-    if any(options.caps) and not console.can_ask:
-        return  # a cap stands for a confirmation
-    if not console.confirm(f"call {lm.model}?"):
-        raise typer.Exit(1)
+    is_free = lm.model == EMBEDDED or not (cost.calls or options.summaries)
+    if not (is_free or options.yes or console.confirm(f"call {lm.model}?", options.caps)):
+        raise Exit(1)
 
 
 def _cost(graph: GraphManifest) -> list[tuple[str, str]]:
@@ -389,13 +336,10 @@ def _cost(graph: GraphManifest) -> list[tuple[str, str]]:
     if not graph.proposed:
         return []
     share, each = 100 * graph.stated / graph.proposed, graph.stated / graph.passages
+    stated = f"{graph.stated:,} of {number(graph.proposed, 'relation')} ({share:.1f} %)"
     return [
         ("cost", f"{number(graph.calls, 'LM call')}, {graph.tokens:,} tokens"),
-        (
-            "grounded",
-            f"{graph.stated:,} of {number(graph.proposed, 'relation')} ({share:.1f} %), "
-            f"{each:.1f} per passage",
-        ),
+        ("grounded", f"{stated}, {each:.1f} per passage"),
     ]
 
 
@@ -414,62 +358,97 @@ def counted(causes: Mapping[str, int]) -> str:
 _TOP, _NAMES_PER_COMMUNITY = 10, 5
 
 
-def _open(
-    folder: Path, labels: Iterable[str] | None, wanted: Sequence[str] | None = None
-) -> tuple[StoredGraph, CorpusGraph]:
-    """Open a graph, and the part of it that is visible with these labels and conditions."""
-    stored, part = _open_part(folder, labels, wanted)
-    return stored, part.visible(Access(labels=frozenset(labels or ()))).graph
+@dataclass(frozen=True)
+class GraphOptions:
+    """A graph, and what a caller with these labels sees of it under these conditions."""
+
+    graph: Annotated[Path, Argument(metavar="GRAPH", help="Folder of a graph.")]
+    label: Annotated[list[str] | None, Option(help=_LABEL)] = None
+    where: Annotated[list[str] | None, Option(help=_WHERE)] = None
+
+    @cached_property
+    def passages(self) -> Index | None:
+        """The passages, if they are given too."""
+        return None
+
+    @property
+    def access(self) -> Access:
+        """The labels as an access scope."""
+        return Access(labels=frozenset(self.label or ()))
+
+    @cached_property
+    def stored(self) -> StoredGraph:
+        """The graph; labels that nothing in it needs are named."""
+        stored = graphrag.open_graph(self.graph, self.passages)
+        if unknown := sorted(self.access.labels - stored.graph.labels_in_use):
+            Console(stderr=True).warn(f"nothing in {self.graph} needs the label {listed(unknown)}")
+        return stored
+
+    @cached_property
+    def part(self) -> CorpusGraph:
+        """The part that meets the conditions, whoever may see it.
+
+        Raises:
+            InputError: A condition is on metadata, which a graph has not.
+        """
+        part = self.stored.graph
+        for where in choose_where(self.where):
+            on_passages, on_relations = split_conditions(where)
+            for field in on_passages:
+                expected = f"{', '.join(FIELDS)}, since a graph holds no metadata"
+                remedy = "restrict a program instead: ga-dspy ask … --graph … --where …"
+                raise InputError(f"--where with {field}", expected=expected, remedy=remedy)
+            part = part.part(conditions=Conditions.of(on_relations))
+        return part
+
+    @cached_property
+    def visible(self) -> CorpusGraph:
+        """What the caller sees."""
+        return self.part.visible(self.access).graph
+
+    @cached_property
+    def communities(self) -> Sequence[Community]:
+        """The communities of the public part, whatever the labels."""
+        is_whole = self.part is self.stored.graph
+        return self.stored.communities if is_whole else find_communities(self.part)
+
+    @property
+    def summaries(self) -> Mapping[str, Summary]:
+        """The summaries of communities that were made."""
+        return Summaries(self.stored.path / SUMMARIES).cached(self.communities)
 
 
-def _open_part(
-    folder: Path,
-    labels: Iterable[str] | None,
-    wanted: Sequence[str] | None,
-    index: Index | None = None,
-) -> tuple[StoredGraph, CorpusGraph]:
-    """Open a graph, and the part of it that meets the conditions, whoever may see it.
+@dataclass(frozen=True)
+class QuotedGraphOptions(GraphOptions):
+    """A graph, and the index of its passages."""
 
-    Raises:
-        InputError: A condition is on metadata, which a graph has not.
-    """
-    stored, allowed = open_graph(folder, index), frozenset(labels or ())
-    unknown = sorted(allowed - stored.graph.labels_in_use)
-    if unknown:
-        note = f"nothing in {folder} needs the label {', '.join(unknown)}"
-        Console(stderr=True).print(note, style="yellow", soft_wrap=True)
-    whole = stored.graph
-    for where in choose_where(wanted):
-        on_passages, on_relations = split_conditions(where)
-        if on_passages:
-            raise InputError(
-                f"--where with {', '.join(on_passages)}, a field of passages",
-                expected=f"{', '.join(FIELDS)}, since a graph holds no metadata",
-                remedy="restrict a program instead: ga-dspy ask … --graph … --where …",
-            )
-        whole = whole.part(conditions=Conditions.of(on_relations))
-    return stored, whole
+    index: Annotated[Path | None, Option(help="Folder of the index, to quote passages.")] = None
+
+    @cached_property
+    def passages(self) -> Index | None:
+        """The passages."""
+        return Index.open(self.index) if self.index else None
 
 
-def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
+def stats(seen: GraphOptions) -> None:
     """Show the size of a graph, its most common relations and most central entities.
 
     Examples:
         ga-dspy graph stats my-graph
     """
-    stored, visible = _open(graph, label, where)
+    visible, about = seen.visible, seen.stored.manifest
     edges = visible.tables.edges
     sizes = visible.network.connected_components().sizes()
     wordings = Counter(map(relation_key, edges["relation"].to_pylist()))
     contradicted = sum(map(bool, edges["contradicts"].to_pylist()))
     common = (f"{wording} ({n:,})" for wording, n in wordings.most_common(_TOP))
-    unnamed = "an LM without a name" if stored.manifest.extraction else "no LM"
+    unnamed = "an LM without a name" if about.extraction else "no LM"
     rows = [
-        ("graph", f"{graph}, read by {stored.manifest.lm or unnamed}"),
+        ("graph", f"{seen.graph}, read by {about.lm or unnamed}"),
         ("entities", f"{len(visible):,}, {visible.plain_values.sum():,} dates, numbers or amounts"),
         ("relations", f"{edges.num_rows:,} in {len(wordings):,} wordings"),
         ("passages", f"{len(visible.passages):,} state something"),
-        *_cost(stored.manifest),
+        *_cost(about),
         ("components", f"{len(sizes):,}, the largest of {max(sizes, default=0):,} entities"),
         ("isolated", f"{sizes.count(1):,} entities without a relation"),
         ("merged", f"{visible.tables.merges.num_rows:,} spellings"),
@@ -481,10 +460,8 @@ def stats(graph: Folder, label: Labels = None, where: Wanted = None) -> None:
 
 
 def show(
-    graph: Folder,
-    entity: Annotated[str, typer.Argument(help="Name or alias of an entity.")],
-    label: Labels = None,
-    where: Wanted = None,
+    seen: GraphOptions,
+    entity: Annotated[str, Argument(help="Name or alias of an entity.")],
     most: Most = 40,
 ) -> None:
     """Show an entity: its names, relations and passages.
@@ -493,12 +470,10 @@ def show(
         ga-dspy graph show my-graph "Isambard Brunel"
         ga-dspy graph show my-graph "Isambard Brunel" --where relation.time=1843
     """
-    _, visible = _open(graph, label, where)
-    console = Console()
-    for place, node in enumerate(find_named(visible, entity)):
+    for place, node in enumerate(find_named(seen.visible, entity)):
         if place:
-            console.print()
-        _show_entity(console, visible, node, most)
+            Console().print()
+        _show_entity(Console(), seen.visible, node, most)
 
 
 def _show_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> None:
@@ -507,29 +482,29 @@ def _show_entity(console: Console, graph: CorpusGraph, node: int, most: int) -> 
     console.print(Text.assemble((entity.name, "bold cyan"), (kind, "dim")))
     merged = {m.spelling: f"{m.spelling} ({m.rule})" for m in graph.merges if m.node == node}
     names = [*merged.values(), *(alias for alias in entity.aliases if alias not in merged)]
-    rows = [
+    about = [
         ("ids", ", ".join(ids_in(entity.about))),
         ("also", "; ".join(names)),
         ("attributes", "; ".join(entity.attributes)),
         ("passages", ", ".join(graph.passages_of(node))),
     ]
-    console.print(key_values(rows))
+    console.print(key_values(about))
     edges = sorted(graph.network.incident(node))
-    edges.sort(key=lambda edge: int(graph.heads[edge]) != node)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(overflow="fold")
-    table.add_column(style="dim", overflow="fold")
-    for edge in edges[:most]:
-        passages = ", ".join(graph.passages_of_edge(edge))
-        table.add_row(_relation(graph, edge, outgoing=int(graph.heads[edge]) == node), passages)
-    console.print(table)
-    console.print_rest(len(edges), most)
+    edges.sort(key=lambda edge: graph.heads[edge] != node)
+    rows = [(_relation(graph, edge, node), _stated(graph, edge)) for edge in edges]
+    console.print_table(rows, "relation", "passages", most=most)
 
 
-def _relation(graph: CorpusGraph, edge: int, *, outgoing: bool) -> Text:
+def _stated(graph: CorpusGraph, *edges: int) -> str:
+    """Return the passages that state relations."""
+    return ", ".join(dict.fromkeys(p for edge in edges for p in graph.passages_of_edge(edge)))
+
+
+def _relation(graph: CorpusGraph, edge: int, node: int) -> Text:
     """Return a relation as seen from one end, with its flags."""
     relation, flags = graph.edge(edge), graph.flags(edge)
-    arrow, other = ("→", relation.tail) if outgoing else ("←", relation.head)
+    is_outgoing = graph.heads[edge] == node
+    arrow, other = ("→", relation.tail) if is_outgoing else ("←", relation.head)
     text = Text.assemble((f"{arrow} {relation.relation} {arrow} ", "dim"), other)
     if relation.time:
         text.append(f" ({relation.time})")
@@ -543,41 +518,32 @@ def _relation(graph: CorpusGraph, edge: int, *, outgoing: bool) -> Text:
 
 
 def paths(
-    graph: Folder,
-    one: Annotated[str, typer.Argument(metavar="A", help="Name or alias of an entity.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Name or alias of another.")],
-    k: Annotated[int, typer.Option("--k", min=1, help="Maximum number of paths.")] = 3,
-    label: Labels = None,
-    where: Wanted = None,
+    seen: GraphOptions,
+    one: Annotated[str, Argument(metavar="A", help="Name or alias of an entity.")],
+    other: Annotated[str, Argument(metavar="B", help="Name or alias of another.")],
+    k: Annotated[int, Option("--k", min=1, help="Maximum number of paths.")] = 3,
 ) -> None:
     """Show the shortest paths between two entities.
 
     Examples:
         ga-dspy graph paths my-graph "Isambard Brunel" "River Avon"
     """
-    _, visible = _open(graph, label, where)
+    console, visible = Console(), seen.visible
     if set(find_named(visible, one)) & set(find_named(visible, other)):
-        raise InputError(
-            f"{one!r} and {other!r} are the same entity",
-            expected="two entities",
-            remedy="name another",
-        )
-    console, found = Console(), paths_between(visible, one, other, k)
+        same = f"{one!r} and {other!r} are the same entity"
+        raise InputError(same, expected="two entities", remedy="name another")
+    found = paths_between(visible, one, other, k)
     if not found:
         console.print(f"no path of at most {MAX_HOPS} relations connects them")
-        return
     for path in found:
-        stated = dict.fromkeys(p for edge in path.edges for p in visible.passages_of_edge(edge))
         console.print(Text(path.text))
-        console.print(Text(f"  cost {path.cost:.1f}; passages {', '.join(stated)}", "dim"))
+        stated = _stated(visible, *path.edges)
+        console.print(Text(f"  cost {path.cost:.1f}; passages {stated}", "dim"))
 
 
 def communities(
-    graph: Folder,
-    level: Annotated[
-        int | None, typer.Option(min=0, help="Only this level; 0 is the coarsest.")
-    ] = None,
-    label: Labels = None,
+    seen: GraphOptions,
+    level: Annotated[int | None, Option(min=0, help="Only this level; 0 is the coarsest.")] = None,
     most: Most = 40,
 ) -> None:
     """List the communities of a graph, with their summaries if it was built with them.
@@ -587,35 +553,23 @@ def communities(
     Examples:
         ga-dspy graph communities my-graph
     """
-    stored, _ = _open(graph, label)
-    console, public = Console(), stored.graph.public
-    summaries = Summaries(stored.path / SUMMARIES).cached(stored.communities)
-    found = [
-        (number, one)
-        for number, one in enumerate(stored.communities)
-        if level is None or one.level == level
-    ]
-    if not found:
-        console.print("no community of three entities or more at this level")
-        return
-    figures = ("no.", "level", "parent", "entities", "relations")
-    table = columns(*figures, "about", right=figures)
-    for place, one in found[:most]:
-        names = ", ".join(map(public.name, one.nodes[:_NAMES_PER_COMMUNITY]))
-        if len(one.nodes) > _NAMES_PER_COMMUNITY:
-            names += ", …"
+    rows, summaries = list[Sequence[str | Text]](), seen.summaries
+    for place, one in enumerate(seen.communities):
+        if level not in (None, one.level):
+            continue
+        names = listed(map(seen.part.public.name, one.nodes), _NAMES_PER_COMMUNITY)
         about, summary = Text(names), summaries.get(one.key)
         if summary:
             title = (f"{summary.title}\n", "bold")
             about = Text.assemble(title, f"{summary.text}\n", (names, "dim"))
         parent = "" if one.parent < 0 else str(one.parent)
         sizes = f"{len(one.nodes):,}", f"{len(one.edges):,}"
-        table.add_row(str(place), str(one.level), parent, *sizes, about)
-    console.print(table)
-    console.print_rest(len(found), most)
+        rows.append((str(place), str(one.level), parent, *sizes, about))
+    figures, none = "no. level parent entities relations".split(), "no community at this level"
+    Console().print_table(rows, *figures, "about", most=most, right=figures, none=none)
 
 
-def conflicts(graph: Folder, label: Labels = None, where: Wanted = None, most: Most = 40) -> None:
+def conflicts(seen: GraphOptions, most: Most = 40) -> None:
     """List the relations that contradict each other, with their passages.
 
     A relation that a later one replaced is no conflict; --where relation.time=DATE drops it.
@@ -623,28 +577,32 @@ def conflicts(graph: Folder, label: Labels = None, where: Wanted = None, most: M
     Examples:
         ga-dspy graph conflicts my-graph
     """
-    _, visible = _open(graph, label, where)
-    against = enumerate(visible.tables.edges["contradicts"].to_pylist())
-    pairs = [(one, other) for one, others in against for other in others if one < other]
-    if not pairs:
-        Console().print("no relations contradict each other")
-        return
-    table = columns("one", "other", "passages")
-    for pair in pairs[:most]:
-        stated = dict.fromkeys(p for edge in pair for p in visible.passages_of_edge(edge))
-        table.add_row(*(Text(fact_text(visible.edge(e))) for e in pair), Text(", ".join(stated)))
-    Console().print(table)
-    Console().print_rest(len(pairs), most)
+    visible, rows = seen.visible, list[tuple[str, ...]]()
+    for one, others in enumerate(visible.tables.edges["contradicts"].to_pylist()):
+        for pair in ((one, other) for other in others if one < other):
+            facts = (fact_text(visible.edge(edge)) for edge in pair)
+            rows.append((*facts, _stated(visible, *pair)))
+    none = "no relations contradict each other"
+    Console().print_table(rows, "one", "other", "passages", most=most, none=none)
+
+
+def merges(seen: GraphOptions, most: Most = 100) -> None:
+    """List the spellings that were merged into another name.
+
+    To undo a merge, list the two names under overrides, apart, in the rules file and build again.
+
+    Examples:
+        ga-dspy graph merges my-graph
+    """
+    merged = seen.visible.merges
+    rows = [(one.spelling, one.name, one.rule, ", ".join(one.passages)) for one in merged]
+    headings, none = ("spelling", "merged into", "rule", "passages"), "no spelling was merged"
+    Console().print_table(rows, *headings, most=most, none=none)
 
 
 def view(
-    graph: Folder,
-    index: Annotated[
-        Path | None, typer.Option(help="Folder of the index, for quotes, titles and sources.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("graph.html"),
-    label: Labels = None,
-    where: Wanted = None,
+    seen: QuotedGraphOptions,
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("graph.html"),
 ) -> None:
     """Write a page to search, draw and read a graph: one HTML file that works offline.
 
@@ -653,61 +611,29 @@ def view(
     Examples:
         ga-dspy graph view my-graph --index my-index --out graph.html
     """
-    passages, access = Index.open(index) if index else None, Access(labels=frozenset(label or ()))
-    stored, part = _open_part(graph, label, where, passages)
-    communities = stored.communities if part is stored.graph else find_communities(part)
-    summaries = Summaries(stored.path / SUMMARIES).cached(communities)
-    topics = topics_of(communities, summaries)
-    title = f"Knowledge graph: {graph.resolve().name}"
     page = graph_page(
-        part, passages, access=access, communities=communities, topics=topics, title=title
-    )
-    write_whole(out, page)
-    visible = part.visible(access).graph
-    Console().print(f"wrote {out}: open it in a browser", soft_wrap=True)
-    Console().print(f"{len(visible):,} entities, {len(visible.heads):,} relations")
-
-
-def merges(graph: Folder, label: Labels = None, most: Most = 100) -> None:
-    """List the spellings that were merged into another name.
-
-    To undo a merge, list the two names under overrides, apart, in the rules file and build again.
-
-    Examples:
-        ga-dspy graph merges my-graph
-    """
-    _, visible = _open(graph, label)
-    found, console = list(visible.merges), Console()
-    if not found:
-        console.print("no spelling was merged into another name")
-        return
-    table = columns("spelling", "merged into", "rule", "passages")
-    for merge in found[:most]:
-        passages = Text(", ".join(merge.passages))
-        table.add_row(Text(merge.spelling), Text(merge.name), merge.rule, passages)
-    console.print(table)
-    console.print_rest(len(found), most)
+        seen.part, seen.passages, access=seen.access, communities=seen.communities,
+        topics=topics_of(seen.communities, seen.summaries),
+        title=f"Knowledge graph: {seen.graph.resolve().name}",
+    )  # fmt: skip
+    _write(out, page, seen.visible, ": open it in a browser")
 
 
 def export(
-    graph: Folder,
-    out: Annotated[Path, typer.Option(help="GraphML file to write.")],
-    index: Annotated[
-        Path | None, typer.Option(help="Folder of the index, to quote the evidence.")
-    ] = None,
-    label: Labels = None,
-    where: Wanted = None,
+    seen: QuotedGraphOptions, out: Annotated[Path, Option(help="GraphML file to write.")]
 ) -> None:
     """Write a graph as GraphML, for Gephi, yEd, Neo4j (with APOC) and `graph import`.
 
     Examples:
         ga-dspy graph export my-graph --out my-graph.graphml --index my-index
     """
-    stored, visible = _open(graph, label, where)
-    nodes, edges = range(len(visible)), range(len(visible.heads))
-    view = stored.graph.visible(Access(labels=frozenset(label or ())))
-    passages = filter(lambda each: view.readable(each.id), Index.open(index) if index else ())
-    shown = {passage.id: passage for passage in passages}
-    write_whole(out, to_graphml(visible.subgraph(nodes, edges), shown))
-    Console().print(f"wrote {out}", soft_wrap=True)
-    Console().print(f"{len(nodes):,} entities, {len(edges):,} relations")
+    visible, readable = seen.visible, seen.stored.graph.visible(seen.access).readable
+    whole = visible.subgraph(range(len(visible)), range(len(visible.heads)))
+    shown = {passage.id: passage for passage in seen.passages or () if readable(passage.id)}
+    _write(out, to_graphml(whole, shown), visible)
+
+
+def _write(out: Path, content: str, shown: CorpusGraph, note: str = "") -> None:
+    write_whole(out, content)
+    Console().print(f"wrote {out}{note}", soft_wrap=True)
+    Console().print(f"{len(shown):,} entities, {len(shown.heads):,} relations")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, Literal, get_args
 
-import typer
 from rich.table import Table
+from typer import Argument, Exit, Option
 
-from ga_dspy.cli.choices import IndexDir, Ray, Wanted, Yes, open_only
+from ga_dspy.cli.choices import IndexDir, Json, Ray, Wanted, Yes, only
 from ga_dspy.cli.console import Console, columns, key_values, number, show_progress
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, listed
@@ -22,55 +22,38 @@ from ga_dspy.retrieval.redact import load_redactor
 from ga_dspy.storage import MANIFEST
 from ga_dspy.text import json_text
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Documents, datasets, .jsonl/.json/.csv/.parquet with a text, or folders of these."
-    ),
-]
-ChunkTokens = Annotated[
-    int | None,
-    typer.Option(help="Maximum tokens per passage; by default what the encoder reads, up to 400."),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Stop at the first file that cannot be read completely.")
-]
-
-Redaction = Annotated[
-    str | None,
-    typer.Option(
-        "--redact",
-        help="Take personal data out of documents before they are indexed: presidio, or your own "
-        "module:function, which every command that adds documents needs again.",
-    ),
-]
-
-ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
+_FILES = "Documents, datasets, .jsonl/.json/.csv/.parquet with a text, or folders of these."
+_CHUNK_TOKENS = "Maximum tokens per passage; by default what the encoder reads, up to 400."
+_REDACT = (
+    "Take personal data out of documents before they are indexed: presidio, or your own "
+    "module:function, which every command that adds documents needs again."
+)
+_ENCODER = "auto, hash-256, minilm, openai/… (any API), or a sentence-transformers model."
+_REQUIRE = "Metadata field that every search must filter on; repeatable."
+_URI = "Address of the Milvus server, or a file ending in .db."
 _MOST_LINES, _NAMED = 60, 3
 _WORDPIECES = 0.8
 """Our tokens per token of an encoder, so that 95 of 100 texts fit."""
 
+Files = Annotated[list[Path], Argument(help=_FILES)]
+ChunkTokens = Annotated[int | None, Option(help=_CHUNK_TOKENS)]
+Redaction = Annotated[str | None, Option("--redact", help=_REDACT)]
+Strict = Annotated[bool, Option("--strict", help="Stop at a file that cannot be read completely.")]
+
 
 def build(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Folder for the index.")],
-    kind: Annotated[str, typer.Option(help="linked, hybrid, dense or sparse.")] = "linked",
-    encoder: Annotated[str, typer.Option(help=ENCODER)] = "auto",
-    reranker: Annotated[
-        str | None, typer.Option(help="Cross-encoder that reranks the results.")
-    ] = None,
+    out: Annotated[Path, Option(help="Folder for the index.")],
+    kind: Annotated[str, Option(help="linked, hybrid, dense or sparse.")] = "linked",
+    encoder: Annotated[str, Option(help=_ENCODER)] = "auto",
+    reranker: Annotated[str | None, Option(help="Cross-encoder that reranks the results.")] = None,
     chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int, typer.Option(help="Tokens shared by neighbouring passages.")] = 0,
+    overlap: Annotated[int, Option(help="Tokens shared by neighbouring passages.")] = 0,
     strict: Strict = False,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(help="Metadata field that every search must filter on; repeatable."),
-    ] = None,
+    require: Annotated[list[str] | None, Option(help=_REQUIRE)] = None,
     redact: Redaction = None,
-    engine: Annotated[str, typer.Option(help="Search engine: local or milvus.")] = "local",
-    uri: Annotated[
-        str | None, typer.Option(help="Address of the Milvus server, or a file ending in .db.")
-    ] = None,
+    engine: Annotated[Literal["local", "milvus"], Option(help="Search engine.")] = "local",
+    uri: Annotated[str | None, Option(help=_URI)] = None,
     ray: Ray = None,
 ) -> None:
     """Build an index; run it again to resume.
@@ -80,7 +63,7 @@ def build(
         ga-dspy index build tickets.csv --out my-index --redact presidio
     """
     console = Console()
-    if engine not in ("local", "milvus") or (engine == "milvus") != (uri is not None):
+    if (engine == "milvus") != (uri is not None):
         raise InputError(
             f"--engine {engine} {'with' if uri else 'without'} --uri",
             expected="--engine milvus with --uri, or neither",
@@ -105,12 +88,9 @@ def build(
 
 def sync(
     index: IndexDir,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Files and folders; unchanged by default."),
-    ] = None,
+    files: Annotated[list[Path] | None, Argument(help="As in build; unchanged by default.")] = None,
     chunk_tokens: ChunkTokens = None,
-    overlap: Annotated[int | None, typer.Option(help="As in build; unchanged by default.")] = None,
+    overlap: Annotated[int | None, Option(help="As in build; unchanged by default.")] = None,
     strict: Strict = False,
     redact: Redaction = None,
     yes: Yes = False,
@@ -124,10 +104,8 @@ def sync(
         ga-dspy index sync --index my-index
     """
     if files and not (index / MANIFEST).exists():
-        build(
-            files, index, chunk_tokens=chunk_tokens, overlap=overlap or 0, strict=strict,
-            redact=redact,
-        )  # fmt: skip
+        cutting: dict[str, Any] = {"chunk_tokens": chunk_tokens, "overlap": overlap or 0}
+        build(files, index, **cutting, strict=strict, redact=redact)
         return
     console, opened = Console(), Index.open(index, redact=importable(redact))
     sources = Sources.of(index, chunk_tokens=chunk_tokens, overlap=overlap)
@@ -140,7 +118,7 @@ def sync(
     if 2 * deleted > len(opened) and not yes:
         question = f"{deleted} of {len(opened)} passages of {index} would be deleted; continue?"
         if not console.confirm(question, remedy="check the files, or add --yes"):
-            raise typer.Exit(1)
+            raise Exit(1)
     _change(console, index, opened, sources, found, opened.sync)
 
 
@@ -158,7 +136,7 @@ def add(files: Files, index: IndexDir, strict: Strict = False, redact: Redaction
 
 
 def delete(
-    ids: Annotated[list[str], typer.Argument(help="File names, or ids of documents or passages.")],
+    ids: Annotated[list[str], Argument(help="File names, or ids of documents or passages.")],
     index: IndexDir,
 ) -> None:
     """Delete documents and passages; sync adds back those that the files still have.
@@ -194,28 +172,26 @@ def info(index: IndexDir) -> None:
         ("requires", ", ".join(opened.require)),
         ("redacted by", about.redact or ""),
         ("from", ", ".join(sources.paths)),
-        (
-            "passage size",
-            f"{sources.chunk_tokens or CHUNK_TOKENS} tokens, overlap {sources.overlap}",
-        ),
+        ("passage size", f"{sources.chunk_tokens or CHUNK_TOKENS} tokens"),
+        ("overlap", f"{sources.overlap} tokens"),
     ]
     console.print(key_values(rows))
     show_files(console, sources.files)
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="Search query.")],
+    query: Annotated[str, Argument(help="Search query.")],
     index: IndexDir,
-    k: Annotated[int, typer.Option(help="Passages to retrieve.")] = 5,
+    k: Annotated[int, Option(help="Passages to retrieve.")] = 5,
     where: Wanted = None,
-    json_only: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    json_only: Json = False,
 ) -> None:
     """Search an index; print passages with scores and sources.
 
     Examples:
         ga-dspy index search "bridges of steel" --index my-index --where lang=en
     """
-    hits = open_only(index, where).search(query, k)
+    hits = only(Index.open(index), where).search(query, k)
     if json_only:
         found = [{"score": hit.score, **hit.passage.model_dump(mode="json")} for hit in hits]
         print(json_text(found, 2))  # noqa: T201 - the output itself
@@ -249,26 +225,24 @@ def show_files(console: Console, files: Sequence[FileRead]) -> None:
     """Print the status of files: counts, then a line per file or group of files."""
     if not files:
         return
-    states = get_args(Status)
     counts = Counter(file.status for file in files)
-    summary = ", ".join(f"{counts[state]:,} {state}" for state in states if counts[state])
+    summary = ", ".join(f"{counts[one]:,} {one}" for one in get_args(Status) if counts[one])
     console.print(f"files: {summary}", style="bold")
-    lines = []
-    without_passages: dict[tuple[str, ...], list[str]] = {}
+    lines, without_passages = list[str](), defaultdict[tuple[str, ...], list[str]](list)
     for file in files:
         if file.ids or file.repeated:
             lines.append(str(file))
         else:
-            without_passages.setdefault((file.status, *file.notes), []).append(file.name)
+            without_passages[file.status, *file.notes].append(file.name)
     for (state, *notes), names in without_passages.items():
         lines.append(f"{listed(names, _NAMED)}: {state} ({'; '.join(notes)})")
     lines.sort()
     if len(lines) > _MOST_LINES:  # files with problems first
         lines.sort(key=lambda line: ": read (" in line)
-    for line in lines[:_MOST_LINES]:
+        rest = f"… and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)"
+        lines = [*lines[:_MOST_LINES], rest]
+    for line in lines:
         console.print(f"  {line}", soft_wrap=True)
-    if len(lines) > _MOST_LINES:
-        console.print(f"  … and {len(lines) - _MOST_LINES:,} more (ga-dspy index info)")
 
 
 def _change(
@@ -279,18 +253,19 @@ def _change(
     with show_progress(console) as progress:
         changes = change(found, progress=progress)
     sources.save(index, found.files)
-    before, after = sources.files, found.files
-    seen = {file.name: file.sha256 for file in before}
-    show_files(console, [file for file in after if seen.get(file.name) != file.sha256])
-    old, new = ({file.name: file.sha256 for file in files if file.ids} for files in (before, after))
-    files = {
-        "added": len(new.keys() - old.keys()),
-        "removed": len(old.keys() - new.keys()),
-        "unchanged": len(old.items() & new.items()),
+    seen = {file.name: file.sha256 for file in sources.files}
+    show_files(console, [one for one in found.files if seen.get(one.name) != one.sha256])
+    old, new = (
+        {one.name: one.sha256 for one in files if one.ids} for files in (sources.files, found.files)
+    )
+    files: dict[str, Collection[object]] = {
+        "added": new.keys() - old.keys(),
+        "changed": {name for name in old.keys() & new.keys() if old[name] != new[name]},
+        "removed": old.keys() - new.keys(),
+        "unchanged": old.items() & new.items(),
     }
-    files["changed"] = len(old.keys() & new.keys()) - files["unchanged"]
     table = Table.grid(padding=(0, 2))
     for what, ids in changes._asdict().items():
-        table.add_row(what, number(files[what], "file"), number(len(ids), "passage"))
+        table.add_row(what, number(len(files[what]), "file"), number(len(ids), "passage"))
     console.print(table)
     console.print(f"{index}: {opened.description}")

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
-import typer
 from rich.table import Table
+from typer import Argument, Exit, Option
 
+from ga_dspy import arena as arenas
 from ga_dspy import viewer
-from ga_dspy.arena import Benchmark, PlannedRun, collect, plan_runs, run_arena, select_methods
+from ga_dspy.arena import Benchmark
 from ga_dspy.arena.methods import methods
 from ga_dspy.arena.report import BASELINE, compare, write_report
 from ga_dspy.artifact.artifact import nothing
-from ga_dspy.cli.choices import (
-    Asking,
-    Dataset,
-    Limit,
-    LMs,
-    Settings,
-    Threads,
-    choose_judge,
-    choose_settings,
-    program_class,
-)
+from ga_dspy.cli import choices
+from ga_dspy.cli.choices import Asking, BatchOptions, EvaluatingOptions, LMs
 from ga_dspy.cli.console import Console, columns, number, show_progress
 from ga_dspy.errors import InputError
-from ga_dspy.eval import Report, ScoreVariant, load, load_report, protocol_of, run
+from ga_dspy.eval import Report, load, load_report, protocol_of, run
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.programs import Usage
 from ga_dspy.programs.gaps import report_gaps
@@ -43,40 +36,36 @@ if TYPE_CHECKING:
 
 TRACED = 5
 """How many of the questions with the worst scores are logged with a trace."""
+_DATA = "Questions in the dataset's format, or your own .jsonl, .json or .csv."
+_RETRY = "Also retry permanent failures."
+_TRACK = "MLflow store to log to: an address, or sqlite:///FILE."
+_JUDGE = "LM that also judges each answer; its cost is kept separate."
+_PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
+_TOKENS = "Token budget per question, the same for every method."
+_UNLIKE = "Mark runs under other protocols instead of refusing them."
+_PAPER = "Show the paper's scores even for questions that are not the dataset's."
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options that `eval` and `arena` share."""
 
-    limit: Limit = None
-    threads: Threads = 1
-    score: Annotated[
-        ScoreVariant, typer.Option(help="F1 variant: official (HotpotQA's script) or squad.")
-    ] = "official"
-    judge: Annotated[
-        str | None,
-        typer.Option(help="LM that also judges each answer; its cost is kept separate."),
-    ] = None
-    abort_after: Annotated[
-        int, typer.Option(help="Stop after N consecutive endpoint failures; 0 never stops.")
-    ] = 10
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Also retry permanent failures.")
-    ] = False
-    track: Annotated[
-        str | None, typer.Option(help="MLflow store to log to: an address, or sqlite:///FILE.")
-    ] = None
+    limit: choices.Limit = None
+    threads: choices.Threads = 1
+    judge: Annotated[str | None, Option(help=_JUDGE)] = None
+    retry_failed: Annotated[bool, Option("--retry-failed", help=_RETRY)] = False
+    track: Annotated[str | None, Option(help=_TRACK)] = None
+
+    def for_run(self, judge: dspy.BaseLM | None = None) -> dict[str, Any]:
+        """Return those for `ga_dspy.eval.run`."""
+        return {"threads": self.threads, "retry_failures": self.retry_failed, "judge": judge}
 
 
 def evaluate(
-    asking: Asking,
-    dataset: Dataset,
-    data: Annotated[
-        Path,
-        typer.Option(help="Questions in the dataset's format, or your own .jsonl, .json or .csv."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the run: summary.json, predictions.jsonl.")],
+    asking: Annotated[Asking, EvaluatingOptions],
+    dataset: choices.Dataset,
+    data: Annotated[Path, Option(help=_DATA)],
+    out: Annotated[Path, Option(help="Folder of the run: summary.json, predictions.jsonl.")],
     options: RunOptions,
 ) -> None:
     r"""Score a program on a dataset. Run the same command again to resume.
@@ -89,10 +78,10 @@ def evaluate(
             --limit 100
     """
     console, name, models = Console(), asking.name, asking.models
+    judge = choices.choose_judge(options.judge, models)
     report = run_program(
-        console, asking.program, name, dataset, data, out, models.lm, options,
-        judge=choose_judge(options.judge, models),
-    )  # fmt: skip
+        console, asking.program, name, dataset, data, out, models.lm, options, judge
+    )
     console.note_embedded_lm(*models.all)
     console.print(summary_table({name: report}))
     console.print_first("failed", [f"{one.id}: {one.error}" for one in report.failed], style="red")
@@ -115,10 +104,15 @@ def _finish(console: Console, reports: Sequence[Report]) -> None:
     spent = Usage.total(report.usage for report in reports)
     cached = f"{spent.cached:,} of {number(spent.calls, 'LM call')} from the cache"
     console.print("; ".join(filter(None, (cached, spent.failures, spent.cuts))), style="dim")
-    _show_step_usage(console, reports)
+    if any(report.protocol.lms for report in reports):
+        _show_step_usage(console, reports)
     for report in reports:
-        if report.protocol.judge:
-            _show_judge(console, report.summary()["judge"])
+        if judge := report.summary().get("judge"):
+            usage = Usage.model_validate(judge["usage"])
+            cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens in addition"
+            console.print(f"judged by {judge['lm']}: {cost}", style="dim")
+            lines = [f"{one['id']}: {one['error']}" for one in judge["failed"]]
+            console.print_first("not judged", lines, style="red")
     failed = [result for report in reports for result in report.failed]
     if failed:
         transient = sum(result.may_pass for result in failed)
@@ -127,68 +121,44 @@ def _finish(console: Console, reports: Sequence[Report]) -> None:
             f"or a timeout failed ({transient:,}), with --retry-failed also the others "
             f"({len(failed) - transient:,})",
         )
-        raise typer.Exit(1)
-
-
-def _show_judge(console: Console, judge: dict[str, Any]) -> None:
-    usage = Usage.model_validate(judge["usage"])
-    cost = f"{number(usage.calls, 'call')}, {usage.tokens:,} tokens in addition"
-    console.print(f"judged by {judge['lm']}: {cost}", style="dim")
-    lines = [f"{one['id']}: {one['error']}" for one in judge["failed"]]
-    console.print_first("not judged", lines, style="red")
+        raise Exit(1)
 
 
 def _show_step_usage(console: Console, reports: Sequence[Report]) -> None:
-    """Print the cost of each step with its LM, if there is more than one LM."""
-    if not any(report.protocol.lms for report in reports):
-        return
-    spent: dict[tuple[str, str], list[Usage]] = {}
+    """Print the cost of each step with its LM."""
+    spent = defaultdict[tuple[str, str], list[Usage]](list)
     for report in reports:
         for step, usage in usage_by_step(report.results).items():
-            spent.setdefault((step, report.protocol.lm_of(step)), []).append(usage)
+            spent[step, report.protocol.lm_of(step)].append(usage)
     for (step, lm), parts in spent.items():
         console.print_usage(step, lm, Usage.total(parts))
 
 
 def run_program(
-    console: Console,
-    program: Any,
-    name: str,
-    dataset: str,
-    data: Path,
-    out: Path,
-    lm: dspy.LM,
-    options: RunOptions,
-    judge: dspy.LM | None = None,
-) -> Report:
+    console: Console, program: Any, name: str, dataset: str, data: Path, out: Path, lm: dspy.LM,
+    options: RunOptions, judge: dspy.LM | None = None,
+) -> Report:  # fmt: skip
     """Run a program on the questions of a file, with a progress bar."""
     examples = load(dataset, data, limit=options.limit)
     protocol = protocol_of(
-        program, examples, name=name, dataset=dataset, source=data, lm=lm,
-        score=options.score, limit=options.limit, judge=judge,
+        program, examples, name=name, dataset=dataset, source=data, lm=lm, limit=options.limit,
+        judge=judge,
     )  # fmt: skip
     with dspy.context(lm=lm), show_progress(console) as advance:
         return run(
-            program, examples, out=out, protocol=protocol, threads=options.threads,
-            progress=lambda now: advance(name, now.done, now.total, now), judge=judge,
-            retry_failures=options.retry_failed, abort_after=options.abort_after or None,
+            program, examples, out=out, protocol=protocol, **options.for_run(judge),
+            progress=lambda now: advance(name, now.done, now.total, now),
         )  # fmt: skip
 
 
 def _track(
-    console: Console,
-    report: Report,
-    program: Any,
-    examples: Sequence[dspy.Example],
-    lm: dspy.LM,
-    uri: str,
-    out: Path,
-) -> Tracked | None:
+    console: Console, report: Report, program: Any, examples: Sequence[dspy.Example], lm: dspy.LM,
+    uri: str, out: Path,
+) -> Tracked | None:  # fmt: skip
     """Log a run to MLflow; if it is new there, with traces of the worst questions."""
     from ga_dspy.optimize.tracking import track_evaluation
 
-    root = out.absolute().parent
-    logged = track_evaluation(report, uri=uri, root=root, say=console.warn)
+    logged = track_evaluation(report, uri=uri, root=out.absolute().parent, say=console.warn)
     if logged and logged.is_new:
         trace(console, program, report, examples, lm, uri=logged.uri, run_id=logged.run_id)
     return logged
@@ -200,18 +170,13 @@ def _show_tracked(console: Console, tracked: Sequence[Tracked | None]) -> None:
         new = sum(one.is_new for one in logged)
         known = f", {len(logged) - new} already there" if new < len(logged) else ""
         place = without_password(logged[-1].uri)
-        runs = f"MLflow: {number(new, 'new run')}{known} in {place}"
-        console.print(runs, soft_wrap=True)
+        console.print(f"MLflow: {number(new, 'new run')}{known} in {place}", soft_wrap=True)
 
 
 def trace(
-    console: Console,
-    program: Any,
-    report: Report,
-    examples: Sequence[dspy.Example],
-    lm: dspy.BaseLM,
-    **at: Any,
-) -> None:
+    console: Console, program: Any, report: Report, examples: Sequence[dspy.Example],
+    lm: dspy.BaseLM, **at: Any,
+) -> None:  # fmt: skip
     """Ask the worst questions again, traced into an MLflow store, at the cost of more calls."""
     from ga_dspy.optimize.mlflow_store import TrackingFailed
     from ga_dspy.optimize.tracking import trace_questions, worst
@@ -231,60 +196,44 @@ _SUMMARY_COLUMNS = {
 }  # fmt: skip
 
 
-def summary_table(reports: dict[str, Report]) -> Table:
-    """Return a table of programs as rows and scores in percent as columns."""
-    protocol = next(iter(reports.values())).protocol
-    shown = dict(_SUMMARY_COLUMNS)
-    if not protocol.judge:
-        del shown["judge"]
-    if not any(report.degraded for report in reports.values()):
-        del shown["degraded"]
-    table = columns("program", *shown, right=tuple(shown))
-    table.columns[0].no_wrap = True
-    table.title_justify, table.title_style = "left", "bold"
-    lms = " or ".join(dict.fromkeys(one.protocol.lm_names for one in reports.values()))
-    table.title = f"{protocol.dataset} {protocol.source}, {protocol.n} questions, {lms}"
-    rule = {"official": "HotpotQA's", "squad": "SQuAD's"}[protocol.score]
-    table.caption = f"F1 and EM by {rule} official rule; steps, calls and tokens per question"
-    table.caption_justify = "left"
+def summary_table(reports: Mapping[str, Report]) -> Table:
+    """Return a table of programs as rows and scores in percent as columns; none is empty."""
+    rows = list[dict[str, str]]()
     for name, report in reports.items():
         summary = report.summary()
         low, high = summary["ci95"]
         summary |= {"judged": report.judged, "interval": f"{low:.0f}–{high:.0f}"}
-        cells = []
-        for key, form in shown.values():
-            value = summary[key]
-            cells.append("" if value is None else format(value, form))
-        table.add_row(name, *cells)
+        summary["degraded"] = summary["degraded"] or None
+        cells = {"program": name}
+        for heading, (key, form) in _SUMMARY_COLUMNS.items():
+            cells[heading] = "" if summary[key] is None else format(summary[key], form)
+        rows.append(cells)
+    shown = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+    table = columns(*shown, right=shown[1:])
+    for row in rows:
+        table.add_row(*(row[heading] for heading in shown))
+    table.columns[0].no_wrap = True
+    table.title_justify = table.caption_justify = "left"
+    protocols = [report.protocol for report in reports.values()]
+    lms, first = dict.fromkeys(protocol.lm_names for protocol in protocols), protocols[0]
+    table.title = f"{first.dataset} {first.source}, {first.n} questions, {' or '.join(lms)}"
+    table.title_style = "bold"
+    table.caption = "F1 and EM by HotpotQA's official rule; steps, calls and tokens per question"
     return table
 
 
 def arena(
-    models: LMs,
-    dataset: Annotated[
-        list[str], typer.Option(help="Dataset of a --data file; repeatable, once per file.")
-    ],
-    data: Annotated[list[Path], typer.Option(help="Questions in the dataset's format.")],
-    index: Annotated[list[Path], typer.Option(help="Index over the passages of a --data file.")],
-    out: Annotated[Path, typer.Option(help="Folder for the runs, one subfolder each.")],
+    models: Annotated[LMs, BatchOptions],
+    dataset: Annotated[list[str], Option(help="Dataset of a --data file; once per file.")],
+    data: Annotated[list[Path], Option(help="Questions in the dataset's format.")],
+    index: Annotated[list[Path], Option(help="Index over the passages of a --data file.")],
+    out: Annotated[Path, Option(help="Folder for the runs, one subfolder each.")],
     options: RunOptions,
-    programs: Annotated[
-        str,
-        typer.Option(
-            help="all, or comma-separated names and groups: methods, ablations, depths, steps, "
-            "graphrag."
-        ),
-    ] = "all",
-    graph: Annotated[
-        list[Path] | None, typer.Option(help="Graph of an --index, for GraphRAG.")
-    ] = None,
-    artifact: Annotated[
-        list[str] | None, typer.Option(help="Compiled program to include; repeatable.")
-    ] = None,
-    tokens: Annotated[
-        int | None, typer.Option(help="Token budget per question, the same for every method.")
-    ] = None,
-    settings: Settings = None,
+    programs: Annotated[str, Option(help=_PROGRAMS)] = "all",
+    graph: Annotated[list[Path] | None, Option(help="Graph of an --index, for GraphRAG.")] = None,
+    artifact: Annotated[list[str] | None, Option(help="Compiled program to include.")] = None,
+    tokens: Annotated[int | None, Option(help=_TOKENS)] = None,
+    settings: choices.Settings = None,
 ) -> None:
     r"""Run every method under one protocol. Run the same command again to resume.
 
@@ -294,28 +243,31 @@ def arena(
     """
     console = Console()
     kinds = {one.program for one in methods(programs)}
-    kinds |= {program_class("", path) for path in artifact or ()}
-    contestants = select_methods(
+    kinds |= {choices.program_class("", path) for path in artifact or ()}
+    contestants = arenas.select_methods(
         programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
-        settings=choose_settings(settings, *kinds), lms=models.steps,
+        settings=choices.choose_settings(settings, *kinds), lms=models.steps,
     )  # fmt: skip
     if not models.is_for_all:
         models.check(*(one.make(nothing) for one in contestants))
-    planned = plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
+    planned = arenas.plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
     own = "".join(f", {step}: {one.model}" for step, one in models.steps.items())
     console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}")
-    reports: dict[Benchmark, dict[str, Report]] = {}
+    reports = defaultdict[Benchmark, dict[str, Report]](dict)
     tracked: list[Tracked | None] = []
     store = options.track
+    judge = choices.choose_judge(options.judge, models)
     with show_progress(console) as advance:
-        for one, report, program in run_arena(
-            planned, lm=models.lm, limit=options.limit, score=options.score,
-            threads=options.threads, abort_after=options.abort_after or None,
-            retry_failures=options.retry_failed, judge=choose_judge(options.judge, models),
+        for one, report, program in arenas.run_arena(
+            planned, lm=models.lm, limit=options.limit, **options.for_run(judge),
             progress=lambda one, now: advance(one.name, now.done, now.total, now),
         ):  # fmt: skip
-            console.print(_result_line(one, report), style="dim")
-            reports.setdefault(one.benchmark, {})[one.contestant.folder] = report
+            lost = {"failed": len(report.failed), "degraded": len(report.degraded)}
+            counts = "".join(f", {count} {what}" for what, count in lost.items() if count)
+            scores = f"F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{counts}"
+            line = f"{one.name}: {scores}, protocol {report.protocol.hash}"
+            console.print(line, style="dim")
+            reports[one.benchmark][one.contestant.folder] = report
             if store:
                 asked = load(one.benchmark.dataset, one.benchmark.data, limit=options.limit)
                 tracked.append(_track(console, report, program, asked, models.lm, store, out))
@@ -331,20 +283,8 @@ def arena(
     _finish(console, [report for by_name in reports.values() for report in by_name.values()])
 
 
-def _result_line(one: PlannedRun, report: Report) -> str:
-    failed = f", {len(report.failed)} failed" if report.failed else ""
-    degraded = f", {len(report.degraded)} degraded" if report.degraded else ""
-    return (
-        f"{one.name}: F1 {report.f1:.1f}, EM {report.em:.1f}, {report.seconds:.0f} s{failed}"
-        f"{degraded}, protocol {report.protocol.hash}"
-    )
-
-
 def _benchmarks(
-    datasets: Sequence[str],
-    data: Sequence[Path],
-    indexes: Sequence[Path],
-    graphs: Sequence[Path | None],
+    datasets: Sequence[str], data: Sequence[Path], indexes: Sequence[Path], graphs: Sequence[Path]
 ) -> list[Benchmark]:
     counts = (len(datasets), len(data), len(indexes), len(graphs))
     if len({*counts[:3], counts[3] or counts[0]}) > 1:
@@ -353,24 +293,16 @@ def _benchmarks(
             expected="the same number of each, in the same order",
             remedy="repeat them for every dataset; --graph only if GraphRAG takes part",
         )
-    parts = zip(datasets, data, indexes, graphs or [None] * counts[0], strict=True)
-    return [Benchmark(*part) for part in parts]
+    given: Sequence[Path | None] = graphs or [None] * counts[0]
+    return [Benchmark(*part) for part in zip(datasets, data, indexes, given, strict=True)]
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders with finished runs.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.md, tables and figures.")],
-    baseline: Annotated[str, typer.Option(help="Method to compare the others with.")] = BASELINE,
-    unlike: Annotated[
-        bool,
-        typer.Option("--unlike", help="Mark runs under other protocols instead of refusing them."),
-    ] = False,
-    paper: Annotated[
-        bool,
-        typer.Option(
-            "--paper", help="Show the paper's scores even for questions that are not the dataset's."
-        ),
-    ] = False,
+    folders: Annotated[list[Path], Argument(help="Folders with finished runs.")],
+    out: Annotated[Path, Option(help="Folder for report.md, tables and figures.")],
+    baseline: Annotated[str, Option(help="Method to compare the others with.")] = BASELINE,
+    unlike: Annotated[bool, Option("--unlike", help=_UNLIKE)] = False,
+    paper: Annotated[bool, Option("--paper", help=_PAPER)] = False,
 ) -> None:
     """Report which method is best on your data, with tables and figures, from finished runs.
 
@@ -378,22 +310,22 @@ def report(
         ga-dspy report runs --out runs/report
     """
     console = Console()
-    runs = collect(folders, unlike=unlike, paper=paper)
+    runs = arenas.collect(folders, unlike=unlike, paper=paper)
     families = compare(runs, baseline)
     figures = write_report(runs, out, families)
     for family in families:
         console.print(family[0].verdict.replace("*", ""), soft_wrap=True)
-    drawn = [figure for figure in figures if figure.path]
     for figure in figures:
         if not figure.path:
             console.print(f"{figure.group}: {figure.caption}", style="dim", soft_wrap=True)
-    counts = f"{number(len(runs.runs), 'run')}, {number(len(drawn), 'figure')}"
+    drawn = sum(bool(figure.path) for figure in figures)
+    counts = f"{number(len(runs.runs), 'run')}, {number(drawn, 'figure')}"
     console.print(f"{counts}: {out / 'report.md'}")
 
 
 def gaps(
-    file: Annotated[Path, typer.Argument(help="File that `ga-dspy serve --gaps` writes.")],
-    most: Annotated[int, typer.Option(min=1, help="Names and subqueries to list.")] = 20,
+    file: Annotated[Path, Argument(help="File that `ga-dspy serve --gaps` writes.")],
+    most: Annotated[int, Option(min=1, help="Names and subqueries to list.")] = 20,
 ) -> None:
     """List what your documents lack: the names and subqueries that were looked for in vain.
 
@@ -408,25 +340,17 @@ def gaps(
         console.print(f"{number(found.unreadable, 'line')} cannot be read", style="yellow")
     for heading, wanted in (("unknown name", found.names), ("last subquery", found.queries)):
         if wanted:
-            table = columns("questions", heading, "for example", right=("questions",))
-            for one in wanted[:most]:
-                table.add_row(f"{one.questions:,}", one.text, one.example)
+            rows = [(f"{one.questions:,}", one.text, one.example) for one in wanted]
             console.print()
-            console.print(table)
-            console.print_rest(len(wanted), most)
+            console.print_table(
+                rows, "questions", heading, "for example", most=most, right=("questions",)
+            )
 
 
 def view(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            help="Output of `ga-dspy ask --json` (- for stdin), or the folder of a run."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("page.html"),
-    beside: Annotated[
-        Path | None, typer.Option(help="Folder of another run to compare with.")
-    ] = None,
+    path: Annotated[Path, Argument(help="Output of `ask --json`, - for stdin, or a run's folder.")],
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("page.html"),
+    beside: Annotated[Path | None, Option(help="Folder of another run to compare with.")] = None,
 ) -> None:
     """Show how answers were found, in one HTML file that works offline.
 
@@ -437,9 +361,8 @@ def view(
     if path.is_dir():
         page = viewer.run_page(load_report(path), load_report(beside) if beside else None)
     elif beside:
-        raise InputError(
-            f"{path} --beside {beside}", expected="the folders of two runs", remedy="pass two runs"
-        )
+        wrong = f"{path} --beside {beside}"
+        raise InputError(wrong, expected="the folders of two runs", remedy="pass two runs")
     else:
         record = _prediction(path)
         page = viewer.page(record.pop("question"), record)

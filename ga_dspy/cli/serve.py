@@ -6,16 +6,16 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dspy
-import typer
+from typer import Exit, Option
 
-from ga_dspy.cli.choices import Asking
+from ga_dspy.cli.choices import Asking, AskingOptions
 from ga_dspy.cli.index import Redaction, importable
 from ga_dspy.errors import InputError, need_package
 from ga_dspy.programs import GapLog
@@ -28,68 +28,39 @@ if TYPE_CHECKING:
 
 WRITE_KEY = "GA_DSPY_WRITE_KEY"
 """The variable with the keys that may add and delete documents."""
+_HOST = "Address to listen on; any but this machine's needs an API key."
+_KEY_ENV = "Environment variable with the API keys; by default GA_DSPY_API_KEY."
+_KEYS = "TOML file of keys with names, conditions and rights (--new-key)."
+_OPEN = "Allow access from anywhere without a key."
+_AT_ONCE = "Maximum concurrent questions; further ones are refused."
+_PER_MINUTE = "Maximum requests per minute and key or address; 0: no limit."
+_DEADLINE = (
+    "Timeout of a question in seconds; by default 300, or 2.5 times the longest LM timeout: 1,500 "
+    "for a local LM."
+)
+_GAPS = "Append questions whose evidence is missing to this .jsonl file; ga-dspy gaps reads it."
+_PROXIES = "Addresses of trusted proxies, whose X-Forwarded-For names the client."
+_EXAMPLE = (
+    "Example question on the web page; by default made from titles of the documents; repeatable."
+)
+_NEW_KEY = "Print a new key and its entry for --keys, and exit."
 
 
 @dataclass(frozen=True)
 class ServerOptions:
     """The options that `serve` and `mcp` share."""
 
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's needs an API key.")
-    ] = "127.0.0.1"
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            help="Environment variable with the API keys.", show_default="GA_DSPY_API_KEY"
-        ),
-    ] = None
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of keys with names, conditions and rights (--new-key)."),
-    ] = None
-    is_open: Annotated[
-        bool, typer.Option("--open", help="Allow access from anywhere without a key.")
-    ] = False
-    at_once: Annotated[
-        int, typer.Option(min=1, help="Maximum concurrent questions; further ones are refused.")
-    ] = 256
-    per_minute: Annotated[
-        int,
-        typer.Option(min=0, help="Maximum requests per minute and key or address; 0: no limit."),
-    ] = 600
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            help="Timeout of a question in seconds.",
-            show_default="300, or 2.5 times the longest LM timeout: 1,500 for a local LM",
-        ),
-    ] = None
-    gaps: Annotated[
-        Path | None,
-        typer.Option(
-            help="Append questions whose evidence is missing to this .jsonl file; ga-dspy gaps "
-            "reads it."
-        ),
-    ] = None
-    proxies: Annotated[
-        str,
-        typer.Option(
-            "--forwarded-allow-ips",
-            help="Addresses of trusted proxies, whose X-Forwarded-For names the client.",
-            show_default="none",
-        ),
-    ] = ""
-    track: Annotated[
-        str | None,
-        typer.Option(help="MLflow store to trace questions in.", show_default="no tracing"),
-    ] = None
-    track_rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the questions to trace.")
-    ] = 1.0
-    track_experiment: Annotated[str, typer.Option(help="MLflow experiment of the traces.")] = (
-        "ga-dspy"
-    )
+    host: Annotated[str, Option(help=_HOST)] = "127.0.0.1"
+    api_key_env: Annotated[str | None, Option(help=_KEY_ENV)] = None
+    keys: Annotated[Path | None, Option(help=_KEYS)] = None
+    is_open: Annotated[bool, Option("--open", help=_OPEN)] = False
+    at_once: Annotated[int, Option(min=1, help=_AT_ONCE)] = 256
+    per_minute: Annotated[int, Option(min=0, help=_PER_MINUTE)] = 600
+    deadline: Annotated[float | None, Option(min=0.1, help=_DEADLINE)] = None
+    gaps: Annotated[Path | None, Option(help=_GAPS)] = None
+    proxies: Annotated[str, Option("--forwarded-allow-ips", help=_PROXIES)] = ""
+    track: Annotated[str | None, Option(help="MLflow store to trace questions in.")] = None
+    track_rate: Annotated[float, Option(min=0, max=1, help="Share of questions to trace.")] = 1.0
 
 
 def choose_deadline(given: float | None, lms: Sequence[dspy.BaseLM]) -> float:
@@ -149,29 +120,20 @@ def _print_new_key(name: str | None) -> None:
 
     key, entry = new_key(name)
     print(f"# the key, which is shown only now:\n{key}\n\n# its entry in keys.toml:\n{entry}")  # noqa: T201
-    raise typer.Exit
+    raise Exit
+
+
+NewKey = Annotated[
+    str | None, Option(metavar="NAME", callback=_print_new_key, is_eager=True, help=_NEW_KEY)
+]
 
 
 def serve(
-    asking: Asking,
+    asking: Annotated[Asking, AskingOptions],
     options: ServerOptions,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
-    example: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Example question on the web page; repeatable.",
-            show_default="made from titles of the documents",
-        ),
-    ] = None,
-    new_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            callback=_print_new_key,
-            is_eager=True,
-            help="Print a new key and its entry for --keys, and exit.",
-        ),
-    ] = None,
+    port: Annotated[int, Option(help="Port to listen on.")] = 8000,
+    example: Annotated[list[str] | None, Option(help=_EXAMPLE)] = None,
+    new_key: NewKey = None,
     redact: Redaction = None,
 ) -> None:
     """Serve a web page, JSON, event streams, OpenAI's chat API and metrics over HTTP.
@@ -189,27 +151,23 @@ def serve(
     if redact and isinstance(asking.corpus, Index):
         index = asking.corpus.whole
         index.redactor = check_redactor(index.manifest.redact, importable(redact))
-    with _tracing(asking, options) as tracer:
-        keys, service = _start(asking, options, tracer, example or ())
+    with _service(asking, options, example or ()) as (keys, service):
         from ga_dspy.serve import make_app
 
         _listen(make_app(service, keys=keys, is_open=options.is_open), service, options, port)
 
 
 def mcp(
-    asking: Asking,
+    asking: Annotated[Asking, AskingOptions],
     options: ServerOptions,
-    http: Annotated[
-        int | None, typer.Option(help="Serve over HTTP on this port, at /mcp, instead of stdio.")
-    ] = None,
+    http: Annotated[int | None, Option(help="Serve at /mcp on this port instead of stdio.")] = None,
 ) -> None:
     """Serve the MCP tools `ask` and `search` to agents, over stdin and stdout or HTTP.
 
     Examples:
         ga-dspy mcp --index my-index --lm openai/gpt-4.1-mini
     """
-    with _tracing(asking, options) as tracer:
-        keys, service = _start(asking, options, tracer)
+    with _service(asking, options) as (keys, service):
         from ga_dspy.serve.agents import make_http_app, make_mcp
 
         server = make_mcp(service)
@@ -220,19 +178,11 @@ def mcp(
             _listen(app, service, options, http)
 
 
-def _tracing(asking: Asking, options: ServerOptions) -> AbstractContextManager[Tracer | None]:
-    if options.track is None:
-        return nullcontext()
-    from ga_dspy.tracing import track
-
-    named = {"program": asking.name}
-    return track(options.track, options.track_experiment, options.track_rate, named)
-
-
-def _start(
-    asking: Asking, options: ServerOptions, tracer: Tracer | None, examples: Sequence[str] = ()
-) -> tuple[list[Key], Service]:
-    """Return the API keys, and the service with its limits.
+@contextmanager
+def _service(
+    asking: Asking, options: ServerOptions, examples: Sequence[str] = ()
+) -> Iterator[tuple[list[Key], Service]]:
+    """Yield the API keys, and the service with its limits, which traces questions if asked to.
 
     Raises:
         MissingExtra: The extra `serve` is not installed.
@@ -246,10 +196,16 @@ def _start(
     deadline = choose_deadline(options.deadline, asking.models.all)
     limits = Limits(options.at_once, options.per_minute, deadline)
     gaps = GapLog(options.gaps) if options.gaps else None
-    service = Service(asking.program, limits, tracer, gaps=gaps, examples=examples)
-    for caller in keys or [ANYONE]:
-        service.program_for(caller)
-    return keys, service
+    tracing: AbstractContextManager[Tracer | None] = nullcontext()
+    if options.track is not None:
+        from ga_dspy.tracing import track
+
+        tracing = track(options.track, rate=options.track_rate, tags={"program": asking.name})
+    with tracing as tracer:
+        service = Service(asking.program, limits, tracer, gaps=gaps, examples=examples)
+        for caller in keys or [ANYONE]:
+            service.program_for(caller)
+        yield keys, service
 
 
 def _listen(app: Any, service: Service, options: ServerOptions, port: int) -> None:
