@@ -171,6 +171,18 @@ def test_an_error_is_one_clear_line_and_exit_code_2(
     assert "Traceback" not in done.stderr
 
 
+def test_verbose_adds_the_parts_of_an_error_and_its_cause(
+    command: Command, index: Path, tmp_path: Path
+) -> None:
+    args = ("ask", "Who?", "--index", index, "--set", "k=many")
+    plain = command(*args, cwd=tmp_path).stderr.splitlines()
+    first, *more = command(*args, "--verbose", cwd=tmp_path).stderr.splitlines()
+    assert plain == [first]
+    assert more[:2] == ["  type: InputError", "  found: --set k=many"]
+    assert [line.split(":")[0] for line in more[2:]] == ["  expected", "  remedy", "  cause"]
+    assert more[-1].startswith("  cause: ValidationError: ")
+
+
 def test_help_of_a_process_of_its_own_shows_the_tree_of_commands(tmp_path: Path) -> None:
     code = "from ga_dspy.cli import main; main()"
     told = subprocess.run(

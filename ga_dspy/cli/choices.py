@@ -32,6 +32,8 @@ from ga_dspy.retrieval import Index, Where
 from ga_dspy.secrets import check_addresses, without_password
 from ga_dspy.testing import recorded_lm
 
+VERBOSE: Final = "--verbose"
+"""The option of all commands after which an error is printed in full."""
 _log = logging.getLogger(__name__)
 Corpus = TypeVar("Corpus", Index, GraphIndex)
 _of_lm = partial(Option, rich_help_panel="LM")
@@ -70,6 +72,7 @@ Dataset = Annotated[str, Option(help=_DATASET)]
 Limit = Annotated[int | None, Option(help="Ask only the first N questions.")]
 Threads = Annotated[int, Option(help="Questions to ask in parallel.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
+Verbose = Annotated[bool, Option(VERBOSE, help="Print all details of an error.")]
 Json = Annotated[bool, Option("--json", help="Print JSON only.")]
 Ray = Annotated[str | None, Option("--ray", help="Address of a Ray cluster to run on, or auto.")]
 Models = Annotated[list[str] | None, _of_lm("--lm", help=_LM)]
@@ -187,7 +190,7 @@ class EvaluatingOptions(BatchOptions, AskingOptions):
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the option groups among a command's parameters by options for their fields.
+    """Replace the option groups among a command's parameters by options, and add `--verbose`.
 
     A group is a dataclass, of which the command receives an instance. As `Annotated[T, group]`, the
     command receives what the group's `opened()` yields, a T, and runs inside it.
@@ -203,8 +206,9 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
             (options if group is kind else shared).extend(fields)
         else:
             options.append(parameter)
+    verbose = Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)
 
-    def run(**arguments: Any) -> None:
+    def run(verbose: bool, **arguments: Any) -> None:
         with ExitStack() as stack:
             for name, group in groups.items():
                 own = {option: arguments.pop(option) for option in signature(group).parameters}
@@ -214,7 +218,8 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
                 arguments[name] = made
             command(**arguments)
 
-    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*options, *shared)]
+    options += [*shared, verbose]
+    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
     vars(update_wrapper(run, command))["__signature__"] = given.replace(parameters=parameters)
     return run
 

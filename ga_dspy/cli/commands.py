@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Annotated, Any, Final, cast
 
@@ -22,7 +22,7 @@ from ga_dspy.cli import config as configuring
 from ga_dspy.cli import graph as graphs
 from ga_dspy.cli import index as indexes
 from ga_dspy.cli import serve as serving
-from ga_dspy.cli.choices import with_option_groups
+from ga_dspy.cli.choices import VERBOSE, with_option_groups
 from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.secrets import CleanStream, withheld
 from ga_dspy.storage import force_exit, refused_by_disk
@@ -135,12 +135,24 @@ def _in_sentences(error: BaseException) -> str:
     return " ".join([first, *(f"{part[:1].upper()}{part[1:]}" for part in rest)])
 
 
+def _in_detail(error: BaseException) -> Iterator[str]:
+    """Yield the type of an error, what was found, expected and to do, and its causes."""
+    yield f"type: {type(error).__name__}"
+    for name, otherwise in (("found", error), ("expected", ""), ("remedy", "")):
+        if text := str(getattr(error, name, otherwise)):
+            yield f"{name}: {text}"
+    cause = error.__cause__ or error.__context__
+    while cause:
+        yield f"cause: {type(cause).__name__}: {cause}"
+        cause = cause.__cause__ or cause.__context__
+
+
 def main() -> None:
     """Run the command line; a known error is one line on stderr and exit code 2.
 
-    Ctrl-C exits with code 130.
+    With `--verbose`, lines on its type, parts and causes follow. Ctrl-C exits with code 130.
     """
-    threads = threading.enumerate()
+    threads, lines = threading.enumerate(), list[str]()
     out, err = (cast(Any, CleanStream(stream)) for stream in (sys.stdout, sys.stderr))
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -152,11 +164,16 @@ def main() -> None:
         code, text = _INTERRUPTED, "stopped."
         can_resume = any(name in sys.argv[1:2] for name in _RESUMABLE)
     except (GaDspyError, extractive_lm.ExtractiveError, dspy.LMError, OSError) as error:
+        known: BaseException = error
         if isinstance(error, OSError):
-            error = refused_by_disk(error.filename or "a file", error)
-        code, text = 2, _in_sentences(error)
-        can_resume = isinstance(error, RunAborted) and " again" not in text
+            known = refused_by_disk(error.filename or "a file", error)
+            known.__cause__ = error
+        code, text = 2, _in_sentences(known)
+        can_resume = isinstance(known, RunAborted) and " again" not in text
+        if VERBOSE in sys.argv:
+            lines = [f"  {' '.join(line.split())}" for line in _in_detail(known)]
     if can_resume:
         text += " Finished work is kept: run the same command again to resume."
-    print(f"ga-dspy: {visible(withheld(' '.join(text.split())))}", file=sys.stderr)  # noqa: T201
+    for line in (f"ga-dspy: {' '.join(text.split())}", *lines):
+        print(visible(withheld(line)), file=sys.stderr)  # noqa: T201
     force_exit(code, threads)
