@@ -18,26 +18,19 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from queue import Full, Queue
 from subprocess import DEVNULL, PIPE, Popen
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 import dspy
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import InputError, need_package
-from ga_dspy.optimize.mlflow_store import (
-    EXPERIMENT,
-    ROOT,
-    experiment_of,
-    pointed_at,
-    publishable,
-    reaching,
-    store_uri,
-)
+from ga_dspy.optimize import mlflow_store as stores
+from ga_dspy.optimize.mlflow_store import EXPERIMENT, ROOT
 from ga_dspy.programs.calls import Ask, Conversation, Search, documents
 from ga_dspy.programs.loop import OBSERVERS, State
 from ga_dspy.programs.meter import LMCall
@@ -132,11 +125,11 @@ class _Trace:
         usage = call.usage
         tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens,
                   "total_tokens": usage.tokens}  # fmt: skip
-        span = self._begin(call.model, "CHAT_MODEL", {"messages": call.sent}, cached=usage.cached)
-        span["attributes"] |= {"mlflow.llm.model": call.model, "mlflow.message.format": "dspy",
-                               "mlflow.chat.tokenUsage": tokens}  # fmt: skip
+        about = {"cached": usage.cached, "mlflow.llm.model": call.model,
+                 "mlflow.message.format": "dspy", "mlflow.chat.tokenUsage": tokens}  # fmt: skip
         if usage.cost:
-            span["attributes"]["mlflow.llm.cost"] = {"total_cost": usage.cost}
+            about["mlflow.llm.cost"] = {"total_cost": usage.cost}
+        span = self._begin(call.model, "CHAT_MODEL", {"messages": call.sent}, **about)
         span["start"] -= int(call.seconds * 1e9)
         self.end(span, call.outputs, call.error)
 
@@ -151,9 +144,7 @@ class _Trace:
 
     def message(self) -> bytes:
         """Return the trace as a message; a restricted one has no text but ids of documents."""
-        spans = self.spans
-        if self.is_restricted:
-            spans = [_without_text(span) for span in spans]
+        spans = [_without_text(one) for one in self.spans] if self.is_restricted else self.spans
         tags = {_RESTRICTED_TAG: str(self.is_restricted), **self.tags}
         return _message("trace", {"run": self.run, "tags": tags, "spans": spans})
 
@@ -173,7 +164,7 @@ def _message(kind: str, about: Mapping[str, Any]) -> bytes:
 # --- To the process that calls MLflow
 
 
-class Tracer:
+class Tracer(AbstractContextManager["Tracer"]):
     """Traces the questions of all programs in this process, until it is closed.
 
     It is a context manager that closes itself. An answer neither waits for MLflow nor fails with
@@ -303,9 +294,6 @@ class Tracer:
             if self._process is not None:
                 self._process.kill()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -334,7 +322,7 @@ def track(
     need_package("mlflow", "optimize")
     if not 0.0 <= rate <= 1.0:
         raise InputError(f"rate is {rate}", expected="0 to 1", remedy="pass 0.1 for a tenth")
-    tracer = Tracer(store_uri(uri, ROOT), experiment, rate, tags)
+    tracer = Tracer(stores.store_uri(uri, ROOT), experiment, rate, tags)
     OBSERVERS.append(tracer.observe)
     atexit.register(tracer.close)
     return tracer
@@ -359,8 +347,11 @@ def log_messages() -> None:
 def _log(uri: str, experiment: str, kind: str, about: Any, known: list[str]) -> tuple[str, str]:
     """Return "sent"; or "failed" and why; or "dropped" if there is no trace for the feedback."""
     try:
-        with reaching(uri) as client, pointed_at(uri):
-            place, sent = experiment_of(client, uri, ROOT, experiment), publishable(about, known)
+        with stores.reaching(uri) as client, stores.pointed_at(uri):
+            place, sent = (
+                stores.experiment_of(client, uri, ROOT, experiment),
+                stores.publishable(about, known),
+            )
             if kind == "trace":
                 _log_trace(client, place, sent)
             elif not _log_feedback(client, place, sent):
@@ -448,8 +439,8 @@ def rated_questions(
         InputError: There is no such experiment.
         MissingExtra: mlflow is not installed.
     """
-    uri, rows, skipped = store_uri(uri, ROOT), dict[str, dict[str, str]](), Counter[str]()
-    with reaching(uri) as client, pointed_at(uri):
+    uri, rows, skipped = stores.store_uri(uri, ROOT), dict[str, dict[str, str]](), Counter[str]()
+    with stores.reaching(uri) as client, stores.pointed_at(uri):
         import mlflow
 
         if (found := client.get_experiment_by_name(experiment)) is None:

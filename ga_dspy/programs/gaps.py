@@ -63,31 +63,25 @@ class Gap(BaseModel):
         """
         asked: Asked | None = getattr(prediction, "asked", None)
         if asked is None:
-            raise InputError(
-                "a prediction that does not say what it answers",
-                expected="the prediction that a program returned, no copy of it",
-                remedy="log it before it is copied",
-            )
+            expected = "the prediction that a program returned, no copy of it"
+            raise InputError("a prediction without its question", expected=expected)
         verdict, is_gap = prediction.verdict, bool(prediction.get("gap", False))
         is_missing = is_gap or verdict == "not in passages" or not prediction.answer
         if prediction.may_pass or not is_missing:
             return None
-        found = cls(
-            program=asked.program, verdict=verdict, gap=is_gap, restricted=asked.is_restricted
-        )
+        made = partial(cls, program=asked.program, verdict=verdict, gap=is_gap)
         if asked.is_restricted:
-            return found
+            return made(restricted=True)
         steps = prediction.steps
         tried = (text for step in steps for text in (step.query, step.reformulated))
         queries = [text for text in dict.fromkeys(tried) if text and text != asked.question]
         wanted = [step.next_query for step in steps if step.next_query] or queries or [""]
-        about = {
-            "question": asked.question[:_LONGEST],
-            "names": tuple(_unknown_names(asked.question, prediction))[:_MOST],
-            "queries": tuple(text[:_LONGEST] for text in queries[:_MOST]),
-            "wanted": wanted[-1][:_LONGEST],
-        }
-        return found.model_copy(update=about)
+        return made(
+            question=asked.question[:_LONGEST],
+            names=tuple(_unknown_names(asked.question, prediction))[:_MOST],
+            queries=tuple(text[:_LONGEST] for text in queries[:_MOST]),
+            wanted=wanted[-1][:_LONGEST],
+        )  # fmt: skip
 
 
 def _unknown_names(question: str, prediction: dspy.Prediction) -> Iterator[str]:

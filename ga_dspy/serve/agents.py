@@ -15,9 +15,8 @@ from pydantic import Field
 import ga_dspy
 from ga_dspy.errors import GaDspyError
 from ga_dspy.passage import Passage
-from ga_dspy.programs.prediction import observation
 from ga_dspy.secrets import withheld
-from ga_dspy.serve.api import Guard, Text
+from ga_dspy.serve.api import Guard, Text, text_of
 from ga_dspy.serve.keys import ANYONE, Key
 from ga_dspy.serve.service import Limits, Service
 from ga_dspy.text import inert
@@ -40,7 +39,7 @@ def make_mcp(service: Service) -> MCPServer[Any]:
             async for event in asking.events():
                 done += 1
                 await context.report_progress(done, None, event.message)
-            return inert(observation(asking.task.result()))
+            return text_of(asking.task.result())
 
     @server.tool(annotations=reads)
     async def search(
@@ -68,12 +67,9 @@ def _caller(context: Context[Any, Any]) -> Key:
 
 
 def make_http_app(
-    server: MCPServer[Any],
-    limits: Limits,
-    *,
-    keys: Collection[Key | bytes] = (),
+    server: MCPServer[Any], limits: Limits, *, keys: Collection[Key | bytes] = (),
     is_open: bool = False,
-) -> Guard:
+) -> Guard:  # fmt: skip
     """Return an MCP server as an ASGI app at /mcp, behind the limits of the service.
 
     Args:

@@ -124,13 +124,17 @@ def problem(
 
     Texts are cut, because they may repeat the request.
     """
-    texts = {"detail": detail, **more}
-    cut = {
-        name: replace_invalid(inert(withheld(text[:10_000])))[:1_000]
-        for name, text in texts.items()
-    }
-    body = {"title": HTTPStatus(status).phrase, "status": status, **cut}
+    body: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status}
+    for name, text in {"detail": detail, **more}.items():
+        body[name] = replace_invalid(inert(withheld(text[:10_000])))[:1_000]
     return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+_STATUSES: dict[type[Exception], int] = {
+    Busy: 429, TimeoutError: 504, InputError: 400, InUse: 503, GaDspyError: 502,
+    dspy.LMError: 502, ExtractiveError: 502,
+}  # fmt: skip
+"""The first that fits counts; a transient error is 503 instead of 500 or 502."""
 
 
 def problem_of(error: Any) -> JSONResponse:
@@ -141,17 +145,10 @@ def problem_of(error: Any) -> JSONResponse:
         first = error.errors()[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         return problem(422, detail, expected="what /openapi.json says")
-    if isinstance(error, Busy):
-        status = 429
-    elif isinstance(error, TimeoutError):
-        status = 504
-    elif isinstance(error, InputError):
-        status = 400
-    elif is_transient(error) or isinstance(error, InUse):
+    status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 500)
+    if status in (500, 502) and is_transient(error):
         status = 503
-    elif isinstance(error, GaDspyError | dspy.LMError | ExtractiveError):
-        status = 502
-    else:
+    if status == 500:
         logging.getLogger("ga_dspy").error("an unexpected error", exc_info=error)
         return problem(500, "an unexpected error; the server's log has it")
     parts = {name: str(getattr(error, name, "")) for name in ("found", "expected", "remedy")}
@@ -200,8 +197,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        left = most = self._longest_body(scope)
-        is_begun = False
+        left, is_begun = self._longest_body(scope), False
 
         async def send_part(message: Message) -> None:
             nonlocal is_begun
@@ -213,7 +209,7 @@ class Guard:
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
-                raise HTTPException(413, f"a request of more than {most:,} bytes")
+                raise HTTPException(413, self._too_long(scope))
             return message
 
         if refused := self._refusal(scope, Request(scope).headers):
@@ -247,9 +243,8 @@ class Guard:
             expected = "Authorization: Bearer KEY, or X-API-Key: KEY"
             asked = {"WWW-Authenticate": "Bearer"}
             return problem(401, "the API key is missing or unknown", asked, expected=expected)
-        most = self._longest_body(scope)
-        if int(headers.get("content-length") or 0) > most:
-            return problem(413, f"a request of more than {most:,} bytes")
+        if int(headers.get("content-length") or 0) > self._longest_body(scope):
+            return problem(413, self._too_long(scope))
         scope.setdefault("state", {})["caller"] = caller or ANYONE
         return None
 
@@ -258,23 +253,21 @@ class Guard:
         is_upload = scope.get("method") == "POST" and path == "/documents"
         return self.limits.upload if is_upload else self.limits.body
 
+    def _too_long(self, scope: Scope) -> str:
+        return f"a request of more than {self._longest_body(scope):,} bytes"
+
     def _must_wait(self, key: Key | None, address: str) -> int:
         """Count a request; return the seconds to wait if there were too many, else 0."""
         minute, second = divmod(int(time.monotonic()), 60)
         if minute != self._minute:
-            self._minute = minute
-            self._by_key.clear()
-            self._by_address.clear()
+            self._minute, self._by_key, self._by_address = minute, Counter(), Counter()
+        counts, name = self._by_address, _network(address)
         if key:
-            self._by_key[key.sha256] += 1
-            asked = self._by_key[key.sha256]
-        else:
-            address = _network(address)
-            self._by_address[address] += 1
-            asked = self._by_address[address]
-            if len(self._by_address) > _MOST_ADDRESSES:
-                del self._by_address[next(iter(self._by_address))]
-        return 60 - second if 0 < self.limits.per_minute < asked else 0
+            counts, name = self._by_key, key.sha256
+        counts[name] += 1
+        if len(self._by_address) > _MOST_ADDRESSES:
+            del self._by_address[next(iter(self._by_address))]
+        return 60 - second if 0 < self.limits.per_minute < counts[name] else 0
 
 
 def _sent_key(headers: Mapping[str, str]) -> bytes:
@@ -328,8 +321,7 @@ def make_app(
         dependencies=[Security(HTTPBearer(auto_error=False))] if keys else [],
     )  # fmt: skip
     app.add_middleware(Guard, limits=service.limits, keys=keys, is_open=is_open)
-    kinds = (Refusal, RequestValidationError, GaDspyError, dspy.LMError, ExtractiveError)
-    for kind in (*kinds, OSError):
+    for kind in (Refusal, RequestValidationError, OSError, *_STATUSES):
         app.add_exception_handler(kind, lambda _, error: problem_of(error))
     _add_routes(app, service, callers[0])
     _add_chat(app, service)

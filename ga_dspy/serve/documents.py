@@ -7,10 +7,10 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,7 +21,6 @@ from ga_dspy.errors import InputError
 from ga_dspy.passage import Metadata, Passage, Value, replace_invalid
 from ga_dspy.retrieval import Changes, Documents, Index, Where, read_files
 from ga_dspy.retrieval.documents import READERS
-from ga_dspy.retrieval.index import StoredDocument
 from ga_dspy.retrieval.protocol import content_hash
 from ga_dspy.retrieval.read import CHUNK_TOKENS, Cutting, Sources, split_text
 from ga_dspy.retrieval.where import as_json, comparisons
@@ -32,6 +31,7 @@ from ga_dspy.storage import in_thread
 Fields = Annotated[dict[Annotated[str, Field(max_length=200)], Value], Field(max_length=60)]
 Id = Annotated[str, Field(max_length=200, pattern=r"^[^#\x00-\x1f]*[^#\s\x00-\x1f]$")]
 Writer = Annotated[Key, may("write")]
+Result = TypeVar("Result")
 
 
 class NewDocument(BaseModel):
@@ -41,6 +41,13 @@ class NewDocument(BaseModel):
     title: str = Field("", max_length=1_000)
     text: str = Field(pattern=r"\S")
     metadata: Fields = {}
+
+
+class Upload(BaseModel):
+    """Files, each of which is a document."""
+
+    file: list[bytes]
+    metadata: str = Field("{}", description="A JSON object, for all files.")
 
 
 class DocumentInfo(BaseModel):
@@ -81,10 +88,10 @@ class WholeDocument(DocumentInfo):
 class Changed(BaseModel):
     """How many passages a change has added, changed, removed and left as they were."""
 
-    added: int
-    changed: int
-    removed: int
-    unchanged: int
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
     documents: list[DocumentInfo] = Field([], description="The documents of the request.")
     notes: list[str] = Field([], description="Files that were not read whole, and why.")
 
@@ -120,6 +127,11 @@ class DocumentStore:
         self.service, self._lock = service, threading.Lock()
         self.turns = asyncio.Semaphore(service.limits.uploads)
 
+    async def run(self, work: Callable[..., Result], *args: Any) -> Result:
+        """Call a method in a thread, when it is its turn."""
+        async with self.turns:
+            return await in_thread(work, *args)
+
     @property
     def whole(self) -> Index:
         """The index.
@@ -147,7 +159,7 @@ class DocumentStore:
         shown = [DocumentInfo.of(one.id, one.passages) for one in found]
         return DocumentPage(total=total, documents=shown)
 
-    def find(self, caller: Key, id: str) -> StoredDocument:
+    def find(self, caller: Key, id: str) -> WholeDocument:
         """Return a document by the id in the index, or by the one that it was added with.
 
         Raises:
@@ -157,15 +169,16 @@ class DocumentStore:
         found = view.document(id) or view.document(self._prefix(caller) + id)
         if found is None:
             raise HTTPException(404, f"there is no document {id!r}")
-        return found
+        about = DocumentInfo.of(found.id, found.passages)
+        return WholeDocument(**about.model_dump(), texts=list(found.passages))
 
     def read_text(self, given: NewDocument) -> list[Draft]:
         """Redact a text as the index requires, and split it into passages."""
-        title, text, metadata = given.title.strip(), given.text, self._metadata(given.metadata)
+        title, text = given.title.strip(), given.text
         if redactor := self.whole.redactor:
             title, text = redactor(title), redactor(text)
         id = given.id or content_hash(title, text)
-        metadata = Metadata({"source": id, **metadata})
+        metadata = Metadata({"source": id, **self._metadata(given.metadata)})
         return [Draft(id, split_text(id, title, text, metadata, self._cutting()))]
 
     def read_uploads(self, files: Sequence[UploadFile], given: Fields) -> list[Draft]:
@@ -216,9 +229,7 @@ class DocumentStore:
         """Delete a document."""
         with self._lock:
             self.whole.refresh()
-            ids = [passage.id for passage in self.find(caller, id).passages]
-            self.whole.delete(ids)
-        return Changed.of(Changes((), (), tuple(ids), ()))
+            return Changed(removed=self.whole.delete(one.id for one in self.find(caller, id).texts))
 
     def sync(self, caller: Key, yes: bool) -> Changed:
         """Update the index to the current contents of its files; uploaded documents stay.
@@ -307,63 +318,43 @@ def _scoped(draft: Draft, scope: Sequence[Where], prefix: str) -> Draft:
     Raises:
         InputError: Its metadata contradict the conditions.
     """
-    fixed: dict[str, Any] = {}
-    for where in scope:
-        for name, sign, values in comparisons(where):
-            if sign == "=" and len(values) == 1:
-                fixed[name] = Metadata({name: next(iter(values))}).get(name)
-    passages = []
+    wanted = [each for where in scope for each in comparisons(where)]
+    single = [(name, *values) for name, sign, values in wanted if sign == "=" and len(values) == 1]
+    fixed = Metadata((name, value) for name, value in single)
+    unmet, passages = dict[str, Any](), list[Passage]()
     for passage in draft.passages:
-        clashes = [n for n, v in fixed.items() if passage.metadata.get(n, v) != v]
-        if clashes:
-            raise _contradiction(draft.id, clashes[0], passage.metadata[clashes[0]], scope)
-        id = prefix + passage.id.removeprefix(prefix)
-        metadata = Metadata({**fixed, **passage.metadata})
-        passages.append(passage.model_copy(update={"id": id, "metadata": metadata}))
-    if scope:
-        _check_met(draft.id, {passage.metadata: passage for passage in passages}.values(), scope)
+        unmet |= {n: v for n, v in passage.metadata.items() if fixed.get(n, v) != v}
+        id, metadata = prefix + passage.id.removeprefix(prefix), {**fixed, **passage.metadata}
+        passages.append(passage.model_copy(update={"id": id, "metadata": Metadata(metadata)}))
+    for name, value in (unmet or _unmet(passages, scope)).items():
+        raise InputError(
+            f"the metadata {name!r} of {draft.id!r} is {value!r:.80}",
+            expected=f"what the conditions of the key allow: {', '.join(map(as_json, scope))}",
+            remedy="correct them, or leave them out: a single value is set by the server",
+        )
     return Draft(prefix + draft.id.removeprefix(prefix), passages, draft.notes)
 
 
-def _check_met(id: str, passages: Iterable[Passage], scope: Sequence[Where]) -> None:
-    # So that every field has the types of the conditions, whose absence would be an error.
-    wanted = [{name: list(v)} for where in scope for name, _, v in comparisons(where)]
+def _unmet(passages: Sequence[Passage], scope: Sequence[Where]) -> dict[str, Any]:
+    """Return metadata of a passage that does not meet the conditions; empty if all do."""
+    if not scope:
+        return {}
+    # With passages that have their values: a condition on a field that none has is an error.
+    wanted = [{name: list(values)} for where in scope for name, _, values in comparisons(where)]
     typed = [Passage(id=f" {n}", text="-", metadata=Metadata(w)) for n, w in enumerate(wanted)]
-    index = Index.from_passages([*passages, *typed], kind="sparse")
+    unlike = {passage.metadata: passage for passage in passages}.values()
+    index = Index.from_passages([*unlike, *typed], kind="sparse")
     for where in scope:
-        met = {passage.id for passage in index.only(where)}
-        for passage in passages:
+        met = index.only(where).ids
+        for passage in unlike:
             if passage.id not in met:
-                name = next(iter(where))
-                raise _contradiction(id, name, passage.metadata.get(name), scope)
+                return {name: passage.metadata.get(name) for name in where}
+    return {}
 
 
-def _contradiction(id: str, name: str, found: object, scope: Sequence[Where]) -> InputError:
-    return InputError(
-        f"the metadata {name!r} of {id!r} is {found!r:.80}",
-        expected=f"metadata that meet the conditions of the key: {', '.join(map(as_json, scope))}",
-        remedy="correct them, or leave them out: a single value is set by the server",
-    )
-
-
-_BODY: Any = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": NewDocument.model_json_schema()},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                        "metadata": {"type": "string", "description": "A JSON object."},
-                    },
-                }
-            },
-        },
-    }
-}
+_FORMS: dict[str, Any] = {"application/json": NewDocument, "multipart/form-data": Upload}
+_CONTENT = {form: {"schema": kind.model_json_schema()} for form, kind in _FORMS.items()}
+_BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 
 
 def add_documents(app: FastAPI, service: Service) -> None:
@@ -395,16 +386,12 @@ def add_documents(app: FastAPI, service: Service) -> None:
         k: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> DocumentPage:  # fmt: skip
         """List documents. Needs a key with the right `write`, else 403."""
-        async with store.turns:
-            return await in_thread(store.page, caller, first, k)
+        return await store.run(store.page, caller, first, k)
 
     @app.get("/documents/{id:path}")
     async def document(id: str, caller: Writer) -> WholeDocument:
         """Return a document and its passages. Needs a key with the right `write`, else 403."""
-        async with store.turns:
-            found = await in_thread(store.find, caller, id)
-        about = DocumentInfo.of(found.id, found.passages)
-        return WholeDocument(**about.model_dump(), texts=list(found.passages))
+        return await store.run(store.find, caller, id)
 
     @app.delete("/documents/{id:path}")
     async def delete(id: str, caller: Writer) -> Changed:
@@ -412,8 +399,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
 
         `sync` adds back a document that is in a file of the index.
         """
-        async with store.turns:
-            return await in_thread(store.delete, caller, id)
+        return await store.run(store.delete, caller, id)
 
     @app.post("/sync")
     async def sync(caller: Writer, yes: bool = False) -> Changed:
@@ -422,8 +408,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
         `yes` allows it to delete more than half of the passages. Needs a key with the right `write`
         and without conditions, else 403.
         """
-        async with store.turns:
-            return await in_thread(store.sync, caller, yes)
+        return await store.run(store.sync, caller, yes)
 
 
 def _validated(kind: Any, content: str | bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import tomllib
 from collections.abc import Iterable
@@ -52,10 +53,9 @@ class Key(BaseModel):
     @cached_property
     def scope(self) -> str:
         """Equal for keys that see the same passages; empty if that is all the server shows."""
-        if self.where is None and self.labels is None:
-            return ""
         where = None if self.where is None else as_json(self.where)
-        return json.dumps([where, None if self.labels is None else sorted(self.labels)])
+        labels = None if self.labels is None else sorted(self.labels)
+        return json.dumps([where, labels]) if where or labels is not None else ""
 
     def narrow(self, program: MultiHopProgram) -> MultiHopProgram:
         """Return the program over what the caller may see.
@@ -93,7 +93,7 @@ def find_key(keys: Iterable[Key], sent: bytes) -> Key | None:
     """Return the entry of a key, compared in constant time; None if there is none."""
     digest = hashlib.sha256(sent).hexdigest()
     found = [key for key in keys if hmac.compare_digest(digest, key.sha256)]
-    return found[0] if found else None
+    return next(iter(found), None)
 
 
 def may(right: Right) -> Any:
@@ -145,10 +145,8 @@ def new_key(name: str) -> tuple[str, str]:
     Raises:
         InputError: The name has other characters than letters, digits, "-" and "_".
     """
-    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-        raise InputError(
-            f"the name {name!r}", expected="letters, digits, - and _", remedy="pass another name"
-        )
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise InputError(f"the name {name!r}", expected="letters, digits, - and _")
     key = secrets.token_urlsafe(32)
     sha256 = Key.of(key.encode()).sha256
     return key, f'[{name}]\nsha256 = "{sha256}"\nrights = ["ask"]\n'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
 from ipaddress import ip_network
 from math import ceil
 from typing import Any
@@ -78,9 +77,12 @@ class BoundedProtocol(H11Protocol):
         is_slow = not is_waiting or self.transport.get_write_buffer_size() > 0
         seconds = self.limits.deadline + _GRACE if is_slow else self.limits.arrival
         self.timer = self.loop.call_later(seconds, self._expire, seconds)
-        waiting = [one for one in self.connections if getattr(one, "is_waiting", False)]
+        mine = (one for one in self.connections if isinstance(one, BoundedProtocol))
+        waiting = [one for one in mine if one.is_waiting]
         if is_waiting and len(waiting) > self.limits.waiting:
-            _oldest_of_most(waiting)._abort()
+            counts = Counter(map(_address, waiting))
+            oldest = min(waiting, key=lambda one: (-counts[_address(one)], one.since))
+            oldest._abort()
 
     def _expire(self, seconds: float) -> None:
         """Close the connection, unless what has arrived since gives it more time."""
@@ -95,28 +97,14 @@ class BoundedProtocol(H11Protocol):
         self.transport.abort()
 
 
-def _oldest_of_most(waiting: Collection[Any]) -> BoundedProtocol:
-    """Return the oldest connection of the address with the most."""
-    counts = Counter(_address(one) for one in waiting)
-    most = max(counts.values())
-    crowd = [one for one in waiting if counts[_address(one)] == most]
-    oldest: BoundedProtocol = min(crowd, key=lambda one: one.since)
-    return oldest
-
-
 def _address(connection: BoundedProtocol) -> str:
     return connection.client[0] if connection.client else ""
 
 
 def make_server(
-    app: Any,
-    limits: Limits,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    trusted_proxies: str = "",
-    **options: Any,
-) -> uvicorn.Server:
+    app: Any, limits: Limits, *, host: str = "127.0.0.1", port: int = 8000,
+    trusted_proxies: str = "", **options: Any,
+) -> uvicorn.Server:  # fmt: skip
     """Return an HTTP server for an app; `run()` serves until SIGTERM or Ctrl-C.
 
     Args:
@@ -136,11 +124,9 @@ def make_server(
         try:
             ip_network(proxy)
         except ValueError:
-            raise InputError(
-                f"the trusted proxy {proxy!r}",
-                expected="addresses or networks, such as 10.0.0.5,172.16.0.0/12",
-                remedy="pass the proxy's own address: a trusted client can choose its address",
-            ) from None
+            found, expected = f"the trusted proxy {proxy!r}", "addresses, such as 172.16.0.0/12"
+            remedy = "pass the proxy's own address: a trusted client can choose its address"
+            raise InputError(found, expected=expected, remedy=remedy) from None
     protocol = type("Protocol", (BoundedProtocol,), {"limits": limits})
     config = uvicorn.Config(
         app, host=host, port=port, http=protocol, ws="none", access_log=False,

@@ -144,20 +144,20 @@ class Service:
         self.limits, self._context = limits or Limits(), copy_context()
         self.lms, self.records = program.lm_names(), dict[tuple[str, str], bytes]()
         self._programs = dict[str, MultiHopProgram]()
+        self._tasks, self._searching = set[asyncio.Task[Any]](), 0
         self.registry = to = CollectorRegistry()
         self._seconds = Histogram(
             "ga_dspy_question_seconds", "Duration of questions, by outcome.", ["end"],
             buckets=(0.1, 0.3, 1, 3, 10, 30, 100, 300), registry=to,
         )  # fmt: skip
         self._tokens = Counter("ga_dspy_tokens", "Tokens of answered questions.", registry=to)
-        self._going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
+        going = Gauge("ga_dspy_questions_under_way", "Questions in progress.", registry=to)
+        going.set_function(self._tasks.__len__)
         self.tracer = tracer
         if tracer is not None:
             traces = Gauge("ga_dspy_traces", "Traces and feedback.", ["end"], registry=to)
             for end in ("sent", "failed", "dropped"):
                 traces.labels(end).set_function(partial(tracer.counts.__getitem__, end))
-        self._tasks = set[asyncio.Task[Any]]()
-        self._searching = 0
         self._graph_lock, self._graph_json = asyncio.Lock(), lru_cache(maxsize=4)(_graph_json)
 
     def program_for(self, caller: Key) -> MultiHopProgram:
@@ -206,7 +206,6 @@ class Service:
 
         def count(task: asyncio.Task[dspy.Prediction]) -> None:
             self._tasks.discard(task)
-            self._going.dec()
             end = "answered"
             if task.cancelled():
                 end = "given up"
@@ -219,7 +218,6 @@ class Service:
         answering = self._answer(key, program, replace_invalid(question), turns, put)
         task = loop.create_task(answering, context=self._context.copy())
         self._tasks.add(task)
-        self._going.inc()
         task.add_done_callback(count)
         return Asking(id, task, queue)
 
@@ -240,9 +238,9 @@ class Service:
         self._searching += 1
         try:
             async with asyncio.timeout(self.limits.deadline):
-                searching = corpus.acall(query, k)
+                context = self._context.copy()
                 found: list[Passage] = await asyncio.create_task(
-                    searching, context=self._context.copy()
+                    corpus.acall(query, k), context=context
                 )
                 return found
         finally:
@@ -321,11 +319,7 @@ class Service:
                 await in_thread(self.gaps.add, found)
             except GaDspyError as error:
                 _LOG.warning("the gap log: %s", error)
-        found.id, found.question, found.usage = (
-            key[1],
-            whole.question,
-            {**whole.usage, **found.usage},
-        )
+        found.id, found.question, found.usage = key[1], whole.question, whole.usage | found.usage
         found.calls, found.tokens = whole.calls + found.calls, whole.tokens + found.tokens
         self._tokens.inc(found.tokens)
         self.records[key] = json.dumps(as_json(found)).encode()
