@@ -22,9 +22,10 @@ from test_serve import KEY, begun, free_port, is_up, serving, until
 import ga_dspy
 from ga_dspy.errors import InputError
 from ga_dspy.graph import GraphUpdate
-from ga_dspy.graphrag import CorpusGraph, GraphIndex
+from ga_dspy.graphrag import CorpusGraph, GraphIndex, GraphRAG, build_graph, open_graph
 from ga_dspy.serve import Key, Limits, Service, make_app, read_key_file
 from ga_dspy.serve.agents import make_http_app, make_mcp
+from ga_dspy.testing import scripted_lm
 
 WRITE = "a-key-that-may-write"
 RIGHTS = {"ask", "write", "metrics"}
@@ -208,12 +209,52 @@ def test_without_the_right_to_write_nothing_is_written_or_listed(index: ga_dspy.
                    ["description"] for method, path in routes)  # fmt: skip
 
 
-def test_a_service_with_a_graph_refuses_documents_and_says_what_to_do(tmp_path: Path) -> None:
-    index = ga_dspy.Index.from_passages([ga_dspy.Passage(id="1", text="Red.")], kind="sparse")
-    corpus = GraphIndex(index, CorpusGraph.of({}))
-    with writing(corpus) as client:
+def graph_of(index: ga_dspy.Index, folder: Path, **options: Any) -> GraphIndex:
+    pytest.importorskip("igraph")
+    index.add([ga_dspy.Passage(id="ada", title="Ada", text="Ada Lovelace was born in London.")])
+    build_graph(index, folder, **{"lm": ga_dspy.extractive_lm(), **options})
+    return GraphIndex.open(index.path or "", folder)
+
+
+def test_a_document_enters_the_graph_that_is_served_and_leaves_it(
+    index: ga_dspy.Index, tmp_path: Path
+) -> None:
+    corpus = graph_of(index, tmp_path / "graph")
+    with writing(corpus, program=GraphRAG) as client:
+        assert client.get("/about").json()["can_write"]
+        text = "Otto Brandt was born in Aarhus."
+        assert client.post("/documents", json={"id": "otto", "text": text}).status_code == 201
+        assert found(client, "Otto Brandt") == ["upload:otto"]
+        assert "Otto Brandt" in client.get("/graph.json").text
+        opened = ga_dspy.Index.open(index.path or "")
+        assert open_graph(tmp_path / "graph", opened).graph.find("Otto Brandt")
+        assert client.get("/documents/otto").json()["texts"][0]["text"] == text
+        assert client.delete("/documents/otto").json()["removed"] == 1
+        assert "Otto Brandt" not in client.get("/graph.json").text
+
+
+def test_an_lm_that_may_not_read_for_the_graph_adds_nothing(
+    index: ga_dspy.Index, tmp_path: Path
+) -> None:
+    corpus = graph_of(index, tmp_path / "graph", lm=scripted_lm(lambda _: {"additions": ""}))
+    with writing(corpus, program=GraphRAG) as client:
+        refused = client.post("/documents", json=HALDEN)
+        assert refused.status_code == 400 and "were read by" in refused.json()["found"]
+        assert client.get("/documents").json()["total"] == 3
+
+
+@pytest.mark.parametrize("of_the_key", [False, True])
+def test_a_graph_of_which_callers_see_parts_takes_no_documents(
+    index: ga_dspy.Index, tmp_path: Path, of_the_key: bool
+) -> None:
+    labels = {} if of_the_key else {"tower.md": ["staff"]}
+    corpus = graph_of(index, tmp_path / "graph", labels=labels)
+    keys = [Key.of(b"the-key-of-staff", labels={"staff"})] if of_the_key else []
+    with writing(corpus, keys, program=GraphRAG) as client:
         refused = client.post("/documents", json=HALDEN)
         assert refused.status_code == 409 and "ga-dspy graph update" in refused.text
+        assert client.get("/documents").status_code == 409
+        assert not client.get("/about").json()["can_write"]
 
 
 # --- Two tenants in one index

@@ -7,7 +7,8 @@ import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -18,6 +19,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.datastructures import UploadFile
 
 from ga_dspy.errors import InputError
+from ga_dspy.graphrag import GraphIndex
 from ga_dspy.passage import Metadata, Passage, Value, replace_invalid
 from ga_dspy.retrieval import Changes, Documents, Index, Where, read_files
 from ga_dspy.retrieval.documents import READERS
@@ -137,21 +139,35 @@ class DocumentStore:
         """The index.
 
         Raises:
-            HTTPException: The service has none, or a graph of it.
+            HTTPException: The service has none that may be changed (`Service.writable`).
         """
-        found = self.service.program.retriever
-        if not isinstance(found, Index):
+        if (found := self.service.writable) is None:
             raise HTTPException(
-                409, "this server answers from a graph or a retriever of its own; add documents "
-                "with `ga-dspy index add`, run `ga-dspy graph update`, and start it again",
+                409, "this server answers from a graph with labels or conditions, or from a "
+                "retriever of its own; add documents with `ga-dspy index add`, run `ga-dspy graph "
+                "update`, and start it again",
             )  # fmt: skip
-        return found.whole
+        return found
+
+    @contextmanager
+    def changing(self) -> Iterator[Index]:
+        """Take turns in changing the index; a graph of it is brought up to date.
+
+        That is done before, too: an LM that may not read for the graph is an error before anything
+        has changed.
+        """
+        with self._lock:
+            self.whole.refresh()
+            self.service.update_graph()
+            yield self.whole
+            self.service.update_graph()
 
     def view(self, caller: Key) -> Index:
         """Return the index as a caller sees it."""
         _ = self.whole  # raises if there is none
-        found: Index = self.service.program_for(caller).retriever
-        return found
+        found = self.service.program_for(caller).retriever
+        view: Index = found.index if isinstance(found, GraphIndex) else found
+        return view
 
     def page(self, caller: Key, first: int, most: int) -> DocumentPage:
         """Return some documents."""
@@ -209,11 +225,10 @@ class DocumentStore:
                 expected=f"text in each document, and at most {most:,} passages in one request",
                 remedy="split the request",
             )
-        whole, scope = self.whole, self._scope(caller)
-        documents = [_scoped(draft, scope, self._prefix(caller)) for draft in drafts]
+        scope, prefix = self._scope(caller), self._prefix(caller)
+        documents = [_scoped(draft, scope, prefix) for draft in drafts]
         new = [passage for draft in documents for passage in draft.passages]
-        with self._lock:
-            whole.refresh()
+        with self.changing() as whole:
             view = self.view(caller)
             found = filter(None, (view.document(draft.id) for draft in documents))
             old = {passage.id for document in found for passage in document.passages}
@@ -227,9 +242,8 @@ class DocumentStore:
 
     def delete(self, caller: Key, id: str) -> Changed:
         """Delete a document."""
-        with self._lock:
-            self.whole.refresh()
-            return Changed(removed=self.whole.delete(one.id for one in self.find(caller, id).texts))
+        with self.changing() as whole:
+            return Changed(removed=whole.delete(one.id for one in self.find(caller, id).texts))
 
     def sync(self, caller: Key, yes: bool) -> Changed:
         """Update the index to the current contents of its files; uploaded documents stay.
@@ -244,8 +258,7 @@ class DocumentStore:
             raise HTTPException(403, "a caller with conditions may not sync the whole index")
         if index.path is None:
             raise HTTPException(409, "an index in memory has no files; serve a stored one")
-        with self._lock:
-            index.refresh()
+        with self.changing():
             sources = Sources.of(index.path)
             found = sources.read(index.path, index).with_uploads(index)
             deleted = found.deleted_from(index)

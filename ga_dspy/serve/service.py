@@ -266,8 +266,30 @@ class Service:
             passages=passages,
             lms=self.lms,
             examples=examples or make_examples(one for one in index if seen(one.id)),
-            can_write="write" in caller.rights and index is corpus,
+            can_write="write" in caller.rights and self.writable is not None,
         )
+
+    @property
+    def writable(self) -> Index | None:
+        """The index that callers may change; None if there is none.
+
+        That of a graph may be changed if everybody sees all of it. Who sees a new document of a
+        graph with access labels, or with keys or a server under conditions, is not known.
+        """
+        found = self.program.retriever
+        if isinstance(found, GraphIndex):
+            is_parted = found.scope or found.graph.labels_in_use or any(self._programs)
+            found = None if is_parted else found.index
+        return found.whole if isinstance(found, Index) else None
+
+    def update_graph(self) -> None:
+        """Bring the graph, if there is one, up to date with its index; the service's LM reads.
+
+        Raises:
+            GaDspyError: As `GraphIndex.update`.
+        """
+        if isinstance(self.program.retriever, GraphIndex):
+            self._context.copy().run(self.program.retriever.update)
 
     @property
     def has_graph(self) -> bool:
