@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, combinations
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
 from rapidfuzz import process
 from rapidfuzz.distance import DamerauLevenshtein
 
@@ -113,32 +111,36 @@ def references(
 ) -> list[Reference]:
     """Return a reference for each record and for each relation end.
 
+    References of one name in one passage are one thing, unless they contradict each other: then
+    the model distinguished two things there. An end is the record of its name that has an id.
+
     Args:
         records: The records.
         known: How names are split that other records describe too (`split_names`).
     """
-    related = records.relations
-    ends = dict.fromkeys((end, passages_of(each)) for each in related for end in each.ends)
-    facts = _facts_of_relations(related)
-    split = {**split_names((name for name, _ in ends), records.entities), **known}
-    found = [
-        *(_reference(e.name, split[e.name], passages_of(e), e) for e in records.entities),
-        *(_reference(name, split[name], passages) for name, passages in ends),
-    ]
-    return _in_passages(found, facts)
+    facts = _facts_of_ends(records.relations)
+    split = {**split_names((name for name, _ in facts), records.entities), **known}
+    found = [_reference(e.name, split[e.name], passages_of(e), e) for e in records.entities]
+    identified = {(one.name, one.passages): one.traits for one in found if one.traits.ids}
+    for (name, passages), stated in facts.items():
+        end = _reference(name, split[name], passages)
+        own = pooled((end.traits, Traits("", frozenset(stated))))
+        found.append(end._replace(traits=identified.get((name, passages), own)))
+    by_name = _pooled_by(lambda one, passage: (one.name, passage), found)
+    return _pooled_by(lambda one, passage: (one.key, passage), by_name)
 
 
 def split_names(names: Iterable[str], entities: Iterable[Entity]) -> dict[str, Title]:
     """Split names, and those of entities, from their qualifiers; the type of an entity counts."""
     split = {name: _split_name(name) for name in names}
     for entity in entities:
-        if not split.get(entity.name, _NO_TITLE).qualifier:
+        if entity.name not in split or not split[entity.name].qualifier:
             split[entity.name] = _split_name(entity.name, entity)
     return split
 
 
-def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[str, str]]]:
-    """Return the single-valued facts that relations state of their ends, by name and passages."""
+def _facts_of_ends(relations: Iterable[Relation]) -> dict[End, set[tuple[str, str]]]:
+    """Return each end of relations with the single-valued facts that they state of it."""
     facts: dict[End, set[tuple[str, str]]] = defaultdict(set)
     for relation in relations:
         passages = passages_of(relation)
@@ -146,26 +148,6 @@ def _facts_of_relations(relations: Iterable[Relation]) -> dict[End, set[tuple[st
         for name, stated in zip(relation.ends, both, strict=True):
             facts[name, passages] |= stated
     return facts
-
-
-def _in_passages(
-    found: Sequence[Reference], facts: Mapping[End, set[tuple[str, str]]]
-) -> list[Reference]:
-    """Return references with the traits that their passages state of the name.
-
-    References of one name in one passage are one thing, unless they contradict each other: then
-    the model distinguished two things there. An end is the record of its name that has an id.
-    """
-    ours, place_of = list(found), attrgetter("name", "passages")
-    identified = {place_of(one): one.traits for one in found if one.entity and one.traits.ids}
-    for i, one in enumerate(found):
-        if one.entity is None:
-            traits_of_end = identified.get(place_of(one))
-            if traits_of_end is None and (stated := facts[place_of(one)]):
-                traits_of_end = pooled((one.traits, Traits("", frozenset(stated))))
-            ours[i] = one._replace(traits=traits_of_end) if traits_of_end else one
-    by_name = _pooled_by(lambda one, passage: (one.name, passage), ours)
-    return _pooled_by(lambda one, passage: (one.key, passage), by_name)
 
 
 def _pooled_by(
@@ -179,22 +161,23 @@ def _pooled_by(
     stated_at = {place: _consistent(several) for place, several in there.items()}
     result = []
     for one in found:
-        every = [stated_at[place_of(one, passage)] for passage in sorted(one.passages)]
-        stated = [each for each in every if each is not None]
-        together = _consistent(stated) if len(stated) == len(every) else None
-        result.append(one._replace(traits=together) if together and together != one.traits else one)
+        together = _consistent(stated_at[place_of(one, each)] for each in sorted(one.passages))
+        result.append(one._replace(traits=together) if together else one)
     return result
 
 
-def _consistent(several: Iterable[Traits]) -> Traits | None:
-    """Return the pooled traits of several mentions; None if two contradict or have other ids."""
-    every = list(dict.fromkeys(several))
-    if len(every) < 2:
-        return every[0] if every else None
-    identified = {one.ids for one in every if one.ids}
-    if len(identified) > 1 or any(contradict(a, b) for a, b in combinations(every, 2)):
+def _consistent(several: Iterable[Traits | None]) -> Traits | None:
+    """Return the pooled traits of several mentions.
+
+    None if there are none, one is None, or two contradict each other or have other ids.
+    """
+    every = dict.fromkeys(several)
+    known = [one for one in every if one]
+    identified = {one.ids for one in known if one.ids}
+    is_clear = 0 < len(known) == len(every) and len(identified) < 2
+    if not is_clear or any(contradict(a, b) for a, b in combinations(known, 2)):
         return None
-    return pooled(every)
+    return pooled(known)
 
 
 def _reference(
@@ -208,9 +191,6 @@ def _reference(
     stated = (entity.type, entity.attributes) if entity else ("", ())
     found = traits(*stated, qualifier, entity.about if entity else ())
     return Reference(name, identity(base), aliases, found, passages, entity)
-
-
-_NO_TITLE: Final = Title("", "")
 
 
 def _split_name(name: str, entity: Entity | None = None) -> Title:
@@ -276,7 +256,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         if first in HONORIFICS and " " in rest and rest in keys:
             yield Match(key, rest, "spelling")
     for key, other in near_pairs(keys):
-        if (key in stated or other in stated) and near_duplicate(key, other):
+        if key in stated or other in stated:
             yield Match(key, other, "spelling")
 
 
@@ -334,45 +314,42 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
 
 
 def near_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names, among them all near duplicates.
-
-    The names agree in all letters, or in all words but one. Names that share the other words are
-    compared in one batch.
-    """
-    batches: dict[object, list[tuple[str, str]]] = defaultdict(list)
+    """Yield all pairs of near duplicates; single words only if they begin alike."""
+    batches: dict[object, dict[str, str]] = defaultdict(dict)
     letters: dict[str, list[str]] = defaultdict(list)
     for key in sorted(keys):
-        parts = words_in_digits(key)
         letters[key.replace(" ", "")].append(key)
-        for i, part in enumerate(parts):
-            rest = (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1]
-            batches[rest].append((part, key))
+        for rest, word in words_and_rest(key):
+            yield from ((other, key) for other in near_in_batch(key, word, batches[rest]))
+            batches[rest][key] = word
     for same in letters.values():
         yield from combinations(same, 2)
-    for batch in batches.values():
-        if len(batch) > 1:
-            yield from _pairs_in_batch(batch)
 
 
-def _pairs_in_batch(batch: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names of a batch, given as (word that differs, name), with similar words."""
-    words = [word for word, _ in batch]
-    for start in range(0, len(words), _ROWS):
-        rows = words[start : start + _ROWS]
-        alike = process.cdist(
-            rows, words, scorer=DamerauLevenshtein.normalized_similarity,
-            score_cutoff=WORD_SIMILARITY, dtype=np.float32,
-        )  # fmt: skip
-        for i, j in np.argwhere(alike).tolist():
-            if i + start < j:
-                yield batch[i + start][1], batch[j][1]
-    initials_of = {(word, key) for word, key in batch if len(word) == 1}
-    for letter, key in initials_of:
-        yield from ((key, other) for word, other in batch if word[:1] == letter and other != key)
+def words_and_rest(key: str) -> Iterator[tuple[object, str]]:
+    """Yield for each word of a name the words around it, and the word.
+
+    Near duplicates agree in the words around one; single words, in the first letter.
+    """
+    parts = words_in_digits(key)
+    for i, part in enumerate(parts):
+        yield (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1], part
 
 
-_ROWS: Final = 1000
-"""How many names are compared with all others of a batch at a time, to bound memory."""
+def near_in_batch(key: str, word: str, others: Mapping[str, str]) -> Iterator[str]:
+    """Yield the near duplicates of a name among those that agree in the words around one word.
+
+    Args:
+        key: The name.
+        word: Its word that may differ.
+        others: The names, each with that word.
+    """
+    scorer = DamerauLevenshtein.normalized_similarity
+    near = process.extract(word, others, scorer=scorer, score_cutoff=WORD_SIMILARITY, limit=None)
+    found = [other for _, _, other in near]
+    if len(key.split()) > 2:  # an initial may stand for the word
+        found += [other for other, each in others.items() if 1 in (len(each), len(word))]
+    yield from (other for other in found if near_duplicate(key, other))
 
 
 def gather(found: Iterable[Reference], matched: Iterable[Match]) -> list[Cluster]:
@@ -460,24 +437,22 @@ def _divide(block: Cluster) -> list[Cluster]:
     if not apart:
         return [block]
     groups: list[list[Traits]] = []
-    sharing: dict[object, dict[int, None]] = defaultdict(dict)
     for one in apart:
-        shared = [*one.facts, *([one.kind] if one.kind else [])]
-        near = sorted({i for each in shared for i in sharing[each]})
-        fitting = [i for i in near if not any(contradict(one, other) for other in groups[i])]
+        near = (group for group in groups if any(_is_near(one, other) for other in group))
+        fitting = [group for group in near if not any(contradict(one, other) for other in group)]
         if fitting:
-            place = max(fitting, key=lambda i: _overlap(one, groups[i]))
-            groups[place].append(one)
+            max(fitting, key=lambda group: _overlap(one, group)).append(one)
         else:
-            place = len(groups)
             groups.append([one])
-        for each in shared:
-            sharing[each][place] = None
     place_of = {one: i for i, group in enumerate(groups) for one in group}
     parts: list[Cluster] = [[] for _ in (*groups, "the rest")]
     for reference in block:
         parts[place_of.get(reference.traits, -1)].append(reference)
     return attach(parts.pop(), parts)
+
+
+def _is_near(one: Traits, other: Traits) -> bool:
+    return one.kind == other.kind != "" or not one.facts.isdisjoint(other.facts)
 
 
 def _overlap(one: Traits, group: Sequence[Traits]) -> int:
