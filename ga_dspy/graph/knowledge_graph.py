@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +23,7 @@ from ga_dspy.graph.clusters import (
     passages_of,
     references,
 )
-from ga_dspy.graph.identity import identity, plain_relation, says_same, split_qualifier, split_title
+from ga_dspy.graph.identity import identity, relation_key, says_same, split_qualifier, split_title
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
 from ga_dspy.graph.traits import contradict, ids_in, kind_of, traits, wordings_of
 from ga_dspy.passage import Passage
@@ -118,19 +118,13 @@ class KnowledgeGraph(Value):
         """
         if not set(one).isdisjoint(other):
             return False
-        if name not in self._groups:
-            clusters = self._view.clusters
-            keys = {node: {each.key for each in clusters[node]} for node in clusters}
-            ours = keys.pop(name, set())
-            has_rival = not all(map(ours.isdisjoint, keys.values()))
-            self._groups[name] = groups_of_passages(clusters.get(name, []), has_rival)
-        groups = self._groups[name]
+        clusters = self._view.clusters
+        keys = {node: {each.key for each in clusters[node]} for node in clusters}
+        ours = keys.pop(name, set())
+        has_rival = not all(map(ours.isdisjoint, keys.values()))
+        groups = groups_of_passages(clusters.get(name, []), has_rival)
         these, those = ({groups.get(id, id) for id in ids} for ids in (one, other))
         return these.isdisjoint(those)
-
-    @cached_property
-    def _groups(self) -> dict[str, dict[str, str]]:
-        return {}
 
     @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -243,13 +237,8 @@ def view(update: GraphUpdate, parts: list[Cluster]) -> View:
 
 def nodes_of_ends(titles: Iterable[str], parts: Iterable[Cluster]) -> dict[End, str]:
     """Return the shown name of every relation end."""
-    of_parts = zip(titles, parts, strict=True)
-    return {
-        (one.name, one.passages): title
-        for title, part in of_parts
-        for one in part
-        if one.entity is None
-    }
+    named = ((title, one) for title, part in zip(titles, parts, strict=True) for one in part)
+    return {(one.name, one.passages): title for title, one in named if one.entity is None}
 
 
 def shown_entity(
@@ -266,7 +255,19 @@ def shown_entity(
     records = tuple(sorted(stated, key=place.__getitem__))
     if not records and len({normalise(one.name) for one in part}) < 2:
         return None
-    return _entity(title, records, part), records
+    types = Counter(record.type for record in records if record.type)
+    kind = max(types, key=lambda text: (types[text], len(text), text), default="")
+    attributes = [a for e in records for a in e.attributes] + [e.type for e in records]
+    aliases = [a for e in records for a in e.aliases] + [one.name for one in part]
+    entity = Entity(
+        name=title,
+        type=kind,
+        attributes=_distinct_wordings(attributes, besides=(kind,)),
+        aliases=_distinct_wordings(aliases, besides=(title, split_qualifier(title).base)),
+        about=tuple(_ids(part)),
+        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
+    )
+    return entity, records
 
 
 def shown_relations(
@@ -274,13 +275,28 @@ def shown_relations(
 ) -> list[tuple[Relation, tuple[Relation, ...]]]:
     """Return relations as they are shown, each with its records.
 
-    A relation depends on the relations of the same head alone.
+    The records of one triple and time are shown as one relation, which depends on the relations
+    of the same head alone. Relations of an entity with itself are dropped.
 
     Args:
         relations: The records.
         node: The shown name of each of their ends.
     """
-    return [(_relation(*ends, same), tuple(same)) for ends, same in _by_triple(relations, node)]
+    same: _Triples = defaultdict(list)
+    for relation in relations:
+        head, tail = (node[end, passages_of(relation)] for end in relation.ends)
+        if head == tail:
+            tail = head if says_same(relation.relation) else relation.tail
+        if normalise(head) != normalise(tail):
+            same[head, _meaning(relation.relation), tail].append(relation)
+    shown = []
+    for (head, _, tail), records in _with_whole_dates(same).items():
+        by_time: dict[str, list[Relation]] = defaultdict(list)
+        for record in records:
+            by_time[normalise(record.time or "")].append(record)
+        groups = by_time.values() if len(by_time.keys() - {""}) > 1 else [records]
+        shown += [(_relation(head, tail, group), tuple(group)) for group in groups]
+    return shown
 
 
 def titles_of(parts: list[Cluster]) -> list[str]:
@@ -359,21 +375,6 @@ def _details(part: Cluster) -> list[str]:
     return sorted(texts, key=lambda text: (len(text), text))
 
 
-def _entity(title: str, records: Sequence[Entity], part: Cluster) -> Entity:
-    types = Counter(record.type for record in records if record.type)
-    kind = max(types, key=lambda text: (types[text], len(text), text), default="")
-    attributes = [a for e in records for a in e.attributes] + [e.type for e in records]
-    aliases = [a for e in records for a in e.aliases] + [one.name for one in part]
-    return Entity(
-        name=title,
-        type=kind,
-        attributes=_distinct_wordings(attributes, besides=(kind,)),
-        aliases=_distinct_wordings(aliases, besides=(title, split_qualifier(title).base)),
-        about=tuple(_ids(part)),
-        evidence=tuple(dict.fromkeys(e for record in records for e in record.evidence)),
-    )
-
-
 def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
     """Return one wording of each text in first-seen order; which one, depends on no order."""
     wordings: dict[str, list[str]] = defaultdict(list)
@@ -382,25 +383,6 @@ def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[st
     for text in ("", *besides):
         wordings.pop(normalise(text), None)
     return tuple(map(min, wordings.values()))
-
-
-def _by_triple(
-    relations: Iterable[Relation], node: Mapping[End, str]
-) -> Iterator[tuple[tuple[str, str], list[Relation]]]:
-    """Yield the records of each triple and time; relations of an entity with itself are dropped."""
-    same: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
-    for relation in relations:
-        head, tail = (node[end, passages_of(relation)] for end in relation.ends)
-        if head == tail:
-            tail = head if says_same(relation.relation) else relation.tail
-        if normalise(head) != normalise(tail):
-            same[head, _meaning(relation.relation), tail].append(relation)
-    for (head, _, tail), records in _with_whole_dates(same):
-        by_time: dict[str, list[Relation]] = defaultdict(list)
-        for record in records:
-            by_time[normalise(record.time or "")].append(record)
-        for group in by_time.values() if len(by_time.keys() - {""}) > 1 else [records]:
-            yield (head, tail), group
 
 
 _COMPASS: Final = frozenset(
@@ -420,30 +402,27 @@ def _meaning(relation: str) -> str:
     >>> _meaning("wrote") == _meaning("co-wrote")
     False
     """
-    words = normalise(plain_relation(relation)).split()
+    words = relation_key(relation).split()
     telling = ["located" if w in ("situated", "lies") else w for w in words if w not in _IDLE]
     return " ".join(telling or words)
 
 
-def _with_whole_dates(
-    same: Mapping[tuple[str, str, str], list[Relation]],
-) -> Iterator[tuple[tuple[str, str, str], list[Relation]]]:
-    """Yield the records of each triple; a year is merged into the full date, if there is one."""
+_Triples = dict[tuple[str, str, str], list[Relation]]
+"""Records by head, meaning and tail."""
+
+
+def _with_whole_dates(same: _Triples) -> _Triples:
+    """Merge the records of a year into those of the full date, if there is one."""
     dates: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for head, meaning, tail in same:
         plain = normalise(tail)
         if _DATE.fullmatch(plain) and not plain.isdigit():
             dates[head, meaning, plain[-4:]].append(tail)
-    whole = {
-        (head, meaning, year): tails[0]
-        for (head, meaning, year), tails in dates.items()
-        if len(tails) == 1
-    }
-    merged: dict[tuple[str, str, str], list[Relation]] = defaultdict(list)
+    merged: _Triples = defaultdict(list)
     for (head, meaning, tail), records in same.items():
-        end = whole.get((head, meaning, normalise(tail)), tail)
-        merged[head, meaning, end] += records
-    yield from merged.items()
+        whole = dates.get((head, meaning, normalise(tail)), [])
+        merged[head, meaning, whole[0] if len(whole) == 1 else tail] += records
+    return merged
 
 
 def _bearings(relation: str) -> int:
