@@ -18,8 +18,8 @@ from ga_dspy.graph.identity import identity
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.paths import (
     EVENTS,
-    JUDGEMENT,
     LIST,
+    NO_WORDS,
     entries_in,
     evidence_chain,
     holds_date,
@@ -52,8 +52,6 @@ from ga_dspy.passage import Passage
 from ga_dspy.terms import NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
 from ga_dspy.text import mentions, normalise
 
-_NO_MEANINGS: Final = frozenset[str]()
-
 
 class Link(NamedTuple):
     """A relation of a chain.
@@ -82,7 +80,7 @@ class Link(NamedTuple):
     @property
     def meanings(self) -> frozenset[str]:
         """Return the meanings of its words that a sentence has; a dated work implies a release."""
-        own = _NO_MEANINGS.union(*(each.meanings for each in self.statements))
+        own = NO_WORDS.union(*(each.meanings for each in self.statements))
         is_dated = names_class(self.relation) and holds_date(self.relation.tail)
         return own | {"release", "founding"} if is_dated else own
 
@@ -106,8 +104,7 @@ class Case(NamedTuple):
     @property
     def judgement(self) -> str:
         """Return "yes" or "no" where the answer is one, else an empty string."""
-        found = JUDGEMENT.match(normalise(self.answer))
-        word = found[0] if found else ""
+        word = normalise(self.answer).partition(" ")[0]
         return {"yes": "yes", "true": "yes", "no": "no", "false": "no"}.get(word, "")
 
     @property
@@ -155,9 +152,9 @@ def sound_chain(
 
 def _fault(case: Case) -> str:
     """Return the first fault of a chain whose links are all stated; empty if there is none."""
-    checks = (_joint, _polarity, _other_form, _missing, _other_kin, _other_time)
-    last = (_comparison,) if case.is_comparison else (_direction, _other_kind)
-    return next(filter(None, (check(case) for check in (*checks, *last))), "")
+    checks = [_joint, _polarity, _other_form, _missing, _other_kin, _other_time]
+    checks += [_comparison] if case.is_comparison else [_direction, _other_kind]
+    return next(filter(None, (check(case) for check in checks)), "")
 
 
 def fits_question(
@@ -180,14 +177,19 @@ def _case(
     stated: Mapping[Relation, tuple[Statement, ...]] = {},
     passages: Mapping[str, Passage] = {},
 ) -> Case:
-    """A chain with everything that the checks need."""
+    import networkx as nx
+
     sources = named_in(graph, question)
     parts = [answer, *LIST.split(answer)]
     ends = dict.fromkeys(end for each in chain for end in each.ends)
     goals = named_by(graph, answer) | {e for e in ends if any(says(e, part) for part in parts)}
-    goal_of = _goals(chain, goals.difference(sources))
-    links = tuple(Link(each, goal_of[each], stated.get(each, ())) for each in chain)
-    return Case(graph, read_question(graph, question), sources, answer, links, passages)
+    far = hops_from(nx.Graph(each.ends for each in chain), goals.difference(sources))
+    links = []
+    for each in chain:
+        head, tail = (far.get(end, len(chain) + 1) for end in each.ends)
+        goal = "" if head == tail else each.head if head < tail else each.tail
+        links.append(Link(each, goal, stated.get(each, ())))
+    return Case(graph, read_question(graph, question), sources, answer, tuple(links), passages)
 
 
 def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGraph:
@@ -199,18 +201,6 @@ def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGrap
         type_ = "" if (each.name, each.type) in texts else each.type
         entities.append(each.model_copy(update={"type": type_, "attributes": attributes}))
     return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
-
-
-def _goals(chain: Sequence[Relation], goals: Iterable[str]) -> dict[Relation, str]:
-    """Return for each relation the end that is nearer to the answer."""
-    import networkx as nx
-
-    far = hops_from(nx.Graph(each.ends for each in chain), goals)
-    found = {}
-    for each in chain:
-        head, tail = (far.get(end, len(chain) + 1) for end in each.ends)
-        found[each] = "" if head == tail else each.head if head < tail else each.tail
-    return found
 
 
 # --- Namesakes, polarity, time
@@ -305,19 +295,20 @@ def _missing(case: Case) -> str:
     """
     # "son of" is about a father or a mother too.
     inverse = (entries_in("inverse", link.relation.relation) for link in case.links)
-    related = _NO_MEANINGS.union(*inverse, *(link.meanings for link in case.links))
+    related = NO_WORDS.union(*inverse, *(link.meanings for link in case.links))
     kinds = meanings_in(case.described)
     wording = " ".join(link.wording for link in case.links)
     texts = (each.text for link in case.links for each in link.statements)
     there = set(fold_words(" ".join((wording, case.described, *texts))).split())
     around = kinds | meanings_in(wording) | {word for word in there if word.isdecimal()}
     telling, order = case.question.telling, word_table("order")
-    for i, word, meanings in case.question.asked:
+    for asked in case.question.asked:
+        i, word, meanings = asked
         if word in order or not meanings.isdisjoint(related) or is_sort(case.question.words, i):
             continue
         if i in telling and not (is_agent(word) and meanings & kinds):
             return f"no link is about {word!r}"
-        if meanings.isdisjoint(around) and not meanings <= _KINDS:
+        if meanings.isdisjoint(around) and not asked.is_kind:
             return f"nothing in the chain is about {word!r}"
     ranks = [w for w in case.question.words if w in order or w in ORDINAL_WORDS]
     missing = [w for w in ranks if w not in there | _AROUND and not case.is_comparison]
@@ -449,14 +440,8 @@ def _other_kind(case: Case) -> str:
 # --- Comparisons: the values decide
 
 
-class Reached(NamedTuple):
-    """A link that leads from a source, and how far from it."""
-
-    link: Link
-    far: int
-
-
-_Reached = Mapping[str, Sequence[Reached]]
+_Reached = Sequence[tuple[Link, int]]
+"""The links that lead from a source, and how far from it each is."""
 
 
 def _comparison(case: Case) -> str:
@@ -473,20 +458,20 @@ def _comparison(case: Case) -> str:
         is_denied = any(denials(link.relation.relation) for link in case.links)
         return "" if is_denied else "nothing says no"
     for source, links in reached.items() if case.judgement else ():
-        stated = _NO_MEANINGS.union(*(each.link.meanings for each in links))
+        stated = NO_WORDS.union(*(link.meanings for link, _ in links))
         telling = (each for each in case.question.asked if each.place in case.question.telling)
         if any(each.meanings.isdisjoint(stated) for each in telling):
             return f"not stated of {source!r}"
     return ""
 
 
-def _from(case: Case, source: str) -> Iterator[Reached]:
+def _from(case: Case, source: str) -> Iterator[tuple[Link, int]]:
     """Yield the links that lead from a source, not beyond another source."""
     front, seen, rest = {source}, {source, *case.sources}, list(case.links)
     far = 0
     while found := [link for link in rest if not front.isdisjoint(link.relation.ends)]:
         far += 1
-        yield from (Reached(link, far) for link in found)
+        yield from ((link, far) for link in found)
         rest = [link for link in rest if link not in found]
         front = {end for link in found for end in link.relation.ends} - seen
         seen |= front
@@ -513,11 +498,11 @@ def _amounts(text: str, kind: str) -> Iterator[_Amount]:
             yield tuple(map(float, key))
 
 
-def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
+def _wrong_order(case: Case, reached: Mapping[str, _Reached], order: str) -> str:
     """Reject a comparison whose values put another thing first."""
     kind, _, pick = order.partition(" ")
     is_life = not {"lived", "live"}.isdisjoint(case.question.words)
-    asked = _NO_MEANINGS.union(*(each.meanings for each in case.question.asked))
+    asked = NO_WORDS.union(*(each.meanings for each in case.question.asked))
     values: dict[str, _Amount] = {}
     shared: list[frozenset[str]] = []
     for source, links in reached.items():
@@ -525,7 +510,7 @@ def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
         if not found:
             return f"nothing to compare {source!r} by"
         values[source] = min(found) if pick == "least" else max(found)
-        shared.append(_NO_MEANINGS.union(*(each.link.meanings for each in links)))
+        shared.append(NO_WORDS.union(*(link.meanings for link, _ in links)))
     if len(values) < 2 or not frozenset.intersection(*shared):
         return "nothing to compare"
     is_most = is_life or pick == "most"
@@ -538,7 +523,7 @@ def _wrong_order(case: Case, reached: _Reached, order: str) -> str:
     return "" if first in named_by(case.graph, case.answer) else "the values are for another"
 
 
-def _values(links: Sequence[Reached], kind: str, events: frozenset[str]) -> list[_Amount]:
+def _values(links: _Reached, kind: str, events: frozenset[str]) -> list[_Amount]:
     found = []
     for link, _ in links:
         if kind == "number" or not events or events & link.meanings:
@@ -546,7 +531,7 @@ def _values(links: Sequence[Reached], kind: str, events: frozenset[str]) -> list
     return found
 
 
-def _life(links: Sequence[Reached]) -> list[_Amount]:
+def _life(links: _Reached) -> list[_Amount]:
     """Return how long somebody lived, as years, months and days."""
     born, died = (_values(links, "date", frozenset((event,))) for event in ("birth", "death"))
     return [tuple(d - b for b, d in zip(born[0], died[0], strict=True))] if born and died else []
@@ -564,7 +549,7 @@ def _is_decided(one: _Amount, other: _Amount, is_life: bool) -> bool:
     return first is not None and (is_life or is_number or 0 not in first)
 
 
-def _wrong_sameness(case: Case, reached: _Reached) -> str:
+def _wrong_sameness(case: Case, reached: Mapping[str, _Reached]) -> str:
     """Reject a comparison whose values are not the same, or are where the answer is no."""
     tokens = case.question.words
     needed = [e.meanings for e in case.question.asked if e.is_kind or not is_sort(tokens, e.place)]
@@ -591,7 +576,7 @@ def _country(link: Link) -> frozenset[str]:
     """Return the meaning "country" if a link states a nationality."""
     found = fold_words(link.relation.tail).split()
     is_stated = names_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
-    return frozenset(("country",)) if is_stated else _NO_MEANINGS
+    return frozenset(("country",)) if is_stated else NO_WORDS
 
 
 def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,19 +17,8 @@ from ga_dspy.graph.knowledge_graph import KnowledgeGraph
 from ga_dspy.graph.lines import linearise
 from ga_dspy.graph.records import Entity, Relation
 from ga_dspy.graph.traits import WORKS, kind_of
-from ga_dspy.terms import Term, terms
-from ga_dspy.text import (
-    CONNECTORS,
-    FUNCTION_WORDS,
-    STOPWORDS,
-    cached_short,
-    fold_words,
-    mentions,
-    normalise,
-    places,
-    stands_in,
-    words,
-)
+from ga_dspy.terms import CONNECTORS, STOPWORDS, Term, cached_short, fold_words, terms, words
+from ga_dspy.text import mentions, normalise, places, stands_in
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -79,6 +68,7 @@ def named_by(graph: KnowledgeGraph, name: str) -> frozenset[str]:
 
 # --- What a question asks for: words of one meaning, and the forms of one word, count as one
 
+NO_WORDS: Final = frozenset[str]()
 _Asked = Sequence[frozenset[str]]
 """The words of a question, each by its meanings."""
 
@@ -110,7 +100,7 @@ def word_table(name: str) -> Mapping[str, frozenset[str]]:
 def entries_in(table: str, text: str) -> frozenset[str]:
     """Return the entries of a table of `paths.json` that contain a word of a text."""
     known = word_table(table)
-    return frozenset[str]().union(*(known.get(word, ()) for word in fold_words(text).split()))
+    return NO_WORDS.union(*(known.get(word, ()) for word in fold_words(text).split()))
 
 
 def meanings_of(words: Iterable[str]) -> _Asked:
@@ -123,7 +113,7 @@ def meanings_of(words: Iterable[str]) -> _Asked:
 @cached_short(maxsize=4096, max_length=200)
 def meanings_in(text: str) -> frozenset[str]:
     """Return the meanings of the content words of a text."""
-    return frozenset[str]().union(*meanings_of(normalise(text).split()))
+    return NO_WORDS.union(*meanings_of(normalise(text).split()))
 
 
 def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
@@ -173,7 +163,7 @@ _Chain = tuple[Relation, ...]
 
 def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
     edges: dict[str, list[_Edge]] = defaultdict(list)
-    events = EVENTS.intersection(frozenset[str]().union(*asked))
+    events = EVENTS.intersection(NO_WORDS.union(*asked))
     for relation in relations:
         is_class = names_class(relation)
         meanings = meanings_in(relation.tail if is_class else relation.relation)
@@ -184,12 +174,9 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
             meanings |= {"date" if is_dated else kind_of_value(relation.tail)}
         if is_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
             meanings |= {"country"}
-        shared = frozenset(
-            (i, each)
-            for i, word in enumerate(asked)
-            if word & meanings & _MEASURED or not word & _MEASURED
-            for each in word & meanings
-        )
+        both = [(i, word & meanings, word & _MEASURED) for i, word in enumerate(asked)]
+        telling = [(i, own) for i, own, measured in both if own & _MEASURED or not measured]
+        shared = frozenset((i, each) for i, own in telling for each in own)
         known = (meanings, shared, frozenset(i for i, _ in shared), is_class)
         edges[relation.head].append(_Edge(relation, relation.tail, True, *known))
         edges[relation.tail].append(_Edge(relation, relation.head, False, *known))
@@ -294,7 +281,7 @@ _ABOUT: Final = frozenset("c ca circa about around early mid late".split())
 @cached_short(maxsize=4096, max_length=200)
 def kind_of_value(text: str) -> str:
     """Return "date" if a text is a date, "number" if it begins with a number, else ""."""
-    found = [term for term in terms(text) if term.keys[0] not in FUNCTION_WORDS | _ABOUT]
+    found = [term for term in terms(text) if term.keys[0] not in lexicon.FUNCTION_WORDS | _ABOUT]
     if found and all(map(_is_date, found)):
         return "date"
     return "number" if found and not found[0].is_word else ""
@@ -334,11 +321,12 @@ def _is_before_comma(answer: str, name: str) -> bool:
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Return whether characters `start` to `end` are not part of a longer name."""
+    is_joined = _JOINED_BEFORE.search(text, 0, start) is not None
     if not text[start].isupper():
-        return text[start].islower() or not _JOINED_BEFORE.search(text, 0, start)
+        return text[start].islower() or not is_joined
     if region := _REGION.match(text, end):
         return _is_before_comma(text[start:end], text[start : region.end()])
-    return not (_JOINED_BEFORE.search(text, 0, start) or _JOINED_AFTER.match(text, end))
+    return not (is_joined or _JOINED_AFTER.match(text, end))
 
 
 # --- The chain of evidence
@@ -374,11 +362,9 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
     named = named_by(graph, answer)
     if named & set(sources) or (not named and JUDGEMENT.match(normalise(answer))):
         plain = normalise(question)
-        values = {
-            each.tail for each in descriptions(graph) if stands_in(normalise(each.tail), plain)
-        }
-        compared = sources if len(sources) > 1 else (*sources, *sorted(values))
-        return _comparison(graph, compared, asked)
+        texts = {each.tail for each in descriptions(graph)}
+        values = sorted(text for text in texts if stands_in(normalise(text), plain))
+        return _comparison(graph, sources if len(sources) > 1 else (*sources, *values), asked)
     if chain := _chain_to(graph, sources, asked, answer):
         return chain
     chains = [_chain_to(graph, sources, asked, part) for part in LIST.split(answer)]
@@ -393,17 +379,11 @@ def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str
     described = [each for each in descriptions(graph) if says(each.tail, answer)]
     edges = _edges((*graph.relations, *described), asked)
     kinds = {entity.name: kind_of(entity.type) for entity in graph.entities}
-    stating = {
-        node
-        for node in edges
-        if kinds.get(node) not in WORKS
-        and (
-            says(node, answer)
-            if node not in kinds or kind_of_value(node)
-            else _is_before_comma(answer, node)
-        )
-    }
-    return _cheapest(edges, sources, stating)
+    plain = {node for node in edges if node not in kinds or kind_of_value(node)}
+    stating = {node for node in plain if says(node, answer)}
+    stating |= {node for node in edges.keys() - plain if _is_before_comma(answer, node)}
+    works = {node for node, kind in kinds.items() if kind in WORKS}
+    return _cheapest(edges, sources, stating - works)
 
 
 def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chain:
@@ -416,11 +396,10 @@ def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chai
 
 def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:
     """Yield types and attributes as relations."""
-    for each in graph.entities:
-        for text in filter(None, (each.type, *each.attributes)):
-            yield Relation(
-                head=each.name, relation="described as", tail=text, evidence=each.evidence
-            )
+    for one in graph.entities:
+        stated = {"head": one.name, "relation": "described as", "evidence": one.evidence}
+        for text in filter(None, (one.type, *one.attributes)):
+            yield Relation(**stated, tail=text)
 
 
 def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain:
@@ -431,7 +410,7 @@ def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain
     relations = (*graph.relations, *descriptions(graph))
     types = (meanings_in(each.type) for each in graph.entities if each.name in sources)
     facts = (each for each in graph.relations if each.head in sources and names_class(each))
-    sorts = frozenset[str]().union(*types, *(meanings_in(fact.tail) for fact in facts))
+    sorts = NO_WORDS.union(*types, *(meanings_in(fact.tail) for fact in facts))
     telling = [word for word in asked if not word & sorts] or list(asked)
     chosen = _deciding(_edges(relations, telling), sources, telling)
     covered = frozenset[int | str]().union(*(facts.has for facts in chosen))
@@ -555,28 +534,23 @@ def prune(
         labels: As for `linearise`, so that the labels are counted too.
         keep: Names, such as those of a possible answer and of what is searched next.
     """
-
-    def written(shown: KnowledgeGraph) -> str:
-        return linearise(shown, labels=labels, question=question)
-
+    written = partial(linearise, labels=labels, question=question)
     if count(text := written(graph)) <= budget:
         return Pruned(graph, text)
     order = _order(graph, question, keep)
 
-    def without(out: int) -> KnowledgeGraph:
+    def without(out: int) -> Pruned:
         dropped = set(order[:out])
         names = {item.name for item in dropped if isinstance(item, Entity)}
-        relations = (r for r in graph.relations if r not in dropped)
-        return graph.with_visible(
-            tuple(entity for entity in graph.entities if entity.name not in names),
-            tuple(r for r in relations if r.head not in names and r.tail not in names),
-        )
+        rest = (r for r in graph.relations if r not in dropped and names.isdisjoint(r.ends))
+        entities = (entity for entity in graph.entities if entity.name not in names)
+        shown = graph.with_visible(tuple(entities), tuple(rest))
+        return Pruned(shown, written(shown))
 
     def fits(out: int) -> bool:
-        return count(written(without(out))) <= budget
+        return count(without(out).text) <= budget
 
-    pruned = without(bisect_left(range(len(order)), True, key=fits))
-    return Pruned(pruned, written(pruned))
+    return without(bisect_left(range(len(order)), True, key=fits))
 
 
 def _order(graph: KnowledgeGraph, question: str, keep: Collection[str]) -> list[Entity | Relation]:
@@ -605,7 +579,7 @@ def _weighted_distances(edges: _Edges, sources: Iterable[str]) -> dict[str, int]
     import networkx as nx
 
     network: nx.Graph[str] = nx.Graph()
-    walked = [(node, edge) for node in edges for edge in edges[node]]
-    for node, edge in sorted(walked, key=lambda pair: bool(pair[1].asked)):
-        network.add_edge(node, edge.end, hops=1 if edge.asked else MAX_HOPS + 1)
+    walked = [(bool(edge.asked), node, edge.end) for node in edges for edge in edges[node]]
+    for is_asked, node, end in sorted(walked):  # the last of two edges counts
+        network.add_edge(node, end, hops=1 if is_asked else MAX_HOPS + 1)
     return hops_from(network, sources)
