@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -225,8 +226,7 @@ def plain_relation(relation: str) -> str:
     >>> plain_relation("was born in"), plain_relation("is")
     ('born in', 'is')
     """
-    plain = normalise(relation)
-    return _AUXILIARY.sub("", plain) or plain
+    return _AUXILIARY.sub("", normalise(relation))
 
 
 @lru_cache(maxsize=65536)
@@ -276,15 +276,13 @@ def says_nothing(text: str) -> bool:
 
 # --- Unknown values, placeholders, guesses
 
+_UNKNOWN: Final = r"un(?:known|named|stated|specified|identified|disclosed|determined)"
 _UNSTATED: Final = re.compile(
-    r"(?i:unknown|n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|"
-    r"un(?:named|stated|specified|identified|disclosed|determined)|"
+    rf"(?i:n\s?/?\s?a|none|null|nil|nothing|nobody|no[ -]one|tb[da]|undefined|{_UNKNOWN}|"
     r"(?:(?:is|was|are|were) )?not (?:yet )?(?:mentioned|specified|stated|known|given|provided|"
     r"found|clear|named|identified|listed|available|applicable|determined|disclosed)"
-    r"(?: (?:in|by|here)\b.*)?|"
-    r"no (?:information|mention|answer|data|name)(?: .*)?)"
-    r"|(?:[Uu]nknown|[Uu]nnamed|[Uu]nspecified|[Uu]nidentified) [a-z]+(?: [a-z]+)?"
-    r"|[a-z]+ un(?:known|named|stated|specified|identified|disclosed|determined)"
+    r"(?: (?:in|by|here)\b.*)?|no (?:information|mention|answer|data|name)(?: .*)?)"
+    rf"|[Uu]n(?:known|named|specified|identified) [a-z]+(?: [a-z]+)?|[a-z]+ {_UNKNOWN}"
 )
 _GENERIC: Final = re.compile(
     r"(?i:some(?:one|body|thing|where)|"
@@ -384,37 +382,32 @@ def stated_aliases(text: str) -> tuple[tuple[str, str], ...]:
     ...                "Northern Arts Guild (NAG).")
     (('Robert Dale Hayes', 'Bob Hayes'), ('Northern Arts Guild', 'NAG'))
     """
-    found = [
-        (match["name"], match[group])
-        for match in _KNOWN_AS.finditer(text)
-        if _begins(text, match)
-        for group in ("alias", "other")
-        if match[group] and _ends(text, match.end(group))
-    ]
-    for match in _NEE.finditer(text):
-        if _begins(text, match) and _ends(text, match.end("alias")):
+    found = list[tuple[str, str]]()
+    for match in filter(partial(_begins, text), _KNOWN_AS.finditer(text)):
+        aliases = (match[group] for group in ("alias", "other") if _ends(text, match.end(group)))
+        found += [(match["name"], alias) for alias in aliases]
+    for match in filter(partial(_begins, text), _NEE.finditer(text)):
+        if _ends(text, match.end("alias")):
             first = "" if " " in match["alias"] else f"{match['name'].split()[0]} "
             found.append((match["name"], first + match["alias"]))
     for match in _IN_PARENTHESES.finditer(text):
         name = match["name"].removesuffix("'s").removesuffix("’s")
         found += [(long, match["alias"]) for long in _spelled_out(name, match["alias"])]
-    return tuple(
-        (name, alias)
-        for name, alias in dict.fromkeys(found)
-        if name not in _PRONOUNS
-        and not re.fullmatch(_MANNER, name, re.I)
-        and " and " not in alias
-        and alias[-1] not in "-'’"
-        and normalise(name) != normalise(alias)
-    )
+    return tuple(pair for pair in dict.fromkeys(found) if _is_pair(*pair))
+
+
+def _is_pair(name: str, alias: str) -> bool:
+    is_name = name not in _PRONOUNS and not re.fullmatch(_MANNER, name, re.IGNORECASE)
+    is_alias = " and " not in alias and alias[-1] not in "-'’"
+    return is_name and is_alias and normalise(name) != normalise(alias)
 
 
 def _spelled_out(name: str, short: str) -> list[str]:
     """Return the longest end of a name that a short form abbreviates, if any."""
     words = name.split()
-    ends = [words[i:] for i in range(len(words)) if words[i][0].isupper()]
+    ends = (words[i:] for i in range(len(words)) if words[i][0].isupper())
     fitting = (" ".join(end) for end in ends if _abbreviates(short.replace(".", ""), end))
-    return list(fitting)[:1]
+    return list(islice(fitting, 1))
 
 
 def _abbreviates(short: str, words: Sequence[str]) -> bool:
@@ -446,5 +439,5 @@ def _begins(text: str, match: re.Match[str]) -> bool:
 
 
 def _ends(text: str, end: int) -> bool:
-    """Return whether an alias is complete on its right."""
-    return _ENDS.match(text, end) is not None
+    """Return whether an alias, if there is one, is complete on its right."""
+    return end >= 0 and _ENDS.match(text, end) is not None

@@ -157,7 +157,8 @@ class Schema(Value):
         if name:
             found = " -> ".join(kind or "(no type)" for kind in types)
             return f"{name}: {found}; expected {' -> '.join(self.relations[name][:2])}"
-        is_allowed = (not self.relations or key == _SAME) and OTHER not in (head, tail)
+        is_free = not self.relations or key == relation_key("same as")
+        is_allowed = is_free and OTHER not in (head, tail)
         return link if is_allowed else "no such relation between these types in the schema"
 
     def _joins(self, name: str, head: str, tail: str) -> bool:
@@ -177,9 +178,6 @@ class Schema(Value):
         return {relation_key(name): name for name in self.relations}
 
 
-_SAME: Final = relation_key("same as")
-
-
 def _parts(end: str) -> list[str]:
     return [part.strip() for part in end.split("|")]
 
@@ -189,9 +187,6 @@ def _described(name: str, description: str = "") -> str:
 
 
 def _turned(link: DraftRelation) -> DraftRelation:
-    fields = ("", "_type", "_attributes")
-    ends = [(f"{a}{field}", f"{b}{field}") for a, b in _WAYS for field in fields]
-    return link.model_copy(update={end: getattr(link, other) for end, other in ends})
-
-
-_WAYS: Final = (("head", "tail"), ("tail", "head"))
+    ways, fields = (("head", "tail"), ("tail", "head")), ("", "_type", "_attributes")
+    turned = {f"{a}{field}": getattr(link, f"{b}{field}") for a, b in ways for field in fields}
+    return link.model_copy(update=turned)

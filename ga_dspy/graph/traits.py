@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from ga_dspy import lexicon
@@ -18,7 +19,7 @@ from ga_dspy.graph.identity import (
     group_of,
     identity,
     near_duplicate,
-    plain_relation,
+    relation_key,
     split_title,
 )
 from ga_dspy.terms import ORDINAL_WORDS, fold
@@ -163,6 +164,7 @@ _NAMED_PLACES: Final = re.compile(r"[A-Z][\w'’.]*(?: (?:of )?[A-Z][\w'’.]*)*
 _LEVEL: Final = {"country": "0", "state": "1", "province": "1", "county": "2"}
 _PART_OF: Final = group_of("within")
 _WHOLES: Final = frozenset(TABLES["within"]) | lexicon.COUNTRIES
+_KNOWN: Final = _WHOLES | _PART_OF.keys()
 _SYNONYMS: Final = group_of("synonyms")
 _PLACE_WORDS: Final = ARTICLES.union(TABLES["place_words"])
 
@@ -176,7 +178,7 @@ def is_place(name: str) -> bool:
     """Return whether a normalised name is a known country, state or county."""
     words = name.split()
     is_county = len(words) > 1 and "county" in (words[0], words[-1])
-    return is_county or name in _PART_OF or name in _WHOLES
+    return is_county or name in _KNOWN
 
 
 def _levels(place: str) -> Iterator[tuple[str, str]]:
@@ -194,17 +196,11 @@ def _levels(place: str) -> Iterator[tuple[str, str]]:
 @cached_short(maxsize=16384, max_length=400)
 def _places_in(text: str) -> Facts:
     """Return the known places that a text names, and what follows "country:" and the like."""
-    found: set[tuple[str, str]] = set()
-    where = _WHERE.fullmatch(text)
-    level = _LEVEL.get((where["level"] or "").casefold()) if where else None
-    if where and level:
+    where, found = _WHERE.fullmatch(text), set[tuple[str, str]]()
+    if where and (level := _LEVEL.get((where["level"] or "").casefold())):
         found.add((f"in {level}", identity(where["place"].split(",")[0])))
-    names = [identity(run) for run in _NAMED_PLACES.findall(text)]
-    if (whole := identity(text)) in _PART_OF or whole in _WHOLES:
-        names.append(whole)
-    for name in names:
-        found.update(_levels(name))
-    return frozenset(found)
+    names = set(map(identity, _NAMED_PLACES.findall(text))) | _KNOWN.intersection([identity(text)])
+    return frozenset(found.union(*map(_levels, names)))
 
 
 def _is_placed(text: str) -> bool:
@@ -217,7 +213,7 @@ def _is_placed(text: str) -> bool:
 def _dates_in(text: str) -> Facts:
     found = {(_EVENTS[verb.casefold()], year) for verb, year in _WHEN.findall(text)}
     if life := _LIFE.fullmatch(text.rstrip(" )")):
-        found |= {(event, life[event][-4:].strip()) for event in ("born", "died")}
+        found |= {(event, date[-4:].strip()) for event, date in life.groupdict().items()}
     return frozenset(found)
 
 
@@ -243,16 +239,12 @@ def _personal(text: str) -> Facts:
 
 def _released(text: str, kind: str) -> Facts:
     """Return the year of a work if a wording opens with it: "1996 romantic drama film"."""
-    dated = _DATED.match(text)
-    if not dated or not _is_sort(dated[2], kind):
+    if not (dated := _DATED.match(text)):
         return frozenset()
-    return frozenset({("released", dated[1])})
-
-
-def _is_sort(text: str, kind: str) -> bool:
-    """Return whether the text behind a year is a class of work: "1969 film", "1969 western"."""
-    is_short = len(text.split()) < 3 and text.islower() and not kind_of(text)
-    return not text or is_short or kind_of(text) in (kind, "work")
+    year, sort = dated.groups()  # "1969 film", "1969 western"
+    is_short = len(sort.split()) < 3 and sort.islower() and not kind_of(sort)
+    is_sort = not sort or is_short or kind_of(sort) in (kind, "work")
+    return frozenset({("released", year)} if is_sort else ())
 
 
 # --- Facts in a relation
@@ -272,10 +264,10 @@ def facts_of_ends(head: str, relation: str, tail: str) -> tuple[Facts, Facts]:
     >>> facts_of_ends("Ann", "is the author of", "Red Hill")
     (frozenset(), frozenset({('written by', 'ann')}))
     """
-    plain = normalise(plain_relation(relation))
-    wording = f"{plain} {tail}"
-    ours = _dates_in(wording) | (_places_in(tail) if _WHERE.match(f"{plain} x") else frozenset())
-    key, inverse = _ONE_OF.get(plain), _INVERSE.get(plain)
+    plain = relation_key(relation)
+    ours, key, inverse = _dates_in(f"{plain} {tail}"), _ONE_OF.get(plain), _INVERSE.get(plain)
+    if _WHERE.match(f"{plain} x"):
+        ours |= _places_in(tail)
     if key:
         ours |= {(key, identity(tail))}
     return ours, frozenset({(inverse, identity(head))} if inverse else ())
@@ -316,33 +308,26 @@ def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tu
     is_titled = names_title(name, title, text)
     if is_titled:
         facts.add(("title", title))
-        qualifier = split_title(title).qualifier
-        if qualifier:
+        if qualifier := split_title(title).qualifier:
             kinds.append(kind_of(qualifier))
             facts |= _stated(qualifier)
         if opening := _SUBJECT.match(text):
             kinds += _define(text[opening.end() :], facts)
-    for start, end in list(at)[:2]:
+    key, first = identity(name), list(at)[:2]
+    for start, end in first:
         before = text[max(0, start - 30) : start]
-        if not _LONGER.search(before) and not is_known_place(identity(name)):
+        if not _LONGER.search(before) and not is_known_place(key):
             kinds += _define(text[end : end + 500], facts, not _PLACED.search(before))
         kinds += _lead(text[max(0, start - 80) : start], facts)
-        behind = _BEHIND.match(text, end)
-        if behind and identity(name) not in (*_PART_OF, *_WHOLES):
-            words = behind["place"].split()
-            for n in range(len(words), 0, -1):
-                facts |= set(_levels(identity(" ".join(words[:n]))))
-    kind = _finest(kinds)
-    if kind:
+        if key not in _KNOWN and (behind := _BEHIND.match(text, end)):
+            for place in accumulate(behind["place"].split(), "{} {}".format):
+                facts.update(_levels(identity(place)))
+    if kind := _finest(kinds):
         facts.add(("kind", kind))
-    facts |= {("year", year) for year in _near_years(text, at, is_titled)}
-    return tuple(sorted(f"{key}: {value}" for key, value in facts))
-
-
-def _near_years(text: str, at: Iterable[tuple[int, int]], is_titled: bool) -> set[str]:
-    places = [0] * is_titled + [start for start, _ in at][:2]
+    places = [0] * is_titled + [start for start, _ in first]
     near = (text[max(0, place - 150) : place + 250] for place in places)
-    return {year for part in near for year in _YEAR.findall(part)}
+    facts |= {("year", year) for part in near for year in _YEAR.findall(part)}
+    return tuple(sorted(f"{key}: {value}" for key, value in facts))
 
 
 def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> list[str]:
@@ -389,10 +374,8 @@ def names_title(name: str, title: str, text: str) -> bool:
     It is if the title is the name, with or without its qualifier, or if the text opens with the
     name as a longer form of the title.
     """
-    key = identity(name)
-    if key in (identity(title), identity(split_title(title).base)):
-        return True
-    return identity(long_title(title, text[:300]) or title) == key
+    names = (title, split_title(title).base, long_title(title, text[:300]) or title)
+    return identity(name) in map(identity, names)
 
 
 @lru_cache(maxsize=4096)
@@ -425,10 +408,9 @@ def long_title(title: str, opening_text: str) -> str:
 def _stated(text: str) -> Facts:
     """Return the facts in a qualifier: "1969 film", "Suffolk", "7th Earl of Mar"."""
     found = _dates_in(text) | _ranks_in(text) | _places_in(text) | _personal(text)
-    found |= {("qualifier", identity(text))}
     if generation := _GENERATION.search(text):
         found |= {("generation", generation.lastgroup or "")}
-    return found | {("dated", year) for year in _YEAR.findall(text)}
+    return found | {("qualifier", identity(text)), *(("dated", y) for y in _YEAR.findall(text))}
 
 
 # --- Traits of a record
