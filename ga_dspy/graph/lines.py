@@ -203,7 +203,8 @@ def escape(text: str, also: str = "") -> str:
 def _name_text(name: str) -> str:
     """Escape a name so that neither its beginning nor its end is read as something else."""
     group = _last_group(_trim(name))
-    text = escape(name, also="()" if group and _states_type(group[1]) else "")
+    is_typed = group is not None and _details(group[1])[0].casefold() in TYPES
+    text = escape(name, also="()" if is_typed else "")
     if not text.startswith("\\") and _is_odd(text):
         # A parenthesis that is escaped alone would leave its other half unbalanced.
         text = escape(name, also="()") if text.startswith("(") else f"\\{text}"
@@ -231,13 +232,13 @@ def _bare(text: str) -> str:
     return _ESCAPED.sub("\0\0", text) if "\\" in text else text
 
 
-def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
+def _cut(text: str, separator: re.Pattern[str] | str) -> list[str]:
     r"""Cut at a separator where it is not escaped.
 
     >>> _cut(r"a \-> b -> c", _ARROW)
     ['a \\-> b ', ' c']
     """
-    spans = (match.span() for match in separator.finditer(_bare(text)))
+    spans = (match.span() for match in re.finditer(separator, _bare(text)))
     places = pairwise([(0, 0), *spans, (len(text), 0)])
     return [text[start:end] for (_, start), (end, _) in places]
 
@@ -288,13 +289,10 @@ _HEADER: Final = re.compile(
     re.IGNORECASE,
 )
 _ONE_LINE: Final = re.compile(r"(?<=\]); (?=Relations: \[)")
-_NEXT_ITEM: Final = re.compile(r"\],\s*\[")
 _NUMBERS: Final = r"\d{1,6}(?:\s?(?:[,;&\s–-]|and|to)\s?\d{1,6})*"
 _CITED: Final = re.compile(rf"\[\s?(?:passages?\s)?(?P<labels>{_NUMBERS})\s?\]", re.IGNORECASE)
 _SPAN: Final = re.compile(r"(\d{1,6})(?:\s?(?:[–-]|to)\s?(\d{1,6}))?")
 _ATTRIBUTES: Final = re.compile(r"\s*attributes\s*:", re.IGNORECASE)
-_SEMICOLON: Final = re.compile(";")
-_COMMA: Final = re.compile(",")
 _PAIRS: Final = dict(zip("\"“'‘*_[", "\"”'’*_]", strict=True))
 _CLAUSE: Final = re.compile(
     r"(?P<relation>[a-z][\w\s,-]*?)\s+(?:(?:an?|the)\s+|(?=[\"“A-Z\d]))(?P<tail>.+)"
@@ -335,10 +333,10 @@ def parse(text: str) -> Draft:
     if says_nothing(text):
         return Draft()
     found = _ONE_LINE.sub("\n", _TAG.sub("\n", text)).splitlines()
+    fences = [line for line in found if _FENCE.fullmatch(line)]
     lines = [line for line in map(single_line, found) if line and not _FENCE.fullmatch(line)]
     tags = [tag["end"] for tag in _TAG.finditer(text)]
-    fences = sum(1 for line in found if _FENCE.fullmatch(line))
-    is_cut_off = tags.count("") > tags.count("/") or fences % 2 == 1
+    is_cut_off = tags.count("") > tags.count("/") or len(fences) % 2 == 1
     doubtful = [_Read(None, lines.pop())] if lines and is_cut_off else []
     return _draft_of([*doubtful, *_read_lines(lines)])
 
@@ -356,11 +354,9 @@ def _read_lines(lines: Iterable[str], section: str = "") -> Iterator[_Read]:
             continue
         section = "entities" if header["entities"] else "relations"
         rest = header["rest"] or ""
-        if rest.startswith("["):
-            for item in _cut(rest.removeprefix("[").removesuffix("]"), _NEXT_ITEM):
-                yield _read_line(item, item, section)
-        elif rest:
-            yield _read_line(rest, rest, section)
+        is_list = rest.startswith("[")
+        items = _cut(rest[1:].removesuffix("]"), r"\],\s*\[") if is_list else filter(None, [rest])
+        yield from (_read_line(item, item, section) for item in items)
 
 
 def _read_line(line: str, content: str, section: str) -> _Read:
@@ -368,25 +364,23 @@ def _read_line(line: str, content: str, section: str) -> _Read:
     labels = [match["labels"] for match in _CITED.finditer(_bare(text))]
     cited = {"passages": tuple(dict.fromkeys(numbers_in(", ".join(labels))))}
     text, qualities = _without_qualities("".join(_cut(text, _CITED)))
-    bare = _bare(text)
+    bare, unread = _bare(text), _Read(None, None if says_nothing(content) else line)
     if not text or not (_balances(bare, "()") and _balances(bare, "[]")):
-        return _Read(None, None if says_nothing(content) else line)
+        return unread
     parts = _cut(text, _ARROW)
     if len(parts) == 1 and section != "entities":
         parts = _cut(text, _DASHES)
     if len(parts) == 2 and (clause := _CLAUSE.fullmatch(_trim(parts[1].strip()))):
-        group = _last_group(clause["tail"])
-        if group and _states_type(group[1]) and len(group[0].split()) <= _LONGEST_TAIL:
+        typed = _typed(clause["tail"])
+        if typed and len(typed[0].split()) <= _LONGEST_TAIL:
             parts = [parts[0], clause["relation"], clause["tail"]]
     if len(parts) == 3 and all(map(_plain, parts)):
         fact = {**_end("head", parts[0]), "relation": _plain(parts[1]), **_end("tail", parts[2])}
         return read_value({**fact, **qualities, **cited}, line=line)
-    if says_nothing(content):
-        return _Read(None)
-    if section == "relations" or _ARROW.search(bare):
-        return _Read(None, line)
+    if unread.fault is None or section == "relations" or _ARROW.search(bare):
+        return unread
     entity = _entity(text, section or ("entities" if labels and _is_title(text) else ""))
-    return _Read(entity.model_copy(update=cited)) if entity else _Read(None, line)
+    return _Read(entity.model_copy(update=cited)) if entity else unread
 
 
 def _without_qualities(text: str) -> tuple[str, dict[str, str]]:
@@ -401,17 +395,17 @@ def _without_qualities(text: str) -> tuple[str, dict[str, str]]:
 
 def _end(end: str, part: str) -> dict[str, Any]:
     """Return the fields of one end, "head" or "tail": "Ann Lee (person; singer)"."""
-    text = _unquoted(part)
+    name, kind, attributes = _typed(_unquoted(part)) or (part, "", ())
+    return {end: _plain(name), f"{end}_type": kind, f"{end}_attributes": attributes}
+
+
+def _typed(text: str, types: Collection[str] = TYPES) -> tuple[str, str, tuple[str, ...]] | None:
+    """Split "name (type; attribute)" where the type is one of these, in lower case; else None."""
     group = _last_group(text)
-    kind, attributes = "", tuple[str, ...]()
-    if group and group[0].strip() and _states_type(group[1]):
-        text, (kind, attributes) = _unquoted(group[0]), _details(group[1])
-    return {end: _unescape(text), f"{end}_type": kind, f"{end}_attributes": attributes}
-
-
-def _states_type(group: str) -> bool:
-    """Return whether parentheses contain one of `TYPES`, with or without attributes."""
-    return _details(group)[0].casefold() in TYPES
+    if not group or not group[0].strip():
+        return None
+    kind, attributes = _details(group[1])
+    return (group[0].strip(), kind, attributes) if kind.casefold() in types else None
 
 
 def with_types(draft: Draft, types: Collection[str]) -> Draft:
@@ -429,11 +423,8 @@ def with_types(draft: Draft, types: Collection[str]) -> Draft:
     for relation in draft.relations:
         typed = dict[str, Any]()
         for end, entity in zip(("head", "tail"), relation.entities, strict=True):
-            group = None if entity.type else _last_group(entity.name)
-            if group and group[0].strip() and _details(group[1])[0].casefold() in types:
-                kind, attributes = _details(group[1])
-                typed |= {end: group[0].strip(), f"{end}_type": kind}
-                typed[f"{end}_attributes"] = attributes
+            if not entity.type and (found := _typed(entity.name, types)):
+                typed |= zip((end, f"{end}_type", f"{end}_attributes"), found, strict=True)
         relations.append(relation.model_copy(update=typed))
     return Draft(entities=draft.entities, relations=tuple(relations), skipped=draft.skipped)
 
@@ -448,10 +439,8 @@ def _entity(text: str, section: str) -> DraftEntity | None:
     group = _last_group(text)
     before, details = group if group and group[0].strip() else (text, "")
     name = _plain(before)
-    is_alone, is_prose = before == text, _VERB.search(name) is not None
-    if not name or "[" in _bare(text) or (is_alone and (is_prose or not section)):
-        return None
-    if is_prose and not section:
+    doubts = (before == text, _VERB.search(name) is not None, not section)
+    if not name or "[" in _bare(text) or sum(doubts) > 1:
         return None
     kind, attributes = _details(details)
     return DraftEntity(name=name, type=kind, attributes=attributes)
@@ -460,8 +449,8 @@ def _entity(text: str, section: str) -> DraftEntity | None:
 def _details(details: str) -> tuple[str, tuple[str, ...]]:
     """Return the type and the attributes in an entity's parentheses."""
     if listed := _ATTRIBUTES.match(details):
-        return "", tuple(map(_unescape, _cut(details[listed.end() :], _COMMA)))
-    kind, *attributes = map(_unescape, _cut(details, _SEMICOLON))
+        return "", tuple(map(_unescape, _cut(details[listed.end() :], ",")))
+    kind, *attributes = map(_unescape, _cut(details, ";"))
     return kind, tuple(attributes)
 
 
