@@ -10,7 +10,7 @@ kept with the right one. If a passage states another name of an entity, it becom
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, product
 from textwrap import dedent
@@ -108,19 +108,18 @@ def ground(
         draft = schema.fit(draft, drop, known if isinstance(known, Mapping) else {})
     for line in draft.skipped:
         check.drop("line", line, "not read as a graph line", "unreadable")
-    proposed, ends = draft.nodes[: len(draft.entities)], draft.nodes[len(draft.entities) :]
-    entities = [entity for node in proposed for entity in check.entity(node)]
-    entities += [entity for node in ends for entity in check.described_end(node)]
+    nodes = [node.model_copy(update={"name": check.plain_name(node.name)}) for node in draft.nodes]
+    listed, ends = nodes[: len(draft.entities)], nodes[len(draft.entities) :]
+    entities = [*chain(*map(check.entity, listed), *map(check.described_end, ends))]
     relations = [relation for link in draft.relations if (relation := check.relation(link))]
-    listed = {(e.name, each.passage) for e in entities for each in e.evidence}
+    known_in = {(e.name, each.passage) for e in entities for each in e.evidence}
     labels = {passage.id: label for label, passage in passages.items()}
     for relation in relations:
+        stating = dict.fromkeys(evidence.passage for evidence in relation.evidence)
         for name in dict.fromkeys(relation.ends):
-            stating = dict.fromkeys(evidence.passage for evidence in relation.evidence)
-            missing = [labels[id] for id in stating if (name, id) not in listed]
-            if missing:
-                listed |= {(name, id) for id in stating}
-                entities += check.records(DraftEntity(name=name), missing)
+            if missing := tuple(labels[id] for id in stating if (name, id) not in known_in):
+                known_in |= {(name, id) for id in stating}
+                entities += check.records(DraftEntity(name=name, passages=missing))
     update = GraphUpdate(entities=tuple(entities), relations=tuple(relations))
     return Grounding(update, tuple(check.dropped))
 
@@ -132,6 +131,7 @@ class _Check:
         self.passages, self.known = passages, known
         self.by_id = {passage.id: passage for passage in passages.values()}
         self.contents = {id: passage.content for id, passage in self.by_id.items()}
+        self.titles = {split_title(passage.title).base for passage in passages.values()}
         self.found: dict[tuple[str, str], tuple[Mention, ...]] = {}
         self.stated: dict[str, tuple[tuple[str, str], ...]] = {}
         self.dropped: dict[Dropped, None] = {}
@@ -148,14 +148,11 @@ class _Check:
         key = name, passage.id
         if key not in self.found:
             text, base = self.contents[passage.id], split_qualifier(name).base
-            found = mentions(name, text)
-            titled = len(passage.title)
+            found, titled = mentions(name, text), len(passage.title)
             if base != name and all(each.start < titled for each in found):
                 # The qualifier may be in the title alone: the text has the name without it.
-                in_text = (
-                    each for each in mentions(base, text) if not found or each.start >= titled
-                )
-                found = (*found, *in_text)
+                start = titled if found else 0
+                found += tuple(each for each in mentions(base, text) if each.start >= start)
             before, comma, behind = name.partition(", ")
             if not found and comma and supports_phrase(behind, text):
                 found = mentions(before, text)
@@ -164,15 +161,16 @@ class _Check:
 
     def drop_if_unknown(self, kind: ItemKind, item: str, part: str) -> bool:
         """Drop an item if a part of it is a placeholder or a guess; return whether it is."""
-        if fault := self.why_unknown(kind, part):
+        fault = self.why_unknown(part, is_unstated if kind == "attribute" else is_placeholder)
+        if fault:
             self.drop(kind, item, *fault)
         return fault is not None
 
-    def why_unknown(self, kind: ItemKind, part: str) -> tuple[str, Cause] | None:
+    def why_unknown(
+        self, part: str, names_nothing: Callable[[str], bool] = is_placeholder
+    ) -> tuple[str, Cause] | None:
         """Return why a part of an item is a placeholder or a guess; None if it is neither."""
-        names_nothing = is_unstated if kind == "attribute" else is_placeholder
-        titles = (split_title(passage.title).base for passage in self.passages.values())
-        if part in titles:
+        if part in self.titles:
             return None
         if names_nothing(part):
             return "a placeholder", "placeholder"
@@ -180,33 +178,28 @@ class _Check:
 
     def described_end(self, draft: DraftEntity) -> list[Entity]:
         """Return the records of a described end; its faults are reported with the relation."""
-        name = self.plain_name(draft.name)
-        if not (draft.type or draft.attributes) or self.why_unknown("entity", name):
-            return []
-        return self.records(draft.model_copy(update={"name": name}), draft.passages)
+        is_described = draft.type or draft.attributes
+        return self.records(draft) if is_described and not self.why_unknown(draft.name) else []
 
     def entity(self, draft: DraftEntity) -> list[Entity]:
-        name = self.plain_name(draft.name)
-        if self.drop_if_unknown("entity", name, name):
+        if self.drop_if_unknown("entity", draft.name, draft.name):
             return []
-        records = self.records(draft.model_copy(update={"name": name}), draft.passages)
+        records = self.records(draft)
         if not records:
             cited = "".join(f"[{label}]" for label in draft.passages if label in self.passages)
-            self.drop("entity", name, f"not found in {cited or 'any passage'}")
+            self.drop("entity", draft.name, f"not found in {cited or 'any passage'}")
         return records
 
-    def records(self, draft: DraftEntity, cited: Sequence[int]) -> list[Entity]:
+    def records(self, draft: DraftEntity) -> list[Entity]:
         """Return a record of a name, or several if its passages mean different things."""
-        evidence = self.entity_evidence(draft.name, cited)
         groups: list[list[Evidence]] = []
-        for each in evidence:
-            ours = self.traits(draft, (each,))
+        for each in self.entity_evidence(draft.name, draft.passages):
+            ours = self.traits(draft, [each])
             fitting = (g for g in groups if not contradict(ours, self.traits(draft, g)))
-            group = next(fitting, None)
-            if group is None:
-                groups.append([each])
-            else:
+            if group := next(fitting, None):
                 group.append(each)
+            else:
+                groups.append([each])
         return [self.record(draft, group, len(groups) > 1) for group in groups]
 
     def record(self, draft: DraftEntity, evidence: Sequence[Evidence], is_one_of: bool) -> Entity:
@@ -242,10 +235,10 @@ class _Check:
         item = f"{name}: {attribute}"
         if self.drop_if_unknown("attribute", item, attribute):
             return False
-        supported = supports_phrase(attribute.partition(": ")[2] or attribute, support, name)
-        if not supported:
+        if not supports_phrase(attribute.partition(": ")[2] or attribute, support, name):
             self.drop("attribute", item, "its passages do not say so")
-        return supported
+            return False
+        return True
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
         """Return the other names that an entity's passages and their titles state for it."""
@@ -277,15 +270,13 @@ class _Check:
             reason = f"{' and '.join(missing)} not found in any passage" if missing else ""
             self.drop("relation", item, reason or "no single passage mentions both ends")
             return None
-        time = draft.time
-        is_dated = time is not None and any(
-            mentions(time, self.contents[each.passage]) for each in evidence
-        )
+        texts = (self.contents[each.passage] for each in evidence)
+        is_dated = draft.time is not None and any(mentions(draft.time, text) for text in texts)
         return Relation(
             head=head,
             relation=draft.relation,
             tail=tail,
-            time=time if is_dated else None,
+            time=draft.time if is_dated else None,
             confidence=draft.confidence,
             evidence=evidence,
         )
