@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, dropwhile, groupby, islice
+from itertools import chain, dropwhile, groupby, islice, pairwise
 from os.path import commonprefix
 from typing import Final, Literal, NamedTuple
 
@@ -150,18 +150,17 @@ class _Phrase:
             yield self.terms[:-1]
         if len(self.terms) > 1 and first in lexicon.COMPANY_FORMS:
             yield self.terms[1:]
+        opening = self.terms[0]._replace(gap=NEAR)
         if len(self.terms) == 2 and not {first, last}.isdisjoint(BEFORE_OR_BEHIND):
-            yield [self.terms[1], self.terms[0]._replace(gap=NEAR)]
+            yield [self.terms[1], opening]
         if len(self.terms) == 2 and last in _OF:
-            yield [self.terms[1], *terms("of"), self.terms[0]._replace(gap=NEAR)]
+            yield [self.terms[1], *terms("of"), opening]
         if len(self.terms) > 2 and first in _OF and fold(self.terms[1].text) == "of":
-            yield [*self.terms[2:], self.terms[0]._replace(gap=NEAR)]
-        numbers = list(
-            dropwhile(lambda t: fold(t.text) in lexicon.BEFORE_NUMBERS | ARTICLES, self.terms)
-        )
-        if 0 < len(numbers) < len(self.terms) and not any(
-            term.is_word and fold(term.text) not in _UNTIL for term in numbers
-        ):
+            yield [*self.terms[2:], opening]
+        small = lexicon.BEFORE_NUMBERS | ARTICLES
+        numbers = list(dropwhile(lambda term: fold(term.text) in small, self.terms))
+        is_value = all(not term.is_word or fold(term.text) in _UNTIL for term in numbers)
+        if 0 < len(numbers) < len(self.terms) and is_value:
             yield numbers
 
     def _with_other_names(self, found: list[Term]) -> Iterator[_Wording]:
@@ -243,43 +242,31 @@ class _Text:
         self.size = len(self.terms)
         self.where: dict[Key, list[int]] = defaultdict(list)
         self.whole: dict[int, tuple[str, int]] = {}
-        self.found: dict[str, tuple[Mention, ...]] = {}
-        joined = 0
         for i, term in enumerate(self.terms):
             for key in term.keys:
                 self.where[key].append(i)
-            if term.joint and self._is_camel(i):
-                joined = joined or i - 1
-            elif joined:
-                self._put_whole(joined, i)
-                joined = 0
-        if joined:
-            self._put_whole(joined, self.size)
+        starts = [i for i, term in enumerate(self.terms) if not (term.joint and self._is_camel(i))]
+        for start, end in pairwise([*starts, self.size]):
+            if end - start > 1:
+                word = fold(text[self.terms[start].start : self.terms[end - 1].end])
+                self.whole[start] = word, end
+                self.where[word].append(start)
 
     def _is_camel(self, i: int) -> bool:
         one, other = self.terms[i - 1].text, self.terms[i].text
         return one[-1].islower() and other[0].isupper()
-
-    def _put_whole(self, start: int, end: int) -> None:
-        word = fold(self.text[self.terms[start].start : self.terms[end - 1].end])
-        self.whole[start] = word, end
-        self.where[word].append(start)
 
     @cached_property
     def has_case(self) -> bool:
         return self.text != self.text.upper() and self.text != self.text.lower()
 
     @cached_property
-    def _vocabulary(self) -> dict[str, list[str]]:
+    def _similar(self) -> dict[str, list[str]]:
+        """Return the words of the text by their first three letters."""
         found: dict[str, list[str]] = defaultdict(list)
-        for key in self.where:
-            if isinstance(key, str):
-                found[key[:3]].append(key)
+        for word in (key for key in self.where if isinstance(key, str)):
+            found[word[:3]].append(word)
         return found
-
-    def _similar(self, word: str) -> Sequence[str]:
-        """Return the words of the text with the same first three letters."""
-        return self._vocabulary.get(word[:3], ())
 
     @cached_property
     def sentence(self) -> list[int]:
@@ -293,16 +280,9 @@ class _Text:
         english = sum(len(self.where.get(word, ())) for word in ("the", "of", "and", "is", "was"))
         return not english and not self.text.isascii() and self.has_case
 
-    def places(self, keys: Iterable[Key]) -> list[int]:
-        """Return the positions of any of these keys, key by key."""
-        return [i for key in keys for i in self.where.get(key, ())]
-
-    def holds(self, wording: _Wording) -> bool:
-        """Return whether the text has all words of a wording; avoids most searches."""
-        return all(
-            each.may_lack or "." in each.text or any(key in self.where for key in each.keys)
-            for each in wording.sought
-        )
+    def places(self, keys: Iterable[Key]) -> set[int]:
+        """Return the positions of any of these keys."""
+        return {i for key in keys for i in self.where.get(key, ())}
 
     def is_cut(self, i: int, *, many: bool) -> bool:
         """Return whether a name may begin or end before a term, even without a space."""
@@ -320,25 +300,22 @@ class _Text:
 
     def find(self, wording: _Wording, phrase: _Phrase) -> list[Span]:
         """Return at most `MAX_MENTIONS` places of a wording, without overlap."""
-        if not self.holds(wording):
-            return []
         sought, spans, free = wording.sought, list[Span](), 0
-        for start in self._starts(sought[0], lenient=wording.skips > 0 and len(sought) > 1):
-            if start < free or not self.is_cut(start, many=len(sought) > 1):
+        many = len(sought) > 1
+        for start in self._starts(sought[0], lenient=wording.skips > 0 and many):
+            if start < free or not self.is_cut(start, many=many):
                 continue
             end = self._end(sought, 0, start, phrase, wording.skips)
             if end and self._fits(wording, start, end):
                 spans.append((start, end))
                 free = end
-                if len(spans) == MAX_MENTIONS:
-                    break
-        return spans
+        return spans[:MAX_MENTIONS]
 
     def _starts(self, first: _Sought, *, lenient: bool) -> list[int]:
         if lenient and "." in first.text:
             letter = fold(first.text[0])
             return [i for i, t in enumerate(self.terms) if t.proper and fold(t.text[0]) == letter]
-        return sorted(set(self.places(first.keys)))
+        return sorted(self.places(first.keys))
 
     def _end(
         self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase, skips: int,
@@ -441,17 +418,20 @@ class _Text:
     def _fits(self, wording: _Wording, start: int, end: int) -> bool:
         """Return whether a match is not part of a longer name, and capitalised like a name."""
         first = self.terms[start]
+        word = fold(first.text)
         if start and first.gap == NEAR and not first.joint:
             before = self.terms[start - 1]
-            word = fold(before.text)
-            between = self.text[before.end : first.start]
-            is_front = before.proper and first.is_word and between in (" ", "-", ". ")
-            is_front &= word in lexicon.FRONT or (word, fold(first.text)) == ("northern", "ireland")
-            if is_front and first.proper and (word, fold(first.text)) != ("great", "britain"):
+            front, between = fold(before.text), self.text[before.end : first.start]
+            is_front = front in lexicon.FRONT and (front, word) != ("great", "britain")
+            is_front |= (front, word) == ("northern", "ireland")
+            is_name = before.proper and first.proper and first.is_word
+            if is_front and is_name and between in (" ", "-", ". "):
                 return False
-            if word in lexicon.PREFIXES and between == "-":
+            if front in lexicon.PREFIXES and between == "-":
                 return False
-        if wording.whole or (end == start + 1 and self._is_adjective(wording, first)):
+        is_adjective = end == start + 1 and word in lexicon.ADJECTIVES
+        sought = fold(wording.sought[0].text)
+        if wording.whole or (is_adjective and sought not in lexicon.ADJECTIVES):
             following = self.terms[end : end + 1]
             between = self.text[first.end : following[0].start] if following else ""
             has_article = start > 0 and self._says(start - 1, "a", "an")
@@ -459,12 +439,6 @@ class _Text:
                 return False
         words = [each for each in wording.sought if not each.may_lack]
         return len(words) > 1 or self._has_capital(words[0].text, start, end)
-
-    def _is_adjective(self, wording: _Wording, term: Term) -> bool:
-        return (
-            fold(term.text) in lexicon.ADJECTIVES
-            and fold(wording.sought[0].text) not in lexicon.ADJECTIVES
-        )
 
     def _has_capital(self, name: str, start: int, end: int) -> bool:
         there = self.text[self.terms[start].start : self.terms[end - 1].end]
@@ -504,9 +478,7 @@ class _Text:
     def _slips(self, each: _Sought) -> list[str]:
         """Return words of the text that are one typo away from a long word that it lacks."""
         word = fold(each.text)
-        if len(word) < SLIP_LENGTH - 1 or not word.isalpha():
-            return []
-        return [other for other in self._similar(word) if is_slip(word, other)]
+        return [o for o in self._similar[word[:3]] if word.isalpha() and is_slip(word, o)]
 
     def _inflected(self, each: _Sought) -> list[str]:
         """Return words of the text with the stem of a word, in an inflected language."""
@@ -516,8 +488,7 @@ class _Text:
             return []
         stem = word[: max(3, len(word) - (1 if len(word) < 6 else 2))]
         longest = len(word) + (2 if script else 4)
-        similar = self._similar(word)
-        return [o for o in similar if o.startswith(stem) and len(o) <= longest]
+        return [o for o in self._similar[word[:3]] if o.startswith(stem) and len(o) <= longest]
 
     def _spaced(self, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
         for k, each in enumerate(sought):
@@ -539,8 +510,7 @@ class _Text:
         found = phrase.terms
         for i, term in enumerate(found):
             is_acronym = 3 <= len(term.text) <= 8 and term.text.isupper()
-            spelled = self._spelled(_letters(term.text)) if is_acronym else None
-            if spelled:
+            if is_acronym and (spelled := self._spelled(_letters(term.text))):
                 words = [each._replace(gap=NEAR) for each in self.terms[slice(*spelled)]]
                 yield _Wording(_seek([*found[:i], *words, *found[i + 1 :]]))
         small = CONNECTORS | ARTICLES | lexicon.COMPANY_FORMS
@@ -552,9 +522,7 @@ class _Text:
 
     def _spelled(self, letters: str) -> Span | None:
         """Return a run of capitalised words with these initials."""
-        for start in range(self.size):
-            if not self.terms[start].text[0].isupper():
-                continue
+        for start in (i for i, term in enumerate(self.terms) if term.text[0].isupper()):
             k = 0
             for at in range(start, self.size):
                 term = self.terms[at]
@@ -563,7 +531,7 @@ class _Text:
                     break
                 if initial.isupper() and fold(initial) == letters[k] and len(term.text) > 1:
                     k += 1
-                elif fold(term.text) not in CONNECTORS | {"and"}:
+                elif fold(term.text) not in CONNECTORS:
                     break
                 if k == len(letters):
                     return start, at + 1
@@ -585,10 +553,7 @@ class _Text:
         hits = []
         for k, each in enumerate(content):
             forms = self.akin(each) if each.text[0].islower() else each.keys
-            places = self.places(forms)
-            if not places:
-                return []
-            hits += [(i, k) for i in places]
+            hits += [(i, k) for i in self.places(forms)]
         reach = len(content) + (4 if common == len(content) else 3 if len(content) > 3 else 2)
         window: dict[int, int] = {}
         at = {i for i, _ in hits}
@@ -632,13 +597,10 @@ class _Text:
         "Never" and "No" are not negations there: "Never Let Me Go", "No Country for Old Men".
         """
         title, newline, _ = self.text.partition("\n")
-        named = _phrase(title.partition(" (")[0]) if newline else None
-        spans = self.find(named.strict, named) if named and len(named.terms) > 1 else []
-        inside = {
-            i
-            for i, term in enumerate(self.terms)
-            if i and self.sentence[i] == self.sentence[i - 1] and term.text.istitle()
-        }
+        named = _phrase(title.partition(" (")[0])
+        spans = self.find(named.strict, named) if newline and len(named.terms) > 1 else []
+        pairs = enumerate(pairwise(self.sentence), 1)
+        inside = {i for i, (a, b) in pairs if a == b and self.terms[i].text.istitle()}
         return inside.union(*(range(*span) for span in spans))
 
     def is_denied(self, i: int) -> bool:
@@ -677,8 +639,8 @@ class _Text:
 
     def akin(self, each: _Sought) -> set[Key]:
         """Return the keys of a term, and all forms of them in the text."""
-        words = [key for key in each.keys if isinstance(key, str)]
-        forms = (o for word in words for o in self._similar(word) if _same_word(o, word))
+        words = (key for key in each.keys if isinstance(key, str))
+        forms = (o for word in words for o in self._similar[word[:3]] if _same_word(o, word))
         return {*each.keys, *forms}
 
 
@@ -725,8 +687,6 @@ def _same_word(one: str, other: str) -> bool:
 
 _LONG: Final = 20_000
 """Longer texts are cached only a few at a time, to bound memory."""
-_MAX_CACHED, _MAX_CACHED_LENGTH = 200, 200
-"""How many phrases are cached with a text, and up to which length."""
 _cached_text, _cached_long_text = lru_cache(maxsize=256)(_Text), lru_cache(maxsize=4)(_Text)
 
 
@@ -757,12 +717,8 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
     if not sought.terms or not text:
         return ()
     there = _read(text)
-    if (found := there.found.get(phrase)) is None:
-        places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
-        found = tuple(Mention(a, b, _level(sought, text[a:b])) for a, b in places)
-        if len(there.found) < _MAX_CACHED and len(phrase) <= _MAX_CACHED_LENGTH:
-            there.found[phrase] = found
-    return found
+    places = ((there.terms[a].start, there.terms[b - 1].end) for a, b in there.spans(sought))
+    return tuple(Mention(a, b, _level(sought, text[a:b])) for a, b in places)
 
 
 def _level(sought: _Phrase, found: str) -> MatchLevel:
@@ -806,7 +762,7 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
         by_form = (each.text[0].islower() or k == 0) and not (about and word in lexicon.ROLE_VERBS)
         forms = there.akin(each) if by_form else each.keys
         places = there.places(forms)
-        is_there = (denies and bool(places)) or any(not there.is_denied(i) for i in places)
+        is_there = any(denies or not there.is_denied(i) for i in places)
         if not is_there:
             by_name = each.is_name and not places and bool(mentions(each.text, text))
             is_there = by_name or there.gives_role(word, about)

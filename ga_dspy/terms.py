@@ -490,7 +490,13 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
     """Merge the terms of each date in words into one term."""
     if not any(term.keys[0] in MONTH_NUMBERS for term in found):
         return found
-    letters, at = _letters(found, text)
+    letters, at, end = "", list[int](), 0
+    for i, term in enumerate(found):
+        is_dashed = not {"-", "–", "—", "‒"}.isdisjoint(text[end : term.start])
+        own = "|" if term.gap >= BORDER else "-" if is_dashed and i else ""
+        own, end = own + _letter(term), term.end
+        letters += own
+        at += [i] * len(own)
     merged, done = list[Term](), 0
     for first, last, value in _dates(letters, [found[i] for i in at]):
         head, tail = found[at[first]], found[at[last]]
@@ -499,22 +505,6 @@ def _with_dates(found: list[Term], text: str) -> list[Term]:
         merged.append(head._replace(text=written, end=tail.end, keys=_date_keys(*value)))
         done = at[last] + 1
     return [*merged, *found[done:]]
-
-
-def _letters(found: list[Term], text: str) -> tuple[str, list[int]]:
-    near = {
-        j for i, t in enumerate(found) if t.keys[0] in MONTH_NUMBERS for j in range(i - 4, i + 5)
-    }
-    letters, at = list[str](), list[int]()
-    for i, term in enumerate(found):
-        if i in near:
-            between = text[found[i - 1].end : term.start] if i else ""
-            if term.gap >= BORDER or any(dash in between for dash in "-–—‒"):
-                letters.append("|" if term.gap >= BORDER else "-")
-                at.append(i)
-        letters.append(_letter(term) if i in near else "x")
-        at.append(i)
-    return "".join(letters), at
 
 
 def _letter(term: Term) -> str:

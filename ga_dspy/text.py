@@ -38,7 +38,6 @@ TokenCounter = Callable[[str], int]
 
 _PIECE = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]|_|\n")
 _LETTERS_PER_TOKEN = 9
-_LONG_WORD = re.compile(r"[A-Za-z]{10,}")
 _SCALE = 1.06
 """Scales to cl100k_base: a test keeps the mean over Wikipedia paragraphs within 5 %."""
 
@@ -53,12 +52,8 @@ def estimate_tokens(text: str) -> int:
     >>> estimate_tokens("Red Lodge is the county seat of Carbon County.")
     11
     """
-    pieces = _PIECE.findall(text)
-    if text.isascii():
-        longer = sum((len(word) - 1) // _LETTERS_PER_TOKEN for word in _LONG_WORD.findall(text))
-        return round((len(pieces) + longer) * _SCALE)
     count = 0.0
-    for piece in pieces:
+    for piece in _PIECE.findall(text):
         if piece.isascii() or len(piece) == 1:
             count += 1 + (len(piece) - 1) // _LETTERS_PER_TOKEN
         else:
@@ -138,7 +133,7 @@ _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _POINT: Final = re.compile(r"(?<!\d)\.|\.(?!\d)|_")
 _MARK: Final = re.compile(r"[^\w\s.+#$%@=<>^~×÷°€£]")
 _INITIALS: Final = re.compile(r"\b[^\W\d_](?: [^\W\d_]\b)+")
-_ARTICLE: Final = re.compile(r"\A(?:the|an?) (?=.)")
+_ARTICLE: Final = re.compile(r"\A(?:the|an?)\s+(?=.)", re.IGNORECASE)
 
 
 @cached_short(maxsize=16384, max_length=200)
@@ -213,7 +208,6 @@ def longest_matches(
 # --- Names found by spelling alone: title aliases, first subjects, capitalised runs
 
 _PARENTHESES: Final = re.compile(r"\s*\([^)]*\)")
-_LEADING_ARTICLE: Final = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 _SUBJECT: Final = re.compile(
     r"^(?P<subject>[^.,;:(\n]{2,80}?)\s*(?:\(|,|\b(?:is|was|are|were|refers|has|had)\b)"
 )
@@ -236,7 +230,7 @@ def aliases(title: str, text: str) -> frozenset[str]:
     subject = _SUBJECT.match(text)
     if subject and all(word.proper for word in name_words(subject["subject"])[-1:]):
         names.add(subject["subject"].strip())
-    names |= {_LEADING_ARTICLE.sub("", name) for name in names}
+    names |= {_ARTICLE.sub("", name) for name in names}
     return frozenset(folded for folded in map(fold_words, names) if _is_usable(folded))
 
 
