@@ -10,7 +10,6 @@ from ga_dspy.graph.identity import is_unstated as is_unstated
 from ga_dspy.graph.identity import says_nothing as says_nothing
 from ga_dspy.graph.identity import split_qualifier as split_qualifier
 from ga_dspy.graph.identity import stated_aliases as stated_aliases
-from ga_dspy.graph.knowledge_graph import Gain as Gain
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph as KnowledgeGraph
 from ga_dspy.graph.knowledge_graph import from_json as from_json
 from ga_dspy.graph.knowledge_graph import to_graphml as to_graphml
@@ -20,7 +19,6 @@ from ga_dspy.graph.knowledge_graph import to_networkx as to_networkx
 from ga_dspy.graph.lines import draft_from as draft_from
 from ga_dspy.graph.lines import linearise as linearise
 from ga_dspy.graph.lines import parse as parse
-from ga_dspy.graph.paths import Pruned as Pruned
 from ga_dspy.graph.paths import distances as distances
 from ga_dspy.graph.paths import evidence_chain as evidence_chain
 from ga_dspy.graph.paths import named_in as named_in

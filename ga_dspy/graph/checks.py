@@ -24,12 +24,12 @@ from ga_dspy.graph.paths import (
     evidence_chain,
     holds_date,
     hops_from,
+    is_class,
     kind_of_value,
     meanings_in,
     meanings_of,
     named_by,
     named_in,
-    names_class,
     says,
     word_table,
 )
@@ -69,7 +69,7 @@ class Link(NamedTuple):
     @property
     def things(self) -> frozenset[str]:
         """Return its ends that are neither a value nor a class."""
-        ends = self.relation.ends[: 1 if names_class(self.relation) else 2]
+        ends = self.relation.ends[: 1 if is_class(self.relation) else 2]
         return frozenset(end for end in ends if not kind_of_value(end))
 
     @property
@@ -81,7 +81,7 @@ class Link(NamedTuple):
     def meanings(self) -> frozenset[str]:
         """Return the meanings of its words that a sentence has; a dated work implies a release."""
         own = NO_WORDS.union(*(each.meanings for each in self.statements))
-        is_dated = names_class(self.relation) and holds_date(self.relation.tail)
+        is_dated = is_class(self.relation) and holds_date(self.relation.tail)
         return own | {"release", "founding"} if is_dated else own
 
     @property
@@ -575,7 +575,7 @@ def _wrong_sameness(case: Case, reached: Mapping[str, _Reached]) -> str:
 def _country(link: Link) -> frozenset[str]:
     """Return the meaning "country" if a link states a nationality."""
     found = fold_words(link.relation.tail).split()
-    is_stated = names_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
+    is_stated = is_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
     return frozenset(("country",)) if is_stated else NO_WORDS
 
 
@@ -584,5 +584,5 @@ def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
     for word in fold_words(link.relation.tail).split() if "country" in meanings else ():
         if word in lexicon.ADJECTIVES or word in lexicon.COUNTRY_FORMS:
             yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)
-    if not names_class(link.relation):
+    if not is_class(link.relation):
         yield identity(link.relation.tail)

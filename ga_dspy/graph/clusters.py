@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain, combinations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -260,7 +259,6 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
             yield Match(key, other, "spelling")
 
 
-@lru_cache(maxsize=65536)
 def states_alias(relation: str) -> bool:
     """Return whether a relation of this wording says that its ends are names of one thing."""
     return says_same(relation) or _ALIAS_RELATION.fullmatch(normalise(relation)) is not None

@@ -23,7 +23,7 @@ from ga_dspy.text import ARTICLES, cached_short, normalise
 TABLES: Final = json.loads(Path(__file__).with_name("identity.json").read_text("utf-8"))
 
 
-def group_of(table: str) -> dict[str, str]:
+def groups(table: str) -> dict[str, str]:
     """Return the group of each member of a table that lists members by group."""
     return {member: group for group, members in TABLES[table].items() for member in members}
 
@@ -124,7 +124,6 @@ def acronym_letters(short: str) -> str:
     return letters.casefold() if could_be else "?"
 
 
-@cached_short(maxsize=16384, max_length=200)
 def initials(plain: str) -> frozenset[str]:
     """Return the initials of a normalised name, with and without its small words."""
     first = [word[0] for word in plain.split()]
@@ -315,7 +314,6 @@ def is_unstated(text: str) -> bool:
     return _UNSTATED.fullmatch(plain) is not None
 
 
-@cached_short(maxsize=4096, max_length=200)
 def is_placeholder(name: str) -> bool:
     """Return whether a name is a placeholder: "unknown", "[Entity 1]", "person", "the singer".
 

@@ -27,7 +27,7 @@ from ga_dspy.graph.identity import identity, relation_key, says_same, split_qual
 from ga_dspy.graph.records import Entity, GraphUpdate, Relation, Value
 from ga_dspy.graph.traits import contradict, ids_in, kind_of, traits, wordings_of
 from ga_dspy.passage import Passage
-from ga_dspy.text import ARTICLES, MONTHS, cached_short, normalise, visible
+from ga_dspy.text import ARTICLES, MONTHS, normalise, visible
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -393,7 +393,6 @@ _IDLE: Final = _COMPASS | ARTICLES | {"in", "on", "at", "also"}
 _DATE: Final = re.compile(rf"(?:[\w ]*\b(?:{'|'.join(MONTHS)})\b[\w ]* )?\d{{4}}")
 
 
-@cached_short(maxsize=4096, max_length=200)
 def _meaning(relation: str) -> str:
     """Return the wording by which relations of the same ends are compared.
 

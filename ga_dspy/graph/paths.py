@@ -165,25 +165,25 @@ def _edges(relations: Iterable[Relation], asked: _Asked) -> _Edges:
     edges: dict[str, list[_Edge]] = defaultdict(list)
     events = EVENTS.intersection(NO_WORDS.union(*asked))
     for relation in relations:
-        is_class = names_class(relation)
-        meanings = meanings_in(relation.tail if is_class else relation.relation)
-        is_dated = is_class and holds_date(relation.tail)
+        states_class = is_class(relation)
+        meanings = meanings_in(relation.tail if states_class else relation.relation)
+        is_dated = states_class and holds_date(relation.tail)
         if is_dated and kind_of(relation.tail) in WORKS:
             meanings |= {"release"}
         if not events or events & meanings:
             meanings |= {"date" if is_dated else kind_of_value(relation.tail)}
-        if is_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
+        if states_class and not lexicon.ADJECTIVES.isdisjoint(normalise(relation.tail).split()):
             meanings |= {"country"}
         both = [(i, word & meanings, word & _MEASURED) for i, word in enumerate(asked)]
         telling = [(i, own) for i, own, measured in both if own & _MEASURED or not measured]
         shared = frozenset((i, each) for i, own in telling for each in own)
-        known = (meanings, shared, frozenset(i for i, _ in shared), is_class)
+        known = (meanings, shared, frozenset(i for i, _ in shared), states_class)
         edges[relation.head].append(_Edge(relation, relation.tail, True, *known))
         edges[relation.tail].append(_Edge(relation, relation.head, False, *known))
     return edges
 
 
-def names_class(relation: Relation) -> bool:
+def is_class(relation: Relation) -> bool:
     """Return whether a relation states the class of its head."""
     plain = plain_relation(relation.relation)
     return _CLASS.fullmatch(plain) is not None or (plain == "is" and not _is_name(relation.tail))
@@ -409,7 +409,7 @@ def _comparison(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked) -> _Chain
     """
     relations = (*graph.relations, *descriptions(graph))
     types = (meanings_in(each.type) for each in graph.entities if each.name in sources)
-    facts = (each for each in graph.relations if each.head in sources and names_class(each))
+    facts = (each for each in graph.relations if each.head in sources and is_class(each))
     sorts = NO_WORDS.union(*types, *(meanings_in(fact.tail) for fact in facts))
     telling = [word for word in asked if not word & sorts] or list(asked)
     chosen = _deciding(_edges(relations, telling), sources, telling)

@@ -12,14 +12,7 @@ from typing import Final, Literal, NamedTuple
 from ga_dspy import lexicon
 from ga_dspy.graph.identity import says_same, split_qualifier
 from ga_dspy.graph.knowledge_graph import KnowledgeGraph
-from ga_dspy.graph.paths import (
-    entries_in,
-    meanings_in,
-    meanings_of,
-    named_in,
-    names_class,
-    word_table,
-)
+from ga_dspy.graph.paths import entries_in, is_class, meanings_in, meanings_of, named_in, word_table
 from ga_dspy.graph.records import Relation
 from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
@@ -126,7 +119,7 @@ def _stated(
         return *_part(sentence, ends, ()), frozenset()
     if not content:
         is_joined = tail is not None and _is_joined(relation.relation, sentence[: tail[0]])
-        meanings = meanings_in(relation.tail) if names_class(relation) else frozenset[str]()
+        meanings = meanings_in(relation.tail) if is_class(relation) else frozenset[str]()
         return (*_part(sentence, ends, ()), meanings) if is_joined else None
     there = _meanings_with_life(sentence)
     carried = [word for word in content if not there.isdisjoint(*meanings_of([word]))]
@@ -164,7 +157,6 @@ def _mention(names: Sequence[str], text: str) -> Span | None:
 _LIFE: Final = re.compile(r"\([^()]*\d{3,4}(?:[^()]*[-–—][^()]*|\d{1,2} \w+ )\d{3,4}[^()]*\)")
 
 
-@cached_short(maxsize=1024, max_length=4000)
 def _meanings_with_life(sentence: str) -> frozenset[str]:
     """Return the meanings of a sentence; two dates in brackets are a birth and a death."""
     life = ("birth", "death") if _LIFE.search(sentence) else ()

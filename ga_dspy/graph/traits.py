@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ga_dspy import lexicon
 from ga_dspy.graph.identity import (
     TABLES,
-    group_of,
+    groups,
     identity,
     near_duplicate,
     relation_key,
@@ -79,9 +79,9 @@ def ids_in(lines: Iterable[str]) -> tuple[str, ...]:
 
 # --- Kinds
 
-_KIND_OF: Final = group_of("kinds")
-_BROAD: Final = group_of("broad")
-_FIELD_OF: Final = group_of("fields")
+_KIND_OF: Final = groups("kinds")
+_BROAD: Final = groups("broad")
+_FIELD_OF: Final = groups("fields")
 _MAY_COINCIDE: Final = {frozenset(pair.split()) for pair in TABLES["may_coincide"]}
 WORKS: Final = frozenset((*TABLES["broad"]["work"], "work"))
 _MOVABLE: Final = WORKS | {"person", "band", "date", "species", "element", "planet", "ship"}
@@ -129,7 +129,7 @@ def _finest(kinds: Iterable[str]) -> str:
 
 # --- Facts in a wording
 
-_EVENTS: Final = group_of("events")
+_EVENTS: Final = groups("events")
 _EVENT: Final = "|".join(sorted(_EVENTS, key=len, reverse=True))
 _WHEN: Final = re.compile(
     rf"\b({_EVENT})\b(?:(?!\b(?:{_EVENT})\b)[^;]){{0,40}}?\b(\d{{3,4}})\b", re.IGNORECASE
@@ -162,10 +162,10 @@ _WHERE: Final = re.compile(
 )
 _NAMED_PLACES: Final = re.compile(r"[A-Z][\w'’.]*(?: (?:of )?[A-Z][\w'’.]*)*")
 _LEVEL: Final = {"country": "0", "state": "1", "province": "1", "county": "2"}
-_PART_OF: Final = group_of("within")
+_PART_OF: Final = groups("within")
 _WHOLES: Final = frozenset(TABLES["within"]) | lexicon.COUNTRIES
 _KNOWN: Final = _WHOLES | _PART_OF.keys()
-_SYNONYMS: Final = group_of("synonyms")
+_SYNONYMS: Final = groups("synonyms")
 _PLACE_WORDS: Final = ARTICLES.union(TABLES["place_words"])
 
 
@@ -249,8 +249,8 @@ def _released(text: str, kind: str) -> Facts:
 
 # --- Facts in a relation
 
-_ONE_OF: Final = group_of("single_valued")
-_INVERSE: Final = group_of("single_valued_inverse")
+_ONE_OF: Final = groups("single_valued")
+_INVERSE: Final = groups("single_valued_inverse")
 _SAID_OF: Final = re.compile(
     rf"(?:.* )?(?P<key>{'|'.join(sorted(_ONE_OF, key=len, reverse=True))})(?:: | )(?P<name>[A-Z].*)"
 )
@@ -564,7 +564,6 @@ def _titles_apart(one: str, other: str) -> bool:
     return normalise(one) != normalise(other)
 
 
-@lru_cache(maxsize=16384)
 def _alike(one: str, other: str) -> bool:
     """Return whether two names may mean one person: by surname, initial or typo."""
     words, others = set(one.split()), set(other.split())
@@ -574,7 +573,6 @@ def _alike(one: str, other: str) -> bool:
     return first[-1] == second[-1] and first[0][0] == second[0][0]
 
 
-@lru_cache(maxsize=16384)
 def _qualified_apart(one: str, other: str) -> bool:
     """Return whether two qualifiers differ, and neither is a more specific form of the other."""
     if one == other:
