@@ -12,9 +12,7 @@ _LISTS: Final[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").r
 
 # --- Single words, in lower case
 
-_WORDS: Final = {
-    name: frozenset(" ".join(lines).split()) for name, lines in _LISTS["words"].items()
-}
+_WORDS: Final = {name: frozenset(" ".join(rows).split()) for name, rows in _LISTS["words"].items()}
 
 FUNCTION_WORDS: Final = _WORDS["FUNCTION_WORDS"]
 """Words of a phrase that a passage need not contain to support it."""
@@ -105,31 +103,24 @@ class OtherNames(NamedTuple):
 _DEMONYMS: Final = {land: tuple(them.split(", ")) for land, them in _LISTS["demonyms"].items()}
 _WELL_KNOWN: Final = {name: them.split(", ") for name, them in _LISTS["well_known"].items()}
 
-ADJECTIVES: Final = frozenset(
-    word + end for them in _DEMONYMS.values() for word in them for end in ("", "s")
-)
-"""Adjectives made of countries, with their plurals."""
-
 COUNTRIES: Final = frozenset(_DEMONYMS)
 """Countries, in lower case."""
 
 COUNTRY_OF: Final = {word: land for land, them in _DEMONYMS.items() for word in them}
 """The country of an adjective."""
 
+ADJECTIVES: Final = COUNTRY_OF.keys() | {f"{word}s" for word in COUNTRY_OF}
+"""Adjectives made of countries, with their plurals."""
+
 IMPERSONAL: Final = TELLING | HEADS | COMPANY_FORMS | ADJECTIVES
 """Words that are in no person's name."""
 
 COUNTRY_FORMS: Final = _partners(
-    f"{land} {word} {word}s"
-    for land, them in _DEMONYMS.items()
-    for word in them
-    if " " not in land + word
+    f"{land} {word} {word}s" for word, land in COUNTRY_OF.items() if " " not in land + word
 )
 """Other one-word forms of a country or its adjective."""
 
-FULL_NAMES: Final[dict[str, str]] = {
-    name: full for full, them in _WELL_KNOWN.items() for name in them
-}
+FULL_NAMES: Final = {name: full for full, them in _WELL_KNOWN.items() for name in them}
 """Well-known short and other names, with the main name."""
 
 

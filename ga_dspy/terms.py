@@ -52,6 +52,8 @@ MONTHS: Final = frozenset(_MONTHS)
 MONTH_NUMBERS: Final = {
     name[:size]: i for i, name in enumerate(_MONTHS, 1) for size in (3, len(name))
 } | {"sept": 9}
+MONTH_NAME: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
+"""A pattern, in lower case."""
 FUNCTION_WORDS: Final = lexicon.FUNCTION_WORDS
 """Words of a phrase that a passage need not contain to support it."""
 
@@ -307,7 +309,6 @@ _ROMAN: Final = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")
 _ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10, "L": 50}
 
 
-_MONTH_NAME: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _PIECE: Final = re.compile(
     r"(?P<initials>(?<![^\W_])[A-ZÀ-Þ]\.(?:\s?[A-ZÀ-Þ]\.)*(?:[A-ZÀ-Þ](?![^\W_]))?"
     r"|(?<![^\W_])[B-HJ-Z](?: [A-Z](?![^\W_]))+)"
@@ -323,7 +324,7 @@ _NUMBER: Final = re.compile(
     rf"""
     (?:(?P<owner>US|CA?|AU?|NZ|HK)?(?P<sign>[$£€¥₹])\s?)?
     (?P<digits>
-        \d{{4}}(?=\d{{1,2}}\ (?:{_MONTH_NAME})\b)
+        \d{{4}}(?=\d{{1,2}}\ (?:{MONTH_NAME})\b)
       | \d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?
       | \d+(?:\.\d+)*
       | (?:(?:{"|".join(_TENS)})(?:[ -](?:{"|".join(_ONES[1:10])}))?|{"|".join(_ONES)})\b
@@ -433,12 +434,12 @@ def roman_value(numeral: str) -> int:
 
 
 def _in_figures(date: re.Match[str]) -> tuple[Key, ...]:
-    for parts in (("year", "month", "day"), ("y", "m", "d")):
-        if date[parts[0]]:
-            return _date_keys(*(int(date[part] or 0) for part in parts))
-    one, other, year = int(date["one"]), int(date["other"]), int(date["of"])
-    ways = [(day, month) for day, month in ((one, other), (other, one)) if month <= 12]
-    return tuple(dict.fromkeys(k for day, month in ways for k in _date_keys(year, month, day)))
+    if date["of"]:
+        one, other, year = int(date["one"]), int(date["other"]), int(date["of"])
+        ways = [(year, m, d) for d, m in ((one, other), (other, one)) if m <= 12]
+        return tuple(dict.fromkeys(key for way in ways for key in _date_keys(*way)))
+    parts = (date["year"] or date["y"], date["month"] or date["m"], date["day"] or date["d"])
+    return _date_keys(*(int(part or 0) for part in parts))
 
 
 def _date_keys(year: int, month: int, day: int) -> tuple[Key, ...]:

@@ -49,8 +49,8 @@ from ga_dspy.graph.phrasing import (
 from ga_dspy.graph.records import Relation
 from ga_dspy.graph.traits import broad_kind, kind_of
 from ga_dspy.passage import Passage
-from ga_dspy.terms import NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
-from ga_dspy.text import mentions, normalise
+from ga_dspy.terms import ARTICLES, NUMBER_WORDS, ORDINAL_WORDS, fold_words, terms
+from ga_dspy.text import mentions, normalise, places
 
 
 class Link(NamedTuple):
@@ -80,9 +80,9 @@ class Link(NamedTuple):
     @property
     def meanings(self) -> frozenset[str]:
         """Return the meanings of its words that a sentence has; a dated work implies a release."""
-        own = NO_WORDS.union(*(each.meanings for each in self.statements))
         is_dated = is_class(self.relation) and holds_date(self.relation.tail)
-        return own | {"release", "founding"} if is_dated else own
+        own = frozenset(("release", "founding") if is_dated else ())
+        return own.union(*(each.meanings for each in self.statements))
 
     @property
     def wording(self) -> str:
@@ -145,16 +145,12 @@ def sound_chain(
             stated[relation] = tuple(each for each in found if own | each.denials <= denied)
         unstated = [relation for relation in chain if not stated[relation]]
         if not unstated:
-            return () if _fault(_case(rest, question, answer, chain, stated, passages)) else chain
+            case = _case(rest, question, answer, chain, stated, passages)
+            checks = [_joint, _polarity, _other_form, _missing, _other_kin, _other_time]
+            checks += [_comparison] if case.is_comparison else [_direction, _other_kind]
+            return () if any(check(case) for check in checks) else chain
         rest = _without(rest, unstated)
     return ()
-
-
-def _fault(case: Case) -> str:
-    """Return the first fault of a chain whose links are all stated; empty if there is none."""
-    checks = [_joint, _polarity, _other_form, _missing, _other_kin, _other_time]
-    checks += [_comparison] if case.is_comparison else [_direction, _other_kind]
-    return next(filter(None, (check(case) for check in checks)), "")
 
 
 def fits_question(
@@ -198,8 +194,8 @@ def _without(graph: KnowledgeGraph, gone: Collection[Relation]) -> KnowledgeGrap
     entities = []
     for each in graph.entities:
         attributes = tuple(a for a in each.attributes if (each.name, a) not in texts)
-        type_ = "" if (each.name, each.type) in texts else each.type
-        entities.append(each.model_copy(update={"type": type_, "attributes": attributes}))
+        kind = "" if (each.name, each.type) in texts else each.type
+        entities.append(each.model_copy(update={"type": kind, "attributes": attributes}))
     return graph.with_visible(tuple(entities), tuple(r for r in graph.relations if r not in gone))
 
 
@@ -274,14 +270,11 @@ def _other_time(case: Case) -> str:
         if not any(is_of_year(text, year, name) for text, name in about):
             return f"nothing in the chain is of {year}"
     past, asked = word_table("past").keys(), set(case.question.words)
-    is_present = not asked.isdisjoint(("is", "are")) and asked.isdisjoint(_PAST)
+    is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had"}
     for link, each in stated if is_present and not past & asked else ():
         if past & set(fold_words(f"{link.relation.relation} {each.part}").split()):
             return "the chain is about the past"
     return ""
-
-
-_PAST: Final = ("was", "were", "did", "had")
 
 
 # --- Words of the question that the chain does not have
@@ -315,7 +308,6 @@ def _missing(case: Case) -> str:
     return f"nothing in the chain is {missing[0]!r}" if missing else ""
 
 
-_KINDS: Final = frozenset(("date", "number", "place", "country"))
 _AROUND: Final = frozenset(("before", "after", "more", "most", "less", "least"))
 
 
@@ -407,12 +399,9 @@ def _other_form(case: Case) -> str:
 
 def _joined(question: Question) -> tuple[str, ...]:
     """Return the two names in "A and B are both", if the question has these."""
-    tokens = [word for word in question.words if word not in ("the", "a", "an")]
-    for i, word in enumerate(tokens[:-1]):
-        if i and word == "and" and tokens[i - 1] == tokens[i + 1] == NAME:
-            place = tokens[:i].count(NAME)
-            return question.names[place - 1 : place + 1]
-    return ()
+    tokens = [word for word in question.words if word not in ARTICLES]
+    place = next(iter(places((NAME, "and", NAME), tokens)), len(tokens))
+    return question.names[tokens[:place].count(NAME) :][:2] if place < len(tokens) else ()
 
 
 _APART: Final = ({"person", "work"}, {"person", "place"}, {"work", "place"})
@@ -559,12 +548,8 @@ def _wrong_sameness(case: Case, reached: Mapping[str, _Reached]) -> str:
     values = []
     for source, links in reached.items():
         on_way = [far for link, far in links if any(each & link.meanings for each in way)]
-        ends = {
-            value
-            for link, far in links
-            if far > max(on_way, default=0) and last & (link.meanings | _country(link))
-            for value in _what(link, last)
-        }
+        behind = (link for link, far in links if far > max(on_way, default=0))
+        ends = {value for link in behind for value in _what(link, last)}
         if not ends or len(on_way) < len(way):
             return f"not stated of {source!r}"
         values.append(ends)
@@ -572,16 +557,13 @@ def _wrong_sameness(case: Case, reached: Mapping[str, _Reached]) -> str:
     return "" if is_same == (case.judgement == "yes") else "the values say otherwise"
 
 
-def _country(link: Link) -> frozenset[str]:
-    """Return the meaning "country" if a link states a nationality."""
-    found = fold_words(link.relation.tail).split()
-    is_stated = is_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
-    return frozenset(("country",)) if is_stated else NO_WORDS
-
-
 def _what(link: Link, meanings: frozenset[str]) -> Iterator[str]:
-    """Yield the values that a link states; a country under one of its names."""
-    for word in fold_words(link.relation.tail).split() if "country" in meanings else ():
+    """Yield the values of these meanings that a link states; a country under one of its names."""
+    found = fold_words(link.relation.tail).split()
+    is_land = is_class(link.relation) and not lexicon.ADJECTIVES.isdisjoint(found)
+    if meanings.isdisjoint(link.meanings) and not (is_land and "country" in meanings):
+        return
+    for word in found if "country" in meanings else ():
         if word in lexicon.ADJECTIVES or word in lexicon.COUNTRY_FORMS:
             yield min(word, *lexicon.COUNTRY_FORMS.get(word, ()), key=str)
     if not is_class(link.relation):

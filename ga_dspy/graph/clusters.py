@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import process
@@ -105,9 +104,7 @@ def passages_of(record: Entity | Relation) -> frozenset[str]:
     return frozenset([evidence.passage for evidence in record.evidence])
 
 
-def references(
-    records: GraphUpdate, known: Mapping[str, Title] = MappingProxyType({})
-) -> list[Reference]:
+def references(records: GraphUpdate, known: Mapping[str, Title] = {}) -> list[Reference]:
     """Return a reference for each record and for each relation end.
 
     References of one name in one passage are one thing, unless they contradict each other: then
@@ -235,8 +232,7 @@ def matches(found: Sequence[Reference], relations: Iterable[Relation]) -> Iterat
         return Match(one, other, rule, passages)
 
     for one in found:
-        for alias in one.aliases:
-            yield alias_of(one.name, alias, "stated alias", one.passages)
+        yield from (alias_of(one.name, a, "stated alias", one.passages) for a in one.aliases)
     for relation in relations:
         (head, tail), where = relation.ends, passages_of(relation)
         if says_same(relation.relation):
@@ -304,10 +300,9 @@ def _legal_forms(found: Sequence[Reference]) -> Iterator[Match]:
         types[one.key] |= {one.entity.type} - {""} if one.entity else set()
     for key in types:
         short = without_legal_form(key)
-        is_sure = key.split()[-1:] and key.split()[-1] in LEGAL
-        firms = ("company", "organisation")
-        is_other = any(kind_of(type_) not in firms for type_ in types.get(short, ()))
-        if short != key and short in types and (is_sure or not is_other):
+        is_sure = key.rpartition(" ")[2] in LEGAL
+        is_firm = {"company", "organisation"}.issuperset(map(kind_of, types.get(short, ())))
+        if short != key and short in types and (is_sure or is_firm):
             yield Match(key, short, "legal form")
 
 
@@ -444,8 +439,8 @@ def _divide(block: Cluster) -> list[Cluster]:
             groups.append([one])
     place_of = {one: i for i, group in enumerate(groups) for one in group}
     parts: list[Cluster] = [[] for _ in (*groups, "the rest")]
-    for reference in block:
-        parts[place_of.get(reference.traits, -1)].append(reference)
+    for one in block:
+        parts[place_of.get(one.traits, -1)].append(one)
     return attach(parts.pop(), parts)
 
 
@@ -494,9 +489,8 @@ def _join_surnames(parts: list[Cluster]) -> list[Cluster]:
         if all(" " not in one.key for one in parts[i]):
             bearing = {j for one in parts[i] for j in bearers[one.key]}
             near = [j for j in bearing if passages[i] & passages[j]]
-            if len(near) == 1 and not any(
-                contradict(a.traits, b.traits) for a in parts[i] for b in parts[near[0]]
-            ):
+            pairs = [(a.traits, b.traits) for a in parts[i] for j in near for b in parts[j]]
+            if len(near) == 1 and not any(contradict(*pair) for pair in pairs):
                 joined[i] = near[0]
     for i, j in joined.items():
         parts[j] = parts[j] + parts[i]

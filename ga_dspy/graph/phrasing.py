@@ -24,8 +24,6 @@ Span = tuple[int, int]
 
 # --- Negations and hedges
 
-_NEGATED: Final = re.compile(r"n['’]t\b")
-_TO_COME: Final = re.compile(r"\b(?:was|were|is|are) to (?:be|have)\b")
 _TAKEN_BACK: Final = frozenset(("doubt", "undone", "accuse"))
 """Negates a statement from behind: "which was disproved", "and was acquitted"."""
 
@@ -41,9 +39,9 @@ def denials(text: str) -> frozenset[str]:
     for i, word in enumerate(words(text)):
         if word.text.islower() or i == 0:
             found |= known.get(word.folded, frozenset())
-    if _NEGATED.search(text):
+    if re.search(r"n['’]t\b", text):
         found.add("not")
-    if _TO_COME.search(text):
+    if re.search(r"\b(?:was|were|is|are) to (?:be|have)\b", text):
         found.add("plan")
     return frozenset(found)
 
@@ -83,13 +81,13 @@ def statements(
     the other, and has at least half of the relation's content words. If the relation has none, as
     in "is in", its small words must be just before the tail.
     """
+    ends = _names(graph, relation.head), _names(graph, relation.tail)
     for id in dict.fromkeys(each.passage for each in relation.evidence):
         if passage := passages.get(id):
             for start, end in sentences(passage.text):
                 sentence = passage.text[start:end]
-                if found := _stated(graph, relation, sentence, _subject(passage)):
-                    part, behind, meanings = found
-                    yield Statement(id, sentence, part, behind, meanings)
+                if found := _stated(relation, *ends, sentence, _subject(passage)):
+                    yield Statement(id, sentence, *found)
 
 
 def _subject(passage: Passage) -> str:
@@ -99,12 +97,12 @@ def _subject(passage: Passage) -> str:
 
 
 _Found = tuple[str, str, frozenset[str]]
+"""The last three attributes of a statement."""
 
 
 def _stated(
-    graph: KnowledgeGraph, relation: Relation, sentence: str, subject: str
+    relation: Relation, heads: Sequence[str], tails: Sequence[str], sentence: str, subject: str
 ) -> _Found | None:
-    heads, tails = _names(graph, relation.head), _names(graph, relation.tail)
     head, tail = _mention(heads, sentence), _mention(tails, sentence)
     is_about_head = head is not None or _mention(heads, subject) is not None
     if relation.relation == "described as":
@@ -136,11 +134,10 @@ def _names(graph: KnowledgeGraph, node: str) -> tuple[str, ...]:
 
 
 def _described(relation: Relation, sentence: str, tail: Span | None) -> _Found | None:
-    meanings = meanings_in(relation.tail)
     if tail:
-        return *_part(sentence, [tail], ()), meanings
+        return *_part(sentence, [tail], ()), meanings_in(relation.tail)
     is_supported = supports_phrase(relation.tail, sentence, relation.head)
-    return (sentence, "", meanings) if is_supported else None
+    return (sentence, "", meanings_in(relation.tail)) if is_supported else None
 
 
 def _says(word: str, own: set[str]) -> bool:
@@ -148,10 +145,8 @@ def _says(word: str, own: set[str]) -> bool:
 
 
 def _mention(names: Sequence[str], text: str) -> Span | None:
-    for name in names:
-        for each in mentions(name, text):
-            return each.start, each.end
-    return None
+    found = (each[:2] for name in names for each in mentions(name, text))
+    return next(found, None)
 
 
 _LIFE: Final = re.compile(r"\([^()]*\d{3,4}(?:[^()]*[-–—][^()]*|\d{1,2} \w+ )\d{3,4}[^()]*\)")
@@ -190,9 +185,8 @@ def _part(sentence: str, ends: Sequence[Span], carried: Sequence[str]) -> tuple[
     at = [i for i, word in enumerate(found) if any(a <= word.start < b for a, b in ends)]
     every = list(at)
     for meaning in meanings_of(carried):
-        near = [i for i, word in enumerate(found) if meaning & meanings_in(word.text)]
-        if near:
-            every.append(min(near, key=lambda i: min(abs(i - j) for j in at)))
+        same = (i for i, word in enumerate(found) if meaning & meanings_in(word.text))
+        every += sorted(same, key=lambda i: min(abs(i - j) for j in at))[:1]
     first, last = min(every), max(every)
     semicolon = sentence.rfind(";", 0, found[first].start) + 1
     start = max(found[max(0, first - _BEFORE)].start, semicolon)
@@ -262,17 +256,13 @@ class Question(NamedTuple):
         "Who is the mayor of X?" is answered by a relation about a mayor, not by a sentence with
         that word.
         """
-        known = word_table("meanings")
         found = set[int]()
         for i, word, _ in (each for each in self.asked if not each.is_kind):
             before, behind = self.words[i - 1] if i else "", self.words[i + 1 : i + 2]
             is_held = before in ("s", NAME) or behind in (("of",), ("for",))
-            is_action = word in known or is_verb(word) or is_agent(word)
-            if (
-                word not in word_table("order")
-                and not word.isdecimal()
-                and (is_action or (is_held and not is_sort(self.words, i)))
-            ):
+            is_action = word in word_table("meanings") or is_verb(word) or is_agent(word)
+            is_property = is_action or (is_held and not is_sort(self.words, i))
+            if is_property and word not in word_table("order") and not word.isdecimal():
                 found.add(i)
         return frozenset(found)
 
@@ -366,18 +356,16 @@ def role_asked(tokens: Sequence[str], i: int) -> Role:
     """
     word, before = tokens[i], tokens[i - 1] if i else ""
     two, behind = tokens[i - 2] if i > 1 else "", tokens[i + 1] if i + 1 < len(tokens) else ""
-    if behind == "than":
-        return "doer"
-    if not is_verb(word) and behind in ("of", "for", "to") and _DO.isdisjoint(tokens[:i]):
+    is_noun = not is_verb(word) and behind in ("of", "for", "to")
+    if behind == "than" or (is_noun and _DO.isdisjoint(tokens[:i])):
         return "doer"
     if before == "s" or (before in ("the", "a", "an", "first") and not is_verb(word)):
         return "" if behind in _BE else "doer"
     if before in _BE:
         return "" if two == NAME else "done to"
-    if before == NAME and two in _BE:
-        return "doer" if behind == "by" else "other"
     if before == NAME:
-        return "done to"
+        passive: Role = "doer" if behind == "by" else "other"
+        return passive if two in _BE else "done to"
     if behind == "by":
         is_open = tuple(tokens[i + 2 :]) in ((), ("who",), ("whom",), ("what",))
         return "doer" if is_open else "done to"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ga_dspy.graph.paths import kind_of_value
 from ga_dspy.graph.records import Relation
-from ga_dspy.terms import MONTH_NUMBERS
+from ga_dspy.terms import MONTH_NAME, MONTH_NUMBERS
 
 Day = tuple[int, int, int]
 """Year, month and day; years before Christ are negative."""
@@ -46,16 +46,14 @@ class Interval(NamedTuple):
         return self.start <= other.end and (not self.is_span or other.start <= self.end)
 
 
-_MONTH: Final = rf"(?:{'|'.join(sorted(MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
-_ERA: Final = r"\s?(?:bce?|b\.c\.|ad|a\.d\.|ce)(?![a-z])"
-_YEAR: Final = rf"\d{{1,4}}{_ERA}|\bad\s\d{{1,4}}\b|\b\d{{4}}\b"
+_YEAR: Final = r"\d{1,4}\s?(?:bce?|b\.c\.|ad|a\.d\.|ce)(?![a-z])|\bad\s\d{1,4}\b|\b\d{4}\b"
 _DAY: Final = r"\d{1,2}(?:st|nd|rd|th)?"
 _POINT: Final = re.compile(
     rf"(?P<iso>\b\d{{4}}-\d\d(?:-\d\d)?\b)"
     rf"|(?P<decade>\b\d{{3}}0)'?s\b"
     rf"|(?P<century>\d{{1,2}})(?:st|nd|rd|th)[ -]century(?P<bc>\s?bce?)?"
-    rf"|(?:\b(?P<day>{_DAY})(?:\sof)?\s)?\b(?P<month>{_MONTH})(?:\s(?P<day2>{_DAY})\b)?,?"
-    rf"(?:\sof)?\s(?P<of>{_YEAR})"
+    rf"|(?:\b(?P<day>{_DAY})(?:\sof)?\s)?\b(?P<month>(?:{MONTH_NAME})\b\.?)"
+    rf"(?:\s(?P<day2>{_DAY})\b)?,?(?:\sof)?\s(?P<of>{_YEAR})"
     rf"|(?P<year>{_YEAR})(?:[-–/](?P<to>\d\d)\b(?!-))?"
 )
 _SINCE: Final = re.compile(r"\b(?:since|from|starting|beginning|after)\W*(?:the|in|about)?\W*$")
@@ -95,23 +93,19 @@ def _points(plain: str) -> Iterator[tuple[re.Match[str], Interval]]:
     """Yield each date in a text with the days that it covers."""
     for found in _POINT.finditer(plain):
         if found["iso"]:
-            year, *rest = map(int, found["iso"].split("-"))
-            yield found, _covered(year, *rest)
+            yield found, _covered(*map(int, found["iso"].split("-")))
         elif found["decade"]:
-            first = int(found["decade"])
-            yield found, Interval((first, 1, 1), (first + 9, 12, 31))
+            yield found, _years(int(found["decade"]), 10)
         elif found["century"]:
             century = int(found["century"])
-            first = -100 * century if found["bc"] else 100 * (century - 1) + 1
-            yield found, Interval((first, 1, 1), (first + 99, 12, 31))
+            yield found, _years(-100 * century if found["bc"] else 100 * (century - 1) + 1, 100)
         elif found["month"]:
             day = found["day"] or found["day2"] or ""
             month = MONTH_NUMBERS[found["month"].rstrip(".")]
             yield found, _covered(_year(found["of"]), month, int(day.rstrip("stndrh") or 0))
         elif found["to"]:
             year = _year(found["year"])
-            last = year + (int(found["to"]) - year) % 100
-            yield found, Interval((year, 1, 1), (last, 12, 31), is_span=True)
+            yield found, _years(year, (int(found["to"]) - year) % 100 + 1)._replace(is_span=True)
         else:
             yield found, _covered(_year(found["year"]))
 
@@ -119,6 +113,10 @@ def _points(plain: str) -> Iterator[tuple[re.Match[str], Interval]]:
 def _year(text: str) -> int:
     number = int(re.sub(r"\D", "", text))
     return -number if "b" in text else number
+
+
+def _years(first: int, count: int) -> Interval:
+    return Interval((first, 1, 1), (first + count - 1, 12, 31))
 
 
 def _covered(year: int, month: int = 0, day: int = 0) -> Interval:

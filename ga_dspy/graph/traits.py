@@ -8,9 +8,9 @@ location, a date, a rank, or another single-valued fact.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain, product, starmap
 from typing import Final, NamedTuple
 
 from ga_dspy import lexicon
@@ -37,6 +37,11 @@ class Traits(NamedTuple):
     def values(self, key: str) -> frozenset[str]:
         """Return the values under a key."""
         return frozenset(value for each, value in self.facts if each == key)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Return the keys of its facts."""
+        return frozenset(key for key, _ in self.facts)
 
     @property
     def ids(self) -> Facts:
@@ -133,9 +138,6 @@ _EVENTS: Final = groups("events")
 _EVENT: Final = "|".join(sorted(_EVENTS, key=len, reverse=True))
 _WHEN: Final = re.compile(
     rf"\b({_EVENT})\b(?:(?!\b(?:{_EVENT})\b)[^;]){{0,40}}?\b(\d{{3,4}})\b", re.IGNORECASE
-)
-_YEARS: Final = re.compile(
-    r"(?<![\d,.])\d{3,4}(?![\d,]*\d)(?!\s?(?:km|miles?|metres?|meters?|feet)\b)"
 )
 _YEAR: Final = re.compile(r"\b(?:1\d|20)\d\d\b")
 _LIFE: Final = re.compile(
@@ -459,10 +461,12 @@ def wordings_of(one: Traits) -> Iterator[str]:
                 yield split_title(value).qualifier
             elif key.startswith("in "):
                 yield value.title() + " County" * (key == "in 2")
-            elif key == "released":
-                yield value
             else:
-                yield f"{key} {value.title() if key in _NAMES else value}"
+                yield (
+                    value
+                    if key == "released"
+                    else f"{key} {value.title() if key in _NAMES else value}"
+                )
 
 
 def _dated(kind: str, facts: Iterable[tuple[str, str]]) -> Traits:
@@ -471,24 +475,25 @@ def _dated(kind: str, facts: Iterable[tuple[str, str]]) -> Traits:
     return Traits(kind, frozenset((key_of.get(key, key), value) for key, value in facts))
 
 
+_TELLING: Final[Mapping[str, Collection[str]]] = {
+    **dict.fromkeys(("nation", "field"), ("person",)),
+    **dict.fromkeys(("born", "died"), ("person", "")),
+    **{"released": WORKS | {""}, "dated": (), "year": ()},
+}
+"""Facts that distinguish only things of some kinds, or none."""
+
+
 def _tells(key: str, kind: str) -> bool:
     """Return whether a fact can distinguish things of a kind: a person may be anywhere."""
     if key.startswith("in "):
         return kind not in _MOVABLE
-    if key in ("nation", "field"):
-        return kind == "person"
-    if key in ("born", "died"):
-        return kind in ("", "person")
-    if key == "released":
-        return kind in WORKS or not kind
-    return key not in ("dated", "year")
+    return key not in _TELLING or kind in _TELLING[key]
 
 
 def pooled(several: Iterable[Traits]) -> Traits:
     """Return the traits of several mentions together."""
-    every = list(several)
-    kind = _finest(one.kind for one in every)
-    return _dated(kind, (fact for one in every for fact in one.facts))
+    kinds, facts = zip(*several, strict=True)
+    return _dated(_finest(kinds), chain.from_iterable(facts))
 
 
 # --- Contradictions
@@ -516,7 +521,7 @@ def contradict(one: Traits, other: Traits) -> bool:
         return False
     if _kinds_apart(one.kind, other.kind):
         return True
-    keys = {key for key, _ in one.facts} & {key for key, _ in other.facts}
+    keys = one.keys & other.keys
     telling = (key for key in keys if _tells(key, one.kind) and _tells(key, other.kind))
     return any(_differ(key, one, other) for key in telling)
 
@@ -536,24 +541,20 @@ def _differ(key: str, one: Traits, other: Traits) -> bool:
     if not ours.isdisjoint(theirs):
         return False
     if key == "title":
-        apart = all(_titles_apart(a, b) for a in ours for b in theirs)
-        return apart and not shared(one, other)
+        return all(starmap(_titles_apart, product(ours, theirs))) and not shared(one, other)
     if key == "qualifier":
-        return all(_qualified_apart(a, b) for a in ours for b in theirs)
+        return all(starmap(_qualified_apart, product(ours, theirs)))
     if key in _EVENTS.values():
-        years, their_years = set(map(int, ours)), set(map(int, theirs))
-        if any(abs(a - b) <= 1 for a in years for b in their_years):
-            return False
-        return not (theirs <= one.values("year") and ours <= other.values("year"))
+        is_near = any(abs(int(a) - int(b)) <= 1 for a, b in product(ours, theirs))
+        is_known = theirs <= one.values("year") and ours <= other.values("year")
+        return not (is_near or is_known)
     if key in _NAMES:
-        return not any(_alike(a, b) for a in ours for b in theirs) and not shared(one, other)
+        return not any(starmap(_alike, product(ours, theirs))) and not shared(one, other)
     if key == "nation":
         ours, theirs = (v | {_PART_OF.get(n, n) for n in v} for v in (ours, theirs))
         return ours.isdisjoint(theirs) and not shared(one, other)
-    if key == "field":
-        apart = all(frozenset((a, b)) in _FIELDS_APART for a in ours for b in theirs)
-        return apart and not shared(one, other)
-    return True
+    apart = (frozenset(pair) in _FIELDS_APART for pair in product(ours, theirs))
+    return key != "field" or (all(apart) and not shared(one, other))
 
 
 def _titles_apart(one: str, other: str) -> bool:
@@ -583,10 +584,6 @@ def _qualified_apart(one: str, other: str) -> bool:
     )
     if words <= others or others <= words:
         return False
-    places = [_places_in(text) for text in (one, other)]
-    if all(places):
-        return any(
-            _differ(key, *(Traits("", each) for each in places))
-            for key in {k for k, _ in places[0]} & {k for k, _ in places[1]}
-        )
-    return True
+    ours, theirs = (Traits("", _places_in(text)) for text in (one, other))
+    is_placed = ours.facts and theirs.facts
+    return not is_placed or any(_differ(key, ours, theirs) for key in ours.keys & theirs.keys)
