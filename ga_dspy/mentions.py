@@ -100,12 +100,14 @@ class _Wording(NamedTuple):
     """One wording of a phrase.
 
     Attributes:
+        phrase: The phrase.
         sought: The terms to find, in order.
         whole: Whether the name may not continue behind the match: "Lockheed" without its legal
             form is not in "Lockheed Martin".
         skips: How often the match may skip something.
     """
 
+    phrase: _Phrase
     sought: tuple[_Sought, ...]
     whole: bool = False
     skips: int = 2
@@ -120,7 +122,7 @@ class _Phrase:
             found = found[1:]
         self.terms, self.phrase = found, phrase
         self.plain = fold_words(phrase[found[0].start :]) if found else ""
-        self.strict = _Wording(_seek(found, exact=True), skips=0)
+        self.strict = _Wording(self, _seek(found, exact=True), skips=0)
 
     @cached_property
     def is_personal(self) -> bool:
@@ -131,7 +133,7 @@ class _Phrase:
     def others(self) -> list[_Wording]:
         """Return the other wordings, the likeliest first."""
         found = [self.terms, *self._shorter()]
-        wordings = [_Wording(_seek(each), len(each) < len(self.terms)) for each in found]
+        wordings = [_Wording(self, _seek(each), len(each) < len(self.terms)) for each in found]
         for each in found:
             wordings += self._with_other_names(each)
         if self.is_personal:
@@ -139,7 +141,7 @@ class _Phrase:
             short = [[_initials([first, *middle]), surname]]
             if middle:
                 short.append([first, _initials(middle), surname])
-            wordings += [_Wording(_seek(each, exact=True), skips=0) for each in short]
+            wordings += [_Wording(self, _seek(each, exact=True), skips=0) for each in short]
         return wordings
 
     def _shorter(self) -> Iterator[list[Term]]:
@@ -169,7 +171,7 @@ class _Phrase:
         for i, term in enumerate(found):
             if i and term.gap == APART and term.text.isupper() and plain[i] in lexicon.STATES:
                 state = _terms_of(lexicon.STATES[plain[i]], term)
-                yield _Wording(_seek([*found[:i], *state, *found[i + 1 :]]))
+                yield _Wording(self, _seek([*found[:i], *state, *found[i + 1 :]]))
             for j in range(i + 1, min(i + 5, len(found)) + 1):
                 if j - i == 1 and len(plain[i]) < 4 and not term.text.isupper():
                     continue
@@ -177,7 +179,7 @@ class _Phrase:
                 is_alone = not any(each.proper for each in (*found[:i], *found[j:]))
                 for name in (*names.nouns, *(names.adjectives if is_alone else ())):
                     put = [*found[:i], *_terms_of(name, term), *found[j:]]
-                    yield _Wording(_seek(put), name in names.adjectives)
+                    yield _Wording(self, _seek(put), name in names.adjectives)
 
 
 def _is_personal(found: Sequence[Term]) -> bool:
@@ -298,14 +300,14 @@ class _Text:
 
     # --- One wording, everywhere
 
-    def find(self, wording: _Wording, phrase: _Phrase) -> list[Span]:
+    def find(self, wording: _Wording) -> list[Span]:
         """Return at most `MAX_MENTIONS` places of a wording, without overlap."""
         sought, spans, free = wording.sought, list[Span](), 0
         many = len(sought) > 1
         for start in self._starts(sought[0], lenient=wording.skips > 0 and many):
             if start < free or not self.is_cut(start, many=many):
                 continue
-            end = self._end(sought, 0, start, phrase, wording.skips)
+            end = self._end(wording, 0, start, wording.skips)
             if end and self._fits(wording, start, end):
                 spans.append((start, end))
                 free = end
@@ -317,26 +319,21 @@ class _Text:
             return [i for i, t in enumerate(self.terms) if t.proper and fold(t.text[0]) == letter]
         return sorted(self.places(first.keys))
 
-    def _end(
-        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase, skips: int,
-        *, free: bool = False,
-    ) -> int:  # fmt: skip
+    def _end(self, wording: _Wording, k: int, at: int, skips: int, *, free: bool = False) -> int:
         """Return the end of a match of the terms from the k-th on; 0 if there is none."""
-        if k == len(sought):
+        if k == len(wording.sought):
             return at if self.is_cut(at, many=k > 1) else 0
         if at == self.size:
             return 0
-        each = sought[k]
+        each = wording.sought[k]
         if k == 0 or free or self.terms[at].gap <= each.gap:
             for after in self._steps(each, at, lenient=skips > 0 or free):
-                if end := self._end(sought, k + 1, after, phrase, skips):
+                if end := self._end(wording, k + 1, after, skips):
                     return end
-        if k and each.may_lack and (end := self._end(sought, k + 1, at, phrase, skips)):
+        if k and each.may_lack and (end := self._end(wording, k + 1, at, skips)):
             return end
-        if not k or not skips:
-            return 0
-        for after, is_free in self._passed_over(sought, k, at, phrase):
-            if end := self._end(sought, k, after, phrase, skips - 1, free=is_free):
+        for after, is_free in self._passed_over(wording, k, at) if k and skips else ():
+            if end := self._end(wording, k, after, skips - 1, free=is_free):
                 return end
         return 0
 
@@ -352,26 +349,23 @@ class _Text:
             if "".join(fold(t.text[0]) for t in names if t.proper and t.is_word) == letters:
                 yield at + len(letters)
 
-    def _passed_over(
-        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
-    ) -> Iterator[tuple[int, bool]]:
+    def _passed_over(self, wording: _Wording, k: int, at: int) -> Iterator[tuple[int, bool]]:
         """Yield the ends of what may be skipped here, and whether it was an aside."""
-        term = self.terms[at]
+        term, (before, each) = self.terms[at], wording.sought[k - 1 : k + 1]
         if term.gap < BORDER:
-            yield from ((i, False) for i in self._behind_small_words(sought, k, at, phrase))
-        yield from ((i, True) for i in self._behind_aside(at) if sought[k].is_name)
-        if term.gap == NEAR and sought[k].is_name:
-            ends = [*self._behind_middle(at, phrase)] if sought[k - 1].is_name else []
-            yield from ((i, False) for i in (*ends, *self._behind_coordinate(at, phrase)))
+            yield from ((i, False) for i in self._behind_small_words(wording, k, at))
+        yield from ((i, True) for i in self._behind_aside(at) if each.is_name)
+        if term.gap == NEAR and each.is_name:
+            ends = [*self._behind_middle(at, wording.phrase)] if before.is_name else []
+            ends += self._behind_coordinate(at, wording.phrase)
+            yield from ((i, False) for i in ends)
 
-    def _behind_small_words(
-        self, sought: tuple[_Sought, ...], k: int, at: int, phrase: _Phrase
-    ) -> Iterator[int]:
+    def _behind_small_words(self, wording: _Wording, k: int, at: int) -> Iterator[int]:
         """Skip articles and possessives; "in" between names; "to" between numbers."""
-        word = fold(self.terms[at].text)
+        word, named, sought = fold(self.terms[at].text), wording.phrase.terms, wording.sought
         if word in ARTICLES or self.terms[at].text == "s":
             yield at + 1
-        has_comma = k < len(phrase.terms) and phrase.terms[k].gap == APART
+        has_comma = k < len(named) and named[k].gap == APART
         if word in _LINKS and (len(sought) > 2 or has_comma):
             yield at + 1
             if at + 1 < self.size and fold(self.terms[at + 1].text) in ARTICLES:
@@ -454,11 +448,11 @@ class _Text:
 
     def spans(self, phrase: _Phrase) -> list[Span]:
         """Return the mentions of a phrase as it is, else of the first wording that matches."""
-        found = self.find(phrase.strict, phrase)
+        found = self.find(phrase.strict)
         if found or not phrase.terms:
             return found
         wordings = chain(phrase.others, self.derived(phrase))
-        tries = (self.find(wording, phrase) for wording in wordings)
+        tries = map(self.find, wordings)
         return next(filter(None, tries), None) or self.described(phrase)
 
     # --- Wordings that depend on the text
@@ -467,13 +461,13 @@ class _Text:
         """Yield wordings from the text: an acronym's words, words joined or split, a typo."""
         sought = _seek(phrase.terms)
         yield from self._acronyms(phrase)
-        yield from self._spaced(sought)
+        yield from self._spaced(phrase, sought)
         missing = [each for each in sought if not self.places(each.keys)]
         if len(missing) == 1 or (missing and self.inflects):
             changed = {each: self._inflected(each) or self._slips(each) for each in missing}
             if all(changed.values()):
                 near = (e._replace(keys=frozenset(changed.get(e, e.keys))) for e in sought)
-                yield _Wording(tuple(near))
+                yield _Wording(phrase, tuple(near))
 
     def _slips(self, each: _Sought) -> list[str]:
         """Return words of the text that are one typo away from a long word that it lacks."""
@@ -490,20 +484,20 @@ class _Text:
         longest = len(word) + (2 if script else 4)
         return [o for o in self._similar[word[:3]] if o.startswith(stem) and len(o) <= longest]
 
-    def _spaced(self, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
+    def _spaced(self, phrase: _Phrase, sought: tuple[_Sought, ...]) -> Iterator[_Wording]:
         for k, each in enumerate(sought):
             if k and not each.may_lack:
                 pair = fold(sought[k - 1].text + each.text)
                 if pair in self.where:
                     one = sought[k - 1]._replace(keys=frozenset((pair,)))
-                    yield _Wording((*sought[: k - 1], one, *sought[k + 1 :]))
+                    yield _Wording(phrase, (*sought[: k - 1], one, *sought[k + 1 :]))
             word = fold(each.text)
             if len(word) > 5 and word not in self.where:
                 for cut in range(2, len(word) - 1):
                     if word[:cut] in self.where and word[cut:] in self.where:
                         one = each._replace(keys=frozenset((word[:cut],)))
                         other = each._replace(keys=frozenset((word[cut:],)), gap=NEAR)
-                        yield _Wording((*sought[:k], one, other, *sought[k + 1 :]))
+                        yield _Wording(phrase, (*sought[:k], one, other, *sought[k + 1 :]))
 
     def _acronyms(self, phrase: _Phrase) -> Iterator[_Wording]:
         """Yield wordings with an acronym spelled out, or with the acronym of the words."""
@@ -512,13 +506,13 @@ class _Text:
             is_acronym = 3 <= len(term.text) <= 8 and term.text.isupper()
             if is_acronym and (spelled := self._spelled(_letters(term.text))):
                 words = [each._replace(gap=NEAR) for each in self.terms[slice(*spelled)]]
-                yield _Wording(_seek([*found[:i], *words, *found[i + 1 :]]))
+                yield _Wording(phrase, _seek([*found[:i], *words, *found[i + 1 :]]))
         small = CONNECTORS | ARTICLES | lexicon.COMPANY_FORMS
         main = [t for t in phrase.terms if fold(t.text) not in small]
         letters = "".join(fold(t.text[0]) for t in main)
         is_name = len(main) > 2 and all(t.proper and t.is_word for t in main)
         if is_name and letters in self.where and not self._spelled(letters):
-            yield _Wording((_Sought(frozenset((letters,)), letters.upper(), NEAR),))
+            yield _Wording(phrase, (_Sought(frozenset((letters,)), letters.upper(), NEAR),))
 
     def _spelled(self, letters: str) -> Span | None:
         """Return a run of capitalised words with these initials."""
@@ -581,7 +575,7 @@ class _Text:
         for is_name, run in groupby(phrase.terms, lambda t: t.proper and t.is_word):
             name = list(run)
             is_known = is_name and 1 < len(name) < 4 and _is_personal(name)
-            if is_known and self.find(_Wording(_seek(name, exact=True), skips=0), phrase):
+            if is_known and self.find(_Wording(phrase, _seek(name, exact=True), skips=0)):
                 name = name[-1:]
             content += [
                 each
@@ -598,7 +592,7 @@ class _Text:
         """
         title, newline, _ = self.text.partition("\n")
         named = _phrase(title.partition(" (")[0])
-        spans = self.find(named.strict, named) if newline and len(named.terms) > 1 else []
+        spans = self.find(named.strict) if newline and len(named.terms) > 1 else []
         pairs = enumerate(pairwise(self.sentence), 1)
         inside = {i for i, (a, b) in pairs if a == b and self.terms[i].text.istitle()}
         return inside.union(*(range(*span) for span in spans))

@@ -392,19 +392,16 @@ def _pieces(text: str) -> Iterator[tuple[int, int, tuple[Key, ...]]]:
         start, place = piece.span()
         written = piece[0]
         word = fold(written) if written != "&" else "and"
+        is_number = piece.lastgroup == "number" or word in NUMBER_WORDS
         if piece.lastgroup == "initials":
             letters = "".join(c for c in word if c.isalnum())
             yield start, place, (letters, f"{letters}.")
-        elif piece.lastgroup == "number" or word in NUMBER_WORDS:
-            date = _DATE.match(text, start)
-            number = None if date else _NUMBER.match(text, start)
-            place = (date or number or piece).end()
-            keys: tuple[Key, ...] = (word,)
-            if date:
-                keys = _in_figures(date)
-            elif number:
-                keys = _number_keys(text, number)
-            yield start, place, keys
+        elif is_number and (date := _DATE.match(text, start)):
+            place = date.end()
+            yield start, place, _in_figures(date)
+        elif is_number and (number := _NUMBER.match(text, start)):
+            place = number.end()
+            yield start, place, _number_keys(text, number)
         elif word in ORDINAL_WORDS:
             yield start, place, (("o", float(ORDINAL_WORDS[word]), ""), word)
         elif written[1:].islower():
