@@ -19,27 +19,20 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from ga_dspy.errors import InputError
-from ga_dspy.graph import (
-    Draft,
-    DraftEntity,
-    DraftRelation,
-    Entity,
-    Evidence,
-    GraphUpdate,
-    Relation,
-    Schema,
-    draft_from,
+from ga_dspy.graph import Draft, DraftEntity, DraftRelation, Entity, Evidence, GraphUpdate, Relation
+from ga_dspy.graph.identity import (
     is_hedged,
     is_placeholder,
     is_unstated,
-    normalise,
     split_qualifier,
+    split_title,
     stated_aliases,
 )
-from ga_dspy.graph.identity import split_title
+from ga_dspy.graph.lines import draft_from
+from ga_dspy.graph.schema import Schema
 from ga_dspy.graph.traits import Traits, about, contradict, long_title, traits
 from ga_dspy.passage import Passage
-from ga_dspy.text import Mention, mentions, sentences, supports_phrase
+from ga_dspy.text import Mention, mentions, normalise, sentences, supports_phrase
 
 MAX_EVIDENCE = 3
 """The maximum number of passages that an item quotes."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -73,12 +73,7 @@ def linearise(
         entities, relations = _in_words_of(question, entities, relations)
     types = _types_of_ends(entities, relations) if form == "compact" else {}
     listed = [_entity_text(e, form, numbers) for e in entities if e.name not in types]
-    triples = list[str]()
-    for relation in relations:
-        head, tail = (types.pop(end, "") for end in relation.ends)
-        triples.append(_relation_text(relation, form, numbers, head, tail))
-    if form == "compact" and not listed:
-        return "\n".join(f"- {triple}" for triple in triples) or EMPTY
+    triples = [_relation_text(relation, form, numbers, types) for relation in relations]
     related = "Relationships" if form == "paper" else "Relations"
     sections = {"Entities": listed, related: triples}
     if form == "line":
@@ -86,7 +81,7 @@ def linearise(
         return "; ".join(f"{title}: {items}" for title, items in lists.items() if items) or EMPTY
     lines: list[str] = []
     for title, items in sections.items():
-        lines += [f"{title}:"] if items else []
+        lines += [f"{title}:"] if items and (listed or form != "compact") else []
         is_numbered = form == "paper" and title == related
         lines += [f"{n}. {item}" if is_numbered else f"- {item}" for n, item in enumerate(items, 1)]
     return "\n".join(lines) or EMPTY
@@ -110,13 +105,12 @@ def _in_words_of(
     """Rename entities as the question does, and add relations for their other names."""
     asked = normalise(question)
     taken = {normalise(entity.name) for entity in entities}
-    renamed: dict[str, str] = {}
-    others: list[Relation] = []
+    renamed = dict[str, str]()
+    related, others = list[Relation](), list[Relation]()
     for entity in entities:
         names = (entity.name, *entity.aliases)
-        in_question = (n for n in names if stands_in(normalise(n), asked))
-        name = next(in_question, entity.name)
-        if normalise(name) in taken - {normalise(entity.name)}:
+        name = next((n for n in names if stands_in(normalise(n), asked)), entity.name)
+        if normalise(name) in taken:
             name = entity.name
         renamed[entity.name] = name
         words = set(normalise(name).split())
@@ -126,11 +120,10 @@ def _in_words_of(
             if words.isdisjoint(normalise(other).split())
         ]
     shown = [entity.model_copy(update={"name": renamed[entity.name]}) for entity in entities]
-    relabelled = list[Relation]()
     for relation in relations:
         head, tail = (renamed.get(end, end) for end in relation.ends)
-        relabelled.append(relation.model_copy(update={"head": head, "tail": tail}))
-    return shown, relabelled + others
+        related.append(relation.model_copy(update={"head": head, "tail": tail}))
+    return shown, related + others
 
 
 def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:
@@ -148,12 +141,16 @@ def _entity_text(entity: Entity, form: Form, labels: Mapping[str, int]) -> str:
 
 
 def _relation_text(
-    relation: Relation, form: Form, labels: Mapping[str, int], head_type: str, tail_type: str
+    relation: Relation, form: Form, labels: Mapping[str, int], types: dict[str, str]
 ) -> str:
+    """Write a relation, and the types of its ends that were not written yet."""
+    kinds = (types.pop(end, "") for end in relation.ends)
+    head, tail = (
+        _name_text(end) + (f" ({kind})" if kind else "")
+        for end, kind in zip(relation.ends, kinds, strict=True)
+    )
     arrow = " -- " if form == "line" else " -> "
-    head, link, tail = map(_name_text, (relation.head, relation.relation, relation.tail))
-    head, tail = (f"{e} ({t})" if t else e for e, t in ((head, head_type), (tail, tail_type)))
-    text = arrow.join((head, link, tail))
+    text = arrow.join((head, _name_text(relation.relation), tail))
     if form != "paper":
         text += f" (time: {escape(relation.time)})" if relation.time else ""
         stated = relation.confidence is not None
@@ -175,7 +172,6 @@ _SPECIAL: Final = re.compile(
     rf"[\\\[\];]|{_ARROW.pattern}|{_DASHES.pattern}|\*\*|`|<(?=/?graph>)", re.IGNORECASE
 )
 _QUALITY: Final = re.compile(r"\s*(?P<key>time|confidence)\s*:(?P<value>.*)", re.IGNORECASE)
-_QUALITY_OPENS: Final = re.compile(r"\((?=\s*(?:time|confidence)\s*:)", re.IGNORECASE)
 _ESCAPED: Final = re.compile(r"\\(.)")
 _FULL_STOP: Final = re.compile(r"(?:\w{4}|[\s)\"”])\.\Z")
 """A full stop that ends a line; that of "Inc." or "Jr." belongs to the name."""
@@ -193,7 +189,7 @@ def escape(text: str, also: str = "") -> str:
     A \-\> B\; C Prism (album) smile :\)
     """
     escaped = _SPECIAL.sub(lambda match: "\\" + "\\".join(match.group()), text)
-    escaped = _QUALITY_OPENS.sub(r"\(", escaped)
+    escaped = re.sub(r"\((?=\s*(?:time|confidence)\s*:)", r"\(", escaped, flags=re.IGNORECASE)
     bare = _bare(escaped)
     also += "" if _balances(bare, "()") else "()"
     return "".join(f"\\{c}" if b in also else c for c, b in zip(escaped, bare, strict=True))
@@ -244,12 +240,8 @@ def _cut(text: str, separator: re.Pattern[str] | str) -> list[str]:
 
 
 def _balances(bare: str, brackets: str) -> bool:
-    depth = 0
-    for char in bare:
-        depth += (char == brackets[0]) - (char == brackets[1])
-        if depth < 0:
-            return False
-    return depth == 0
+    depths = list(accumulate((c == brackets[0]) - (c == brackets[1]) for c in bare))
+    return not depths or (min(depths) == depths[-1] == 0)
 
 
 def _last_group(text: str) -> tuple[str, str] | None:
@@ -292,7 +284,6 @@ _ONE_LINE: Final = re.compile(r"(?<=\]); (?=Relations: \[)")
 _NUMBERS: Final = r"\d{1,6}(?:\s?(?:[,;&\s–-]|and|to)\s?\d{1,6})*"
 _CITED: Final = re.compile(rf"\[\s?(?:passages?\s)?(?P<labels>{_NUMBERS})\s?\]", re.IGNORECASE)
 _SPAN: Final = re.compile(r"(\d{1,6})(?:\s?(?:[–-]|to)\s?(\d{1,6}))?")
-_ATTRIBUTES: Final = re.compile(r"\s*attributes\s*:", re.IGNORECASE)
 _PAIRS: Final = dict(zip("\"“'‘*_[", "\"”'’*_]", strict=True))
 _CLAUSE: Final = re.compile(
     r"(?P<relation>[a-z][\w\s,-]*?)\s+(?:(?:an?|the)\s+|(?=[\"“A-Z\d]))(?P<tail>.+)"
@@ -448,7 +439,7 @@ def _entity(text: str, section: str) -> DraftEntity | None:
 
 def _details(details: str) -> tuple[str, tuple[str, ...]]:
     """Return the type and the attributes in an entity's parentheses."""
-    if listed := _ATTRIBUTES.match(details):
+    if listed := re.match(r"\s*attributes\s*:", details, re.IGNORECASE):
         return "", tuple(map(_unescape, _cut(details[listed.end() :], ",")))
     kind, *attributes = map(_unescape, _cut(details, ";"))
     return kind, tuple(attributes)
