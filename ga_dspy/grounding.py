@@ -256,10 +256,8 @@ class _Check:
             return None
         evidence = self.relation_evidence(head, tail, draft.passages)
         if not evidence:
-            every = self.passages.values()
-            missing = [
-                f'"{e}"' for e in (head, tail) if not any(self.mentions(e, p) for p in every)
-            ]
+            read = self.passages.values()
+            missing = [f'"{e}"' for e in (head, tail) if not any(self.mentions(e, p) for p in read)]
             reason = f"{' and '.join(missing)} not found in any passage" if missing else ""
             self.drop("relation", item, reason or "no single passage mentions both ends")
             return None

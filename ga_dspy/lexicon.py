@@ -120,7 +120,7 @@ COUNTRY_FORMS: Final = _partners(
 )
 """Other one-word forms of a country or its adjective."""
 
-FULL_NAMES: Final = {name: full for full, them in _WELL_KNOWN.items() for name in them}
+FULL_NAMES: Final[dict[str, str]] = {n: full for full, them in _WELL_KNOWN.items() for n in them}
 """Well-known short and other names, with the main name."""
 
 

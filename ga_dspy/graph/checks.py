@@ -260,14 +260,13 @@ def _other_time(case: Case) -> str:
     stated = [(link, each) for link in case.links for each in link.statements]
     own = [f"{one.relation} {one.time or ''} {one.tail}" for one, _, _ in case.links]
     own += [case.described, *(end for link in case.links for end in link.relation.ends)]
+    about = [
+        (each.text, case.answer if mentions(case.answer, each.text) else link.relation.head)
+        for link, each in stated
+    ]
     for year in case.question.years:
-        if any(_has_year(text, year) for text in own):
-            continue
-        about = [
-            (each.text, case.answer if mentions(case.answer, each.text) else link.relation.head)
-            for link, each in stated
-        ]
-        if not any(is_of_year(text, year, name) for text, name in about):
+        is_stated = any(is_of_year(text, year, name) for text, name in about)
+        if not is_stated and not any(_has_year(text, year) for text in own):
             return f"nothing in the chain is of {year}"
     past, asked = word_table("past").keys(), set(case.question.words)
     is_present = asked & {"is", "are"} and not asked & {"was", "were", "did", "had"}

@@ -382,12 +382,10 @@ def _join_aliases(aliases: Mapping[str, Sequence[Match]], joined: UnionFind) -> 
     apart = {frozenset((name, alias)) for alias, names in local.items() for name in names}
     for alias, names in bearers.items():
         joined.union(alias, *(name for name in names if frozenset((name, alias)) not in apart))
-    was_joined = True
-    while was_joined:  # Joining one alias may show that the names of another are one.
-        known = [a for a in local if a not in titles and len({joined[n] for n in local[a]}) == 1]
+    # Joining one alias may show that the names of another are one.
+    while known := [a for a in local.keys() - titles if len({joined[n] for n in local[a]}) == 1]:
         for alias in known:
             joined.union(*local.pop(alias), alias)
-        was_joined = bool(known)
     return local
 
 
@@ -439,8 +437,8 @@ def _divide(block: Cluster) -> list[Cluster]:
             groups.append([one])
     place_of = {one: i for i, group in enumerate(groups) for one in group}
     parts: list[Cluster] = [[] for _ in (*groups, "the rest")]
-    for one in block:
-        parts[place_of.get(one.traits, -1)].append(one)
+    for reference in block:
+        parts[place_of.get(reference.traits, -1)].append(reference)
     return attach(parts.pop(), parts)
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache, partial
-from itertools import count
+from itertools import count, product, starmap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -347,17 +347,15 @@ def _qualifier(part: Cluster, namesakes: list[Cluster]) -> str:
     known = [cluster for cluster in known if cluster]
     kinds = {one.traits.kind for cluster in (part, *namesakes) for one in cluster} - {""}
     titles = sorted({title for one in part for title in one.traits.values("title")})
-    qualifiers = [text for text in (split_title(title).qualifier for title in titles) if text]
+    qualifiers = filter(None, (split_title(title).qualifier for title in titles))
+    candidates = [(text, [traits("", (), text)]) for text in qualifiers]
     stated = _details(part)
     read = dict.fromkeys(text for one in part for text in wordings_of(one.traits) if text)
-    candidates = [(text, [traits("", (), text)]) for text in qualifiers]
     for text in (*stated, *read):
         alone = [traits(kind, (text,), "") for kind in kinds if len(kinds) == 1]
         candidates.append((text, [traits(text, (), ""), *alone]))
-    for text, ours in candidates:
-        if known and all(
-            any(contradict(one, other) for one in ours for other in cluster) for cluster in known
-        ):
+    for text, ours in candidates if known else ():
+        if all(any(starmap(contradict, product(ours, cluster))) for cluster in known):
             return text
     return "; ".join((*stated, *ids_in(_ids(part))))
 
@@ -385,10 +383,10 @@ def _distinct_wordings(texts: Iterable[str], besides: Iterable[str]) -> tuple[st
     return tuple(map(min, wordings.values()))
 
 
-_COMPASS: Final = frozenset(
+_BEARINGS: Final = frozenset(
     "north south east west northern southern eastern western central".split()
 )
-_IDLE: Final = _COMPASS | ARTICLES | {"in", "on", "at", "also"}
+_IDLE: Final = _BEARINGS | ARTICLES | {"in", "on", "at", "also"}
 """Words that do not change the meaning of a relation."""
 _DATE: Final = re.compile(rf"(?:[\w ]*\b(?:{'|'.join(MONTHS)})\b[\w ]* )?\d{{4}}")
 
@@ -424,16 +422,13 @@ def _with_whole_dates(same: _Triples) -> _Triples:
     return merged
 
 
-def _bearings(relation: str) -> int:
-    """Return how many words of a wording are points of the compass."""
-    return sum(word in _COMPASS for word in normalise(relation).split())
-
-
 def _relation(head: str, tail: str, records: list[Relation]) -> Relation:
+    """Merge records of one triple; the wording with the most points of the compass is shown."""
     wordings = Counter(record.relation for record in records)
+    bearings = {w: sum(map(_BEARINGS.__contains__, normalise(w).split())) for w in wordings}
     return Relation(
         head=head,
-        relation=max(wordings, key=lambda w: (_bearings(w), wordings[w], -len(w), w)),
+        relation=max(wordings, key=lambda w: (bearings[w], wordings[w], -len(w), w)),
         tail=tail,
         time=min((record.time for record in records if record.time), default=None),
         confidence=max((r.confidence for r in records if r.confidence is not None), default=None),

@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -45,7 +47,7 @@ def named_in(graph: KnowledgeGraph, text: str) -> tuple[str, ...]:
             spans[start, start + len(parts)] += nodes
     chosen: list[tuple[int, int]] = []
     for start, end in sorted(spans, key=lambda span: (span[0] - span[1], span)):
-        if all(end <= other[0] or other[1] <= start for other in chosen):
+        if all(end <= first or last <= start for first, last in chosen):
             chosen.append((start, end))
     return tuple(dict.fromkeys(node for span in sorted(chosen) for node in spans[span]))
 
@@ -233,8 +235,7 @@ class _Way(NamedTuple):
         )
 
 
-def _cost(way: _Way) -> float:
-    return way.cost
+_cost = attrgetter("cost")
 
 
 def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
@@ -365,17 +366,16 @@ def evidence_chain(graph: KnowledgeGraph, question: str, answer: str) -> tuple[R
         texts = {each.tail for each in descriptions(graph)}
         values = sorted(text for text in texts if stands_in(normalise(text), plain))
         return _comparison(graph, sources if len(sources) > 1 else (*sources, *values), asked)
-    if chain := _chain_to(graph, sources, asked, answer):
-        return chain
+    if found := _chain_to(graph, sources, asked, answer):
+        return found
     chains = [_chain_to(graph, sources, asked, part) for part in LIST.split(answer)]
-    together = (relation for chain in chains for relation in chain)
-    return tuple(dict.fromkeys(together)) if all(chains) else ()
+    return tuple(dict.fromkeys(chain(*chains))) if all(chains) else ()
 
 
 def _chain_to(graph: KnowledgeGraph, sources: _Nodes, asked: _Asked, answer: str) -> _Chain:
     """Return the cheapest ways to nodes named like the answer, else to values that state it."""
-    if chain := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
-        return chain
+    if found := _cheapest(_edges(graph.relations, asked), sources, named_by(graph, answer)):
+        return found
     described = [each for each in descriptions(graph) if says(each.tail, answer)]
     edges = _edges((*graph.relations, *described), asked)
     kinds = {entity.name: kind_of(entity.type) for entity in graph.entities}
@@ -390,8 +390,8 @@ def _cheapest(edges: _Edges, sources: _Nodes, targets: Collection[str]) -> _Chai
     """Return the cheapest way from each source to a target; ties go to the first by name."""
     found = (_ways(edges, source) for source in sources) if targets else ()
     ways = ([way for node in sorted(targets) for way in known.get(node, ())] for known in found)
-    best = (min(each, key=_cost) for each in ways if each)
-    return tuple(dict.fromkeys(relation for way in best for relation in way.relations))
+    best = (min(each, key=_cost).relations for each in ways if each)
+    return tuple(dict.fromkeys(chain.from_iterable(best)))
 
 
 def descriptions(graph: KnowledgeGraph) -> Iterator[Relation]:

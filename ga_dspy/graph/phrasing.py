@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
 from ga_dspy import lexicon
@@ -287,16 +288,11 @@ def read_question(graph: KnowledgeGraph, question: str) -> Question:
     if not is_plain:
         capitals = (i for i, word in enumerate(found) if i and word.text[0].isupper())
         masked |= {i for i in capitals if folded[i] not in lexicon.ADJECTIVES}
-    plain: list[str] = []
-    names: list[str] = []
-    for i, word in enumerate(found):
-        if i not in masked:
-            plain.append(word.folded)
-        elif i - 1 in masked:
-            names[-1] += f" {word.text}"
-        else:
-            plain.append(NAME)
-            names.append(word.text)
+    plain, names = list[str](), list[str]()
+    for is_name, run in groupby(range(len(found)), masked.__contains__):
+        together = [found[i] for i in run]
+        plain += [NAME] if is_name else [word.folded for word in together]
+        names += [" ".join(word.text for word in together)] if is_name else []
     denied = denials(" ".join(word.text for i, word in enumerate(found) if i not in masked))
     return Question(question, tuple(plain), tuple(names), denied)
 
