@@ -134,8 +134,7 @@ class _Phrase:
         """Return the other wordings, the likeliest first."""
         found = [self.terms, *self._shorter()]
         wordings = [_Wording(self, _seek(each), len(each) < len(self.terms)) for each in found]
-        for each in found:
-            wordings += self._with_other_names(each)
+        wordings += chain.from_iterable(map(self._with_other_names, found))
         if self.is_personal:
             first, *middle, surname = self.terms
             short = [[_initials([first, *middle]), surname]]
@@ -613,12 +612,10 @@ class _Text:
 
     def gives_role(self, role: str, about: str) -> bool:
         """Return whether the text gives a role in other words to `about`, or to anybody."""
-        verbs = lexicon.ROLE_VERBS.get(role)
-        if not verbs:
-            return False
-        if not about:
-            return any(not self.is_denied(i) for i in self.places(verbs))
-        return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))
+        verbs = lexicon.ROLE_VERBS.get(role, frozenset())
+        if verbs and about:
+            return any(self._verb_of(*span) in verbs for span in self.spans(_phrase(about)))
+        return any(not self.is_denied(i) for i in self.places(verbs))
 
     def _verb_of(self, start: int, end: int) -> str:
         """Return the role verb of a name: the last before it, else the first behind it."""
@@ -716,9 +713,8 @@ def mentions(phrase: str, text: str) -> tuple[Mention, ...]:
 
 
 def _level(sought: _Phrase, found: str) -> MatchLevel:
-    if found == sought.phrase:
-        return "exact"
-    return "normalised" if fold_words(found) == sought.plain else "fuzzy"
+    is_same = fold_words(found) == sought.plain
+    return "exact" if found == sought.phrase else "normalised" if is_same else "fuzzy"
 
 
 def supports_phrase(phrase: str, text: str, about: str = "") -> bool:

@@ -207,12 +207,10 @@ def longest_matches(
 
 # --- Names found by spelling alone: title aliases, first subjects, capitalised runs
 
-_PARENTHESES: Final = re.compile(r"\s*\([^)]*\)")
 _SUBJECT: Final = re.compile(
     r"^(?P<subject>[^.,;:(\n]{2,80}?)\s*(?:\(|,|\b(?:is|was|are|were|refers|has|had)\b)"
 )
 _JOINT: Final = re.compile(r"(?:\s+|[-'’]|\s*&\s*)\Z")
-_AFTER_INITIAL: Final = re.compile(r"\.\s*\Z")
 
 
 def aliases(title: str, text: str) -> frozenset[str]:
@@ -225,7 +223,7 @@ def aliases(title: str, text: str) -> frozenset[str]:
     >>> sorted(aliases("The Mercury (band), London", "Mercury Rising is a band."))
     ['mercury', 'mercury london', 'mercury rising', 'the mercury', 'the mercury london']
     """
-    bare = _PARENTHESES.sub("", title).strip()
+    bare = re.sub(r"\s*\([^)]*\)", "", title).strip()
     names = {bare, bare.split(",")[0].strip()}
     subject = _SUBJECT.match(text)
     if subject and all(word.proper for word in name_words(subject["subject"])[-1:]):
@@ -263,7 +261,7 @@ def _capitalised_runs(text: str) -> Iterator[list[str]]:
     end = 0
     for word in name_words(text):
         gap, end = text[end : word.start], word.end
-        initial = bool(run) and len(run[-1]) <= 2 and _AFTER_INITIAL.match(gap)
+        initial = bool(run) and len(run[-1]) <= 2 and re.fullmatch(r"\.\s*", gap)
         if run and not (initial or _JOINT.match(gap)):
             yield run
             run = []

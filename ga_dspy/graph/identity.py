@@ -32,7 +32,6 @@ def groups(table: str) -> dict[str, str]:
 
 _QUALIFIED: Final = re.compile(r"(?P<base>.*\S)\s*\((?P<qualifier>[^()]+)\)")
 _ROMAN: Final = re.compile(r"(?:xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
-_ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _BRITISH: Final = re.compile(r"(\w\w)our(s|ed|ing|ful|ite|ites)?\Z")
 _SMALL_WORDS: Final = ARTICLES | {"and", "at", "by", "de", "for", "in", "of", "on"}
 
@@ -177,7 +176,7 @@ def words_in_digits(plain: str) -> tuple[str, ...]:
 
 
 def _in_digits(word: str) -> str:
-    if ordinal := _ORDINAL.fullmatch(word):
+    if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", word):
         return f"{ordinal[1]}th"
     if len(word) > 1 and _ROMAN.fullmatch(word):
         return str(roman_value(word.upper()))
@@ -244,7 +243,6 @@ _DENIALS: Final = frozenset(TABLES["denials"])
 _REPORTS: Final = frozenset(TABLES["reports"])
 _BLANK: Final = re.compile(r"[\s\-–—_.…·•*#()\[\]{}<>\"'“”‘’`,:;|/∅=+~]*")
 _PASSAGE: Final = re.compile(r"\[\d{1,3}(?:[,\s-]+\d{1,3})*\]|\bpassages?\s#?\d{1,3}\b")
-_NOT_APPLICABLE: Final = re.compile(r"\bn\s?[./]\s?a\b\.?")
 _ANSWERS: Final = frozenset(("no", "not", "nor", "without", "already", "zero"))
 """Negations that are an answer by themselves."""
 _MANY_WORDS: Final = 40
@@ -264,7 +262,7 @@ def says_nothing(text: str) -> bool:
         return True
     if len(text) > 12 * _MANY_WORDS or "\\" in text:
         return False
-    plain = _NOT_APPLICABLE.sub("none", text.casefold().replace("’", "'"))
+    plain = re.sub(r"\bn\s?[./]\s?a\b\.?", "none", text.casefold().replace("’", "'"))
     plain = _PASSAGE.sub("passage", plain)
     words = re.findall(r"[^\W_]+(?:'t)?", plain)
     denials = [word for word in words if word in _DENIALS or word.endswith("n't")]
@@ -364,7 +362,6 @@ _CUT_BEFORE: Final = re.compile(
 _LOOSE: Final = re.compile(r"\b(?:from|in|at|to|with|on|near|for)\s(?:the\s)?\Z")
 """Before a name: then the text behind its comma may be about something else."""
 _ENDS: Final = re.compile(r"[\"”'’]|\s?[,.;)(](?!\w)|\s?\Z|\s(?:or|is|was|are|were)\s|\n")
-_REACH: Final = 60
 
 
 @cached_short(maxsize=512, max_length=8000)
@@ -431,7 +428,7 @@ def _beginning(rest: str) -> str:
 def _begins(text: str, match: re.Match[str]) -> bool:
     """Return whether a name is complete on its left."""
     start, end = match.span("name")
-    before, between = text[max(0, start - _REACH) : start], text[end : match.start("alias")]
+    before, between = text[max(0, start - 60) : start], text[end : match.start("alias")]
     is_apart = between.lstrip().startswith(",") or ")," in between
     return not (_CUT_BEFORE.search(before) or (is_apart and _LOOSE.search(before)))
 

@@ -274,7 +274,6 @@ _BULLET: Final = re.compile(r"[-*+•–]\s+|\(?\d{1,4}[.)]\s+|•")
 _TAG: Final = re.compile(r"(?<!\\)<(?P<end>/?)graph>", re.IGNORECASE)
 _FENCE: Final = re.compile(r"\s*```[\w+-]*\s*")
 _RULE: Final = re.compile(r"[-=_*#~|:+–—\s]+")
-_BOLD: Final = re.compile(r"(?<!\\)(?:\*\*|`)")
 _HEADER: Final = re.compile(
     r"[#*\s]*(?:new\s)?(?:(?P<entities>entities|nodes)|(?:relation(?:ship)?|triple|edge|fact)s)"
     r"(?:\s*:[*\s]*(?P<rest>.*)|[*\s]*)",
@@ -351,7 +350,7 @@ def _read_lines(lines: Iterable[str], section: str = "") -> Iterator[_Read]:
 
 
 def _read_line(line: str, content: str, section: str) -> _Read:
-    text = _BOLD.sub("", content)
+    text = re.sub(r"(?<!\\)(?:\*\*|`)", "", content)
     labels = [match["labels"] for match in _CITED.finditer(_bare(text))]
     cited = {"passages": tuple(dict.fromkeys(numbers_in(", ".join(labels))))}
     text, qualities = _without_qualities("".join(_cut(text, _CITED)))

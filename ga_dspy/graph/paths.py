@@ -74,16 +74,14 @@ NO_WORDS: Final = frozenset[str]()
 _Asked = Sequence[frozenset[str]]
 """The words of a question, each by its meanings."""
 
-_LIFETIME: Final = re.compile(r"\blive[sd]? (?:the )?long(?:er|est)\b")
 _MEASURED: Final = frozenset(("date", "number"))
 _ENDING: Final = re.compile(r"(?:ing|ions?|ers?|ors?|ied|ies|ed|es|s|e|y)\Z")
-_DOUBLED: Final = re.compile(r"(.)\1\Z")
 
 
 def _stem(word: str) -> str:
     """Return the stem that the forms of a word share: "directed", "director" and "direction"."""
     short = _ENDING.sub("", word).removesuffix("y")
-    return _DOUBLED.sub(r"\1", short)[:5] if len(short) > 2 else word
+    return re.sub(r"(.)\1\Z", r"\1", short)[:5] if len(short) > 2 else word
 
 
 @cache
@@ -120,7 +118,8 @@ def meanings_in(text: str) -> frozenset[str]:
 
 def _asked(question: str, names: Iterable[Iterable[str]]) -> _Asked:
     """Return the meanings of each content word of a question outside names."""
-    words = Counter(_LIFETIME.sub("birth death", normalise(question)).split())
+    lifetime = r"\blive[sd]? (?:the )?long(?:er|est)\b"
+    words = Counter(re.sub(lifetime, "birth death", normalise(question)).split())
     for forms in names:
         words -= Counter({word for form in forms for word in normalise(form).split()})
     return meanings_of(words)
@@ -258,7 +257,6 @@ def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
 # --- Which nodes are the answer: by name, or by what a value says
 
 _JOINED_BEFORE: Final = re.compile(r"\b[A-Z0-9]\S*(?: (?:of|de|la|le|von|van|du))*[ ,.'’&]*\Z")
-_JOINED_AFTER: Final = re.compile(r"[ .'’&,]*[A-Z0-9]")
 _REGION: Final = re.compile(r", [A-Z]\w+(?: [A-Z]\w+)*")
 
 
@@ -327,7 +325,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
         return text[start].islower() or not is_joined
     if region := _REGION.match(text, end):
         return _is_before_comma(text[start:end], text[start : region.end()])
-    return not (is_joined or _JOINED_AFTER.match(text, end))
+    return not (is_joined or re.match(r"[ .'’&,]*[A-Z0-9]", text[end:]))
 
 
 # --- The chain of evidence

@@ -144,10 +144,10 @@ _LIFE: Final = re.compile(
     r"\(?\s*(?:born )?(?P<born>[^–—()-]*?\d{3,4})[^–—()\d]{0,30}[-–—]\s?"
     r"(?P<died>[^–—();]*?\d{3,4})\b"
 )
-_DIED: Final = re.compile(r"\bd\.\s?[^()]*?(\d{3,4})\b")
 _DATED: Final = re.compile(
     r"(?:(?:release )?(?:year|date)\b:? ?|from |of |in )?(\d{4})\b(.{0,60})", re.IGNORECASE
 )
+_DIED: Final = re.compile(r"\bd\.\s?[^()]*?(\d{3,4})\b")
 _RANK: Final = re.compile(
     r"\b(?P<number>\d{1,2}(?:st|nd|rd|th)|[a-z]{5,8}) (?P<rank>duke|earl|baron|viscount|marquess|"
     r"marquis|count|prince|lord|baronet|king|pope)\b(?P<land>(?: of)?(?: (?!and\b)[a-z]+){0,2})"
@@ -286,14 +286,10 @@ _APPOSED: Final = re.compile(
 )
 _PLACED: Final = re.compile(r"\b(?:of|in|at|by|to|from|for|with|and|on|near|as) (?:the )?\Z")
 """Before a name: then the text behind the name describes something else."""
-_ROMAN: Final = re.compile(r"[ivx]+")
-_SUBJECT: Final = re.compile(
-    r"\W*(?P<name>[^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|has|had) )"
-)
+_SUBJECT: Final = re.compile(r"\W*([^,;()]{2,100}?)(?=\s*\(|,| (?:is|was|are|were|ha[sd]) )")
 _BEHIND: Final = re.compile(r", (?P<place>[A-Z][\w'’.]*(?: [A-Z][\w'’.]*)*)")
 _LONGER: Final = re.compile(r"(?<!\w)(?!(?:The|An?|In|At|By|On)\b)[A-Z][\w'’.]*\s\Z")
 """Before a name: then the name is the end of a longer one."""
-_MAX_LEAD: Final = 6
 
 
 def about(name: str, title: str, text: str, at: Iterable[tuple[int, int]]) -> tuple[str, ...]:
@@ -359,7 +355,7 @@ def _define(text: str, facts: set[tuple[str, str]], is_subject: bool = True) -> 
 
 def _lead(text: str, facts: set[tuple[str, str]]) -> list[str]:
     """Read "the 1969 film", "the baseball player" right before a name."""
-    words = re.split(r"[.;,:(\"“]", text)[-1].split()[-_MAX_LEAD:]
+    words = re.split(r"[.;,:(\"“]", text)[-1].split()[-6:]
     if not words or not text.endswith(" ") or not words[-1].islower():
         return []
     kind = kind_of(words[-1])
@@ -391,19 +387,17 @@ def long_title(title: str, opening_text: str) -> str:
     base = split_title(title).base
     if not opening or not base:
         return ""
-    subject = opening["name"].strip(" \"'“”‘’")
+    subject = opening[1].strip(" \"'“”‘’")
     if re.search(rf"\bknown (?:\w+ ){{0,2}}as \W*{re.escape(base)}\b", opening_text):
         return subject if normalise(subject) != normalise(base) else ""
-    long, short = ([fold(word) for word in re.findall(r"\w+", name)] for name in (subject, base))
-    if len(long) > 2 and (_ROMAN.fullmatch(long[-1]) or long[-1] in ("jr", "sr")):
+    long, short = (re.findall(r"\w+", fold(name)) for name in (subject, base))
+    if len(long) > 2 and (re.fullmatch("[ivx]+", long[-1]) or long[-1] in ("jr", "sr")):
         long.pop()
         subject = subject.rpartition(" ")[0]
     if long == short or len(short) < 2 or len(long) < len(short) or long[-1] != short[-1]:
         return ""
-    left = iter(long)
-    is_within = all(
-        any(w == each or (len(each) == 1 and w[0] == each) for w in left) for each in short
-    )
+    rest = iter(long)  # each word is sought behind the one before
+    is_within = all(any(each in (word, word[0]) for word in rest) for each in short)
     return subject if is_within else ""
 
 
