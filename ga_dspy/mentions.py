@@ -576,11 +576,8 @@ class _Text:
             is_known = is_name and 1 < len(name) < 4 and _is_personal(name)
             if is_known and self.find(_Wording(phrase, _seek(name, exact=True), skips=0)):
                 name = name[-1:]
-            content += [
-                each
-                for each in _seek(name)
-                if not each.may_lack and fold(each.text) not in FUNCTION_WORDS | CONNECTORS
-            ]
+            needed = (each for each in _seek(name) if not each.may_lack)
+            content += [e for e in needed if fold(e.text) not in FUNCTION_WORDS | CONNECTORS]
         return content
 
     @cached_property
@@ -619,13 +616,12 @@ class _Text:
 
     def _verb_of(self, start: int, end: int) -> str:
         """Return the role verb of a name: the last before it, else the first behind it."""
-        for way in (range(start - 1, -1, -1), range(end, min(end + 8, self.size))):
-            for i in way:
-                if self.sentence[i] != self.sentence[start]:
-                    break
-                word = fold(self.terms[i].text)
-                if word in lexicon.VERBS:
-                    return "" if self.is_denied(i) else word
+        here = [i for i, each in enumerate(self.sentence) if each == self.sentence[start]]
+        before, behind = (i for i in reversed(here) if i < start), range(end, end + 8)
+        for i in (*before, *(i for i in here if i in behind)):
+            word = fold(self.terms[i].text)
+            if word in lexicon.VERBS:
+                return "" if self.is_denied(i) else word
         return ""
 
     def akin(self, each: _Sought) -> set[Key]:
@@ -739,10 +735,8 @@ def supports_phrase(phrase: str, text: str, about: str = "") -> bool:
     if not sought.terms or not text:
         return False
     there = _read(text)
-    content = [
-        each for each in _seek(sought.terms)
-        if not each.may_lack and (fold(each.text) not in FUNCTION_WORDS or each.text.isupper())
-    ]  # fmt: skip
+    needed = (each for each in _seek(sought.terms) if not each.may_lack)
+    content = [e for e in needed if fold(e.text) not in FUNCTION_WORDS or e.text.isupper()]
     if not content:
         return bool(mentions(phrase, text))
     denies = any(fold(each.text) in _NEGATION for each in content)

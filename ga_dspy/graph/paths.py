@@ -243,9 +243,8 @@ def _ways(edges: _Edges, source: str) -> dict[str, list[_Way]]:
     front = [_Way(0.0, (source,), (), frozenset())]
     for _ in range(MAX_HOPS):
         grown: dict[str, list[_Way]] = defaultdict(list)
-        for way in front:
-            for longer in way.onward(edges):
-                grown[longer.nodes[-1]].append(longer)
+        for longer in chain.from_iterable(way.onward(edges) for way in front):
+            grown[longer.nodes[-1]].append(longer)
         front = []
         for node, ways in grown.items():
             best = sorted(ways, key=_cost)[:_WAYS_A_NODE]
