@@ -126,7 +126,6 @@ class _Check:
         self.contents = {id: passage.content for id, passage in self.by_id.items()}
         self.titles = {split_title(passage.title).base for passage in passages.values()}
         self.found: dict[tuple[str, str], tuple[Mention, ...]] = {}
-        self.stated: dict[str, tuple[tuple[str, str], ...]] = {}
         self.dropped: dict[Dropped, None] = {}
 
     def drop(self, kind: ItemKind, item: str, reason: str, cause: Cause = "ungrounded") -> None:
@@ -186,7 +185,7 @@ class _Check:
     def records(self, draft: DraftEntity) -> list[Entity]:
         """Return a record of a name, or several if its passages mean different things."""
         groups: list[list[Evidence]] = []
-        for each in self.entity_evidence(draft.name, draft.passages):
+        for each in self.evidence(draft.passages, draft.name):
             ours = self.traits(draft, [each])
             fitting = (g for g in groups if not contradict(ours, self.traits(draft, g)))
             if group := next(fitting, None):
@@ -235,15 +234,10 @@ class _Check:
 
     def aliases(self, name: str, evidence: Sequence[Evidence]) -> tuple[str, ...]:
         """Return the other names that an entity's passages and their titles state for it."""
-        own = normalise(name)
-        for id in {each.passage for each in evidence} - self.stated.keys():
-            self.stated[id] = stated_aliases(self.by_id[id].text)
-        pairs = [pair for each in evidence for pair in self.stated[each.passage]]
+        own, read = normalise(name), [self.by_id[each.passage] for each in evidence]
+        pairs = [pair for passage in read for pair in stated_aliases(passage.text)]
         both_ways = [*pairs, *((alias, full) for full, alias in pairs)]
-        for each in evidence:
-            passage = self.by_id[each.passage]
-            subject = long_title(passage.title, passage.text[:300])
-            both_ways.append((subject, split_title(passage.title).base))
+        both_ways += [(long_title(p.title, p.text[:300]), split_title(p.title).base) for p in read]
         return tuple(dict.fromkeys(other for one, other in both_ways if normalise(one) == own))
 
     def relation(self, draft: DraftRelation) -> Relation | None:
@@ -254,7 +248,7 @@ class _Check:
         if is_hedged(draft.relation):
             self.drop("relation", item, "a guess", "hedged")
             return None
-        evidence = self.relation_evidence(head, tail, draft.passages)
+        evidence = self.evidence(draft.passages, head, tail)
         if not evidence:
             read = self.passages.values()
             missing = [f'"{e}"' for e in (head, tail) if not any(self.mentions(e, p) for p in read)]
@@ -272,11 +266,14 @@ class _Check:
             evidence=evidence,
         )
 
-    def relation_evidence(self, head: str, tail: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
-        """Quote a few passages that mention both ends: the cited ones, else any other."""
-        for group in self.in_order(cited):
-            found = ((p, self.mentions(head, p), self.mentions(tail, p)) for p in group)
-            quotes = [quote_ends(*each) for each in found if each[1] and each[2]]
+    def evidence(self, cited: Sequence[int], *names: str) -> tuple[Evidence, ...]:
+        """Quote a few passages that mention a name or both ends: the cited, else any other."""
+        ours = [self.passages[label] for label in cited if label in self.passages]
+        others = [passage for label, passage in self.passages.items() if label not in cited]
+        quote: Callable[..., tuple[Evidence, ...]] = quote_ends if len(names) > 1 else quote_first
+        for group in (ours, others):
+            found = ((p, [self.mentions(name, p) for name in names]) for p in group)
+            quotes = [quote(passage, *places) for passage, places in found if all(places)]
             if quotes:
                 return tuple(chain(*quotes[:MAX_EVIDENCE]))
         return ()
@@ -290,23 +287,10 @@ class _Check:
         is_stated = any(mentions(base, text) and supports_phrase(qualifier, text) for text in texts)
         return name if is_stated else base
 
-    def entity_evidence(self, name: str, cited: Sequence[int]) -> tuple[Evidence, ...]:
-        """Return the first mention in a few passages: the cited ones, else any other."""
-        for group in self.in_order(cited):
-            found = [(p.id, spans[0]) for p in group if (spans := self.mentions(name, p))]
-            if found:
-                return tuple(
-                    Evidence(passage=id, start=span.start, end=span.end)
-                    for id, span in found[:MAX_EVIDENCE]
-                )
-        return ()
 
-    def in_order(self, cited: Sequence[int]) -> tuple[list[Passage], list[Passage]]:
-        """Return the cited passages, and the others."""
-        return (
-            [self.passages[label] for label in cited if label in self.passages],
-            [passage for label, passage in self.passages.items() if label not in cited],
-        )
+def quote_first(passage: Passage, places: tuple[Mention, ...]) -> tuple[Evidence, ...]:
+    """Quote the first mention of a name."""
+    return (Evidence(passage=passage.id, start=places[0].start, end=places[0].end),)
 
 
 def quote_ends(
