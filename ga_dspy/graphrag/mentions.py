@@ -11,20 +11,23 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from rapidfuzz import process
-from rapidfuzz.distance import DamerauLevenshtein
-
 from ga_dspy.graph import Relation, normalise
-from ga_dspy.graph.clusters import HONORIFICS, Cluster, End, key_of, passages_of, states_alias
+from ga_dspy.graph.clusters import (
+    HONORIFICS,
+    Cluster,
+    End,
+    key_of,
+    near_in_batch,
+    passages_of,
+    states_alias,
+    words_and_rest,
+)
 from ga_dspy.graph.identity import (
-    WORD_SIMILARITY,
     acronym_letters,
     identity,
     initials,
-    near_duplicate,
     split_qualifier,
     without_legal_form,
-    words_in_digits,
 )
 from ga_dspy.graphrag.records import Overrides, Pair, Spelling
 from ga_dspy.mentions import BEFORE_OR_BEHIND
@@ -164,7 +167,7 @@ class Mentions:
         for key in keys:
             for link in self._links.pop(key, ()):
                 self._keys[link].discard(key)
-            for rest, _ in _near(key):
+            for rest, _ in words_and_rest(key):
                 self._near[rest].pop(key, None)
         self._add(mentions)
 
@@ -177,7 +180,7 @@ class Mentions:
             for link in self._links_of(key, every):
                 self._links[key].add(link)
                 self._keys[link].add(key)
-            for rest, word in _near(key):
+            for rest, word in words_and_rest(key):
                 self._near[rest][key] = word
 
     def overridden(self) -> list[Mention]:
@@ -206,8 +209,8 @@ class Mentions:
         found = set[str]()
         for is_offered, kind, value in self._links.get(key, ()):
             found |= self._keys.get((not is_offered, kind, value), set())
-        for rest, word in _near(key):
-            found |= set(_alike(key, word, self._near.get(rest, {})))
+        for rest, word in words_and_rest(key):
+            found |= set(near_in_batch(key, word, self._near.get(rest, {})))
         return found
 
     def _links_of(self, key: str, mentions: list[Mention]) -> Iterator[Link]:
@@ -237,29 +240,3 @@ class Mentions:
         for kind, value in both:
             yield True, kind, value
             yield False, kind, value
-
-
-def _near(key: str) -> Iterator[tuple[object, str]]:
-    """Yield for each word of a name the words around it, and the word.
-
-    Near duplicates agree in the words around one; single words, in the first letter.
-    """
-    parts = words_in_digits(key)
-    for i, part in enumerate(parts):
-        yield (parts[:i], parts[i + 1 :]) if len(parts) > 1 else part[:1], part
-
-
-def _alike(key: str, word: str, others: dict[str, str]) -> Iterator[str]:
-    """Yield the names near a name among those that agree in the words around one word.
-
-    Args:
-        key: The name.
-        word: Its word that may differ.
-        others: The names, each with that word.
-    """
-    scorer = DamerauLevenshtein.normalized_similarity
-    near = process.extract(word, others, scorer=scorer, score_cutoff=WORD_SIMILARITY, limit=None)
-    found = [other for _, _, other in near]
-    if len(key.split()) > 2:  # an initial may stand for the word
-        found += [o for o, each in others.items() if 1 in (len(each), len(word))]
-    yield from (other for other in found if near_duplicate(key, other))
