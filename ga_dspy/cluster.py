@@ -16,12 +16,12 @@ import os
 import pickle
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import dspy
 from dspy.utils import BaseCallback
@@ -41,7 +41,7 @@ _CARRIED = ("adapter", "track_usage", PATIENCE, "ga_dspy_where")
 """Settings of DSPy's context that also apply on the workers."""
 
 _PATIENCE_WITH_MACHINES = 120.0
-"""Seconds to wait for a worker before the run is aborted."""
+"""Seconds without a result after which the run is aborted if the cluster has no machine left."""
 
 
 @contextmanager
@@ -96,7 +96,6 @@ def map_parallel(
     threads: int,
     *,
     lm_for: Callable[[Item], Any] = lambda item: dspy.settings.lm,
-    name: str = "ga-dspy",
 ) -> Generator[Result, None, None]:
     """Call `work` for each item, in threads or on the cluster, and yield results as they finish.
 
@@ -109,7 +108,6 @@ def map_parallel(
         items: The arguments, one for each call.
         threads: How many items run in parallel.
         lm_for: Return the LM for an item; the LM stays in this process.
-        name: The name of the threads.
 
     Raises:
         InputError: `threads` is below 1, or the work cannot be pickled.
@@ -118,8 +116,8 @@ def map_parallel(
     if threads < 1:
         raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
     ray = dspy.settings.get(_CLUSTER)
-    if ray is not None:
-        yield from _ClusterRun(ray, work, threads, lm_for).run(items)
+    if ray is not None and items:
+        yield from _ClusterRun(ray, work, items, threads, lm_for).results()
         return
 
     def here(item: Item) -> Result:
@@ -128,7 +126,7 @@ def map_parallel(
         with dspy.context(lm=lm_for(item), trace=trace):
             return work(item)
 
-    yield from parallel(here, items, threads, name)
+    yield from parallel(here, items, threads)
 
 
 # --- The driver: sends items to workers, and makes their LM calls
@@ -137,10 +135,11 @@ def map_parallel(
 class _ClusterRun:
     """One call of `map_parallel` on a cluster."""
 
-    def __init__(self, ray: Any, work: Any, threads: int, lm_for: Any) -> None:
-        self.ray, self.threads, self.lm_for = ray, threads, lm_for
-        self.workers = max(1, min(threads, int(ray.cluster_resources().get("CPU", 1))))
-        self.slots = math.ceil(threads / self.workers)
+    def __init__(
+        self, ray: Any, work: Any, items: Sequence[Any], threads: int, lm_for: Callable[[Any], Any]
+    ) -> None:
+        self.ray, self.items, self.threads, self.lm_for = ray, items, threads, lm_for
+        self.lms: dict[tuple[int, str], Any] = {}
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -149,77 +148,53 @@ class _ClusterRun:
         ).remote()  # fmt: skip
         carried = {key: dspy.settings.get(key) for key in _CARRIED if key in dspy.settings}
         try:
-            self.given = ray.put((work, _portable(dspy.settings.lm), carried))
+            self.given = [ray.put((work, _portable(dspy.settings.lm), carried))]
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"the work cannot be pickled for other machines ({error})",
                 expected="a program, retriever and settings that can be pickled",
                 remedy="store the index in a folder, or remove --ray",
             ) from error
-        self.lms: dict[int, Any] = {}
 
-    def run(self, items: Sequence[Item]) -> Generator[Any, None, None]:
-        """Run the items; yield results as they finish."""
-        ray, todo, tokens = self.ray, deque(items), count()
-        running: dict[Any, tuple[Any, int, Item]] = {}
-        load: dict[Any, int] = {}
-        starting = dict([self._start_worker() for _ in range(self.workers)]) if todo else {}
+    def results(self) -> Generator[Any, None, None]:
+        """Run the items; yield results as they finish.
+
+        If a worker or its machine dies, Ray starts the worker and its items again elsewhere.
+        """
+        ray = self.ray
+        size = max(1, min(self.threads, int(ray.cluster_resources().get("CPU", 1))))
+        slots = math.ceil(self.threads / size)
+        actor = ray.remote(_Worker).options(
+            max_concurrency=slots, max_restarts=-1, max_task_retries=-1,
+            scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        workers = [actor.remote(self.given, self.calls) for _ in range(size)]
+        pool = ray.util.ActorPool((workers * slots)[: self.threads])
         stop, context = threading.Event(), contextvars.copy_context()
         relay = threading.Thread(target=context.run, args=(self._relay, stop), daemon=True)
         relay.start()
         try:
-            while todo or running:
-                while todo and len(running) < self.threads and (worker := self._free(load)):
-                    item, token = todo.popleft(), next(tokens)
-                    self.lms[token] = self.lm_for(item)
-                    running[worker.do.remote(token, item)] = worker, token, item
-                    load[worker] += 1
-                patience = None if running else _PATIENCE_WITH_MACHINES
-                done, _ = ray.wait([*running, *starting], num_returns=1, timeout=patience)
-                if not done:
+            for numbered in enumerate(self.items):
+                pool.submit(lambda worker, given: worker.do.remote(*given), numbered)
+            while pool.has_next():
+                try:
+                    yield pool.get_next_unordered(timeout=_PATIENCE_WITH_MACHINES)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from error
+                except (TimeoutError, ray.exceptions.RayError) as error:
+                    if isinstance(error, TimeoutError) and ray.cluster_resources().get("CPU"):
+                        continue
                     raise RunAborted(
-                        "no machine of the cluster accepts work",
+                        f"no machine is left, or no worker starts ({error})",
                         expected="at least one machine with a free CPU",
                         remedy="check `ray status`, then run the command again: it resumes",
-                    )
-                for ref in done:
-                    if ref in starting:
-                        worker = starting.pop(ref)
-                        with suppress(ray.exceptions.RayError):
-                            ray.get(ref)
-                            load[worker] = 0
-                        continue
-                    worker, token, item = running.pop(ref)
-                    del self.lms[token]
-                    try:
-                        result = ray.get(ref)
-                    except ray.exceptions.RayTaskError as error:
-                        raise error.cause from error
-                    except ray.exceptions.RayError:
-                        # The worker died: run its item again, on another worker if necessary.
-                        todo.appendleft(item)
-                        if load.pop(worker, None) is not None:
-                            starting |= [self._start_worker()]
-                    else:
-                        load[worker] -= 1
-                        yield result
+                    ) from error
         finally:
             stop.set()
-            for worker in {*load, *starting.values(), self.calls}:
+            for killed in (*workers, self.calls):
                 with suppress(Exception):
-                    ray.kill(worker)
+                    ray.kill(killed)
             relay.join(5)
-
-    def _start_worker(self) -> tuple[Any, Any]:
-        """Start a worker; return the reference that resolves once it is ready, and the worker."""
-        options = {"max_concurrency": self.slots + 1, "num_cpus": 1}
-        worker = self.ray.remote(_Worker).options(**options).remote(self.given, self.calls)
-        return worker.ready.remote(), worker
-
-    def _free(self, load: dict[Any, int]) -> Any:
-        """Return the worker with the fewest items; None if all are full."""
-        least = min(load, key=lambda worker: load[worker], default=None)
-        return least if least is not None and load[least] < self.slots else None
 
     def _relay(self, stop: threading.Event) -> None:
         """Make the LM calls that workers request, until `stop` is set."""
@@ -231,12 +206,14 @@ class _ClusterRun:
                         pool.submit(context.run, self._answer, number, *request)
 
     def _answer(
-        self, number: int, token: int, step: str, prompt: Any, messages: Any, settings: Any
-    ) -> None:
+        self, number: int, attempt: tuple[int, str], step: str, prompt: Any, messages: Any,
+        settings: Any,
+    ) -> None:  # fmt: skip
         answer: Any = None
         tally = _Tally(step)
         try:
-            lm = self.lms[token]
+            # An item that runs again gets another LM, which counts its calls from the start.
+            lm = self.lms.setdefault(attempt, self.lm_for(self.items[attempt[0]]))
             with dspy.context(**{METER: tally}):
                 _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(json.dumps(result.dump(), default=vars))
@@ -311,17 +288,15 @@ class _Calls:
 class _Worker:
     """An actor that runs several items in parallel."""
 
-    def __init__(self, given: tuple[Any, Any, dict[str, Any]], calls: Any) -> None:
-        self.work, self.lm, self.settings = given
+    def __init__(self, given: Sequence[Any], calls: Any) -> None:
+        # In a list: Ray warns if a worker that it may restart is given an object itself.
+        self.work, self.lm, self.settings = require("ray", "cluster").get(given[0])
         self.calls = calls
 
-    def ready(self) -> None:
-        """Return once the process has started."""
-
-    def do(self, token: int, item: Any) -> Any:
+    def do(self, place: int, item: Any) -> Any:
         lm = self.lm
         if isinstance(lm, dspy.BaseLM):
-            lm = _RelayedLM(lm, self.calls, token)
+            lm = _RelayedLM(lm, self.calls, (place, uuid4().hex))
         with dspy.context(**self.settings, lm=lm):
             return self.work(item)
 
@@ -329,18 +304,18 @@ class _Worker:
 class _RelayedLM(LMWrapper):
     """An LM whose calls the driver makes."""
 
-    def __init__(self, lm: dspy.BaseLM, calls: Any, token: int) -> None:
+    def __init__(self, lm: dspy.BaseLM, calls: Any, attempt: tuple[int, str]) -> None:
         super().__init__(lm)
-        self.calls, self.token = calls, token
+        self.calls, self.attempt = calls, attempt
 
     def with_lm(self, lm: dspy.BaseLM) -> _RelayedLM:
-        return type(self)(lm, self.calls, self.token)
+        return type(self)(lm, self.calls, self.attempt)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Call the LM."""
         ray, meter = require("ray", "cluster"), dspy.settings.get(METER)
         step = "" if meter is None else meter.step
-        asked = self.calls.ask.remote(self.token, step, prompt, messages, kwargs)
+        asked = self.calls.ask.remote(self.attempt, step, prompt, messages, kwargs)
         answer, failed, waited = ray.get(asked)
         if meter is not None:
             meter.add_failed(failed, waited)

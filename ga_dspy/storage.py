@@ -91,13 +91,12 @@ class Journal:
         path: The file; created, with its folder, if it does not exist.
         what: What writes such a file ("run", "graph build"), for messages.
         tables: The statements that create its tables, by name.
-        layout: The version of the tables, stored in the file.
         shared: Let other processes use the file too; by default there is one writer.
         durable: Survive a power failure too, at the cost of a disk flush per statement.
 
     Raises:
         InUse: Another process has it open.
-        DamagedFile: The file is something else, or has tables of another version.
+        DamagedFile: The file is something else.
         RunAborted: Here or later, the file cannot be written.
     """
 
@@ -107,7 +106,6 @@ class Journal:
         what: str,
         tables: dict[str, str],
         *,
-        layout: int = 1,
         shared: bool = False,
         durable: bool = False,
     ) -> None:
@@ -121,24 +119,22 @@ class Journal:
             )
             self._db.text_factory = _text
             try:
-                self._prepare(tables, layout, "NORMAL" if shared else "EXCLUSIVE")
+                self._db.execute(f"PRAGMA locking_mode = {'NORMAL' if shared else 'EXCLUSIVE'}")
+                self._prepare(tables)
                 self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare(self, tables: dict[str, str], layout: int, locking: str) -> None:
-        """Lock the file, and create its tables; reject a file of another kind unchanged."""
-        self._db.execute(f"PRAGMA locking_mode = {locking}")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+    def _prepare(self, tables: dict[str, str]) -> None:
+        """Create the tables; reject a file of another kind unchanged."""
         names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         found = {name for (name,) in names}
-        if found and (version not in (0, layout) or found != tables.keys()):
-            raise self.damaged("a database with another layout")
+        if found and found != tables.keys():
+            raise self.damaged("a database with other tables")
         self._db.execute("PRAGMA journal_mode = WAL")
         if not found:
             self.transaction([(sql, ()) for sql in tables.values()])
-            self._db.execute(f"PRAGMA user_version = {layout}")
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -296,6 +292,12 @@ _HASHED_BY_DEFAULT = 64_000_000
 """Bytes; hashing them takes a tenth of a second."""
 
 
+def damaged_contents(found: str, expected: str = "contents as they were written") -> DamagedFile:
+    """Return the error for stored contents that were changed."""
+    remedy = "restore the folder from a copy, or build it again"
+    return DamagedFile(found, expected=expected, remedy=remedy)
+
+
 class StoredFile(BaseModel):
     """Size and SHA-256 of a file."""
 
@@ -369,11 +371,7 @@ class Generation(BaseModel):
             if found == f"has {expected}" and hashes:
                 found, expected = f"has SHA-256 {sha256_of(path)}", f"SHA-256 {stored.sha256}"
             if found != f"has {expected}":
-                raise DamagedFile(
-                    f"{path} {found}",
-                    expected=expected,
-                    remedy="restore the folder from a copy, or run its build again",
-                )
+                raise damaged_contents(f"{path} {found}", expected)
 
     def is_intact(self, folder: Path) -> bool:
         """Return whether `check` passes; log its error."""
@@ -457,57 +455,49 @@ def open_current(
                 manifest.check(folder, hashes=True)
                 if isinstance(error, GaDspyError | MemoryError):
                     raise
-                raise DamagedFile(
-                    f"{folder} cannot be read ({type(error).__name__}: {error})",
-                    expected="contents that this version of ga-dspy wrote",
-                    remedy="restore the folder from a copy, or build it again",
-                ) from error
+                cause = f"{type(error).__name__}: {error}"
+                raise damaged_contents(f"{folder} cannot be read ({cause})") from error
 
 
 def parallel(
-    work: Callable[[Item], Result], items: Sequence[Item], threads: int, name: str = "ga-dspy"
+    work: Callable[[Item], Result], items: Sequence[Item], threads: int
 ) -> Generator[Result, None, None]:
     """Call `work` for each item, in threads, and yield the results as they finish.
 
     Each item runs in a copy of the caller's context, so `dspy.context` holds in the threads. An
-    error in `work` is raised here. Closing the generator cancels the remaining items, and waits a
-    moment for those that run. One thread is the calling one.
+    error in `work` is raised here. Closing the generator cancels the remaining items, and does not
+    wait for those that run. One thread is the calling one.
     """
     if threads == 1:
         for item in items:
             yield contextvars.copy_context().run(work, item)
         return
-    todo = iter([(contextvars.copy_context(), item) for item in items])
-    done: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
+
+    jobs = iter([(contextvars.copy_context(), item) for item in items])
+    done = queue.SimpleQueue[tuple[Any, BaseException | None]]()
     stop = threading.Event()
 
     def run() -> None:
-        for context, item in todo:  # a list's iterator gives each item to one thread
+        for context, item in jobs:  # a list's iterator gives each item to one thread
             if stop.is_set():
                 return
             try:
                 done.put((context.run(work, item), None))
             except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 done.put((None, error))
-                return
 
-    # Daemons, so that Ctrl-C ends the process without waiting for running calls, as Python does
-    # for the threads of a ThreadPoolExecutor.
-    workers = [
-        threading.Thread(target=run, name=f"{name}-{number}", daemon=True)
-        for number in range(min(threads, len(items)))
-    ]
-    for worker in workers:
-        worker.start()
+    # Daemons, unlike the threads of a ThreadPoolExecutor: Ctrl-C ends the process without waiting
+    # for running calls.
+    for _ in range(min(threads, len(items))):
+        threading.Thread(target=run, daemon=True).start()
     try:
         for _ in items:
             result, error = done.get()
             if error is not None:
                 raise error
-            yield result  # type: ignore[misc]
+            yield result
     finally:
         stop.set()
-        _join(workers)
 
 
 def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
@@ -516,19 +506,14 @@ def force_exit(code: int, before: Collection[threading.Thread]) -> NoReturn:
     Python would wait for some of them, and stop others in a way that aborts C++ code below them.
     """
     begun = [thread for thread in threading.enumerate() if thread not in before]
-    _join(begun)
+    deadline = time.monotonic() + _MOMENT
+    for thread in begun:
+        thread.join(max(0.0, deadline - time.monotonic()))
     if not any(thread.is_alive() for thread in begun):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
-
-
-def _join(threads: Iterable[threading.Thread]) -> None:
-    """Wait a moment for threads to end."""
-    deadline = time.monotonic() + _MOMENT
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 # By event loop, so that a forked process creates a pool of its own.

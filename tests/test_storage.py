@@ -17,8 +17,8 @@ TABLES = {"note": "CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, text T
 INSERT = "INSERT OR REPLACE INTO note VALUES (?, ?)"
 
 
-def notes(path: Path, *, shared: bool = False, layout: int = 1) -> Journal:
-    return Journal(path, "test", TABLES, layout=layout, shared=shared)
+def notes(path: Path, *, shared: bool = False) -> Journal:
+    return Journal(path, "test", TABLES, shared=shared)
 
 
 def test_what_was_written_is_there_when_the_journal_is_opened_again(tmp_path: Path) -> None:
@@ -51,12 +51,6 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(
     with pytest.raises(DamagedFile, match="expected the journal of a ga_dspy test; choose"):
         notes(path)
     assert path.read_bytes() == before
-
-
-def test_a_journal_of_another_layout_is_refused(tmp_path: Path) -> None:
-    notes(tmp_path / "a", layout=1).close()
-    with pytest.raises(DamagedFile, match="another layout"):
-        notes(tmp_path / "a", layout=2)
 
 
 def test_a_transaction_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

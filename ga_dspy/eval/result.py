@@ -399,7 +399,7 @@ class RunJournal(Journal):
                 expected="the journal of a ga_dspy run",
                 remedy="pass the output directory of a run",
             )
-        super().__init__(path, "run", _TABLES, layout=0, durable=True)
+        super().__init__(path, "run", _TABLES, durable=True)
         try:
             self.protocol = self._begin(protocol)
         except BaseException:

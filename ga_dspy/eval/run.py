@@ -215,9 +215,7 @@ def run(
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
             failures, asked = 0, [(position, examples[position]) for position in positions]
             # Closed at once if anything below raises, so that the threads stop asking.
-            with closing(
-                map_parallel(asking, asked, threads, lm_for=lm_for, name="ga-dspy-eval")
-            ) as answers:
+            with closing(map_parallel(asking, asked, threads, lm_for=lm_for)) as answers:
                 for position, result, seconds in answers:
                     # A retry that fails does not replace an answer.
                     if not result.error or position not in done or done[position].error:
@@ -351,7 +349,6 @@ def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, thread
         map_parallel(
             partial(_judge, Judge()), asked, threads,
             lm_for=lambda one: wrap_for_work(judge, calls, f"judge {one[0]}"),
-            name="ga-dspy-judge",
         )
     ) as judged:  # fmt: skip
         for position, result in judged:
