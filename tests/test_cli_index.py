@@ -42,7 +42,7 @@ def built(command: Command, tmp_path: Path) -> Path:
         "  nile.txt: read (1 passage)\n"
         "  rows.csv: read (1 passage)\n"
         "  scan.png: unread (.png is not a supported format)\n"
-        "ix: 3 passages, linked, hash-64 (auto)\n"
+        "ix: 3 passages, linked, hash-64\n"
     )
     return tmp_path
 

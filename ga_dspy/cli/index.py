@@ -166,7 +166,7 @@ def info(index: IndexDir) -> None:
     rows = [
         ("passages", f"{len(opened):,}"),
         ("kind", about.kind),
-        ("encoder", f"{about.encoder.name}, {about.factory}" if about.encoder else ""),
+        ("encoder", about.encoder.name if about.encoder else ""),
         ("on disk", f"{size / 1e6:,.2f} MB"),
         ("changes", f"{about.generation} since it was built"),
         ("requires", ", ".join(opened.require)),

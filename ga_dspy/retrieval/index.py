@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga_dspy import notebook
-from ga_dspy.errors import DamagedFile, InputError, check_names
+from ga_dspy.errors import InputError, check_names
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import encoders, segments, store
 from ga_dspy.retrieval.encoders import (
@@ -38,7 +38,7 @@ from ga_dspy.retrieval.rank import Kind, Ranking, dense_text
 from ga_dspy.retrieval.redact import Redact, Redactor, check_redactor, load_redactor, redacted
 from ga_dspy.retrieval.store import WORK, Manifest, PassageTable, StoredEncoder, distinct
 from ga_dspy.retrieval.where import Where, as_json
-from ga_dspy.storage import on_disk, open_current
+from ga_dspy.storage import damaged_contents, on_disk, open_current
 
 SAME_VECTOR = 0.98
 """The minimum cosine of two vectors of one function for one text; APIs are not exact."""
@@ -54,14 +54,6 @@ _NO_VECTOR = np.zeros(0, dtype=np.float32)
 # --- Building
 
 
-def _not_empty(corpus: Iterator[Passage]) -> Iterator[Passage]:
-    """Return the passages of a corpus, which has at least one."""
-    first = next(corpus, None)
-    if first is None:
-        raise _empty_corpus()
-    return chain([first], corpus)
-
-
 def _empty_corpus() -> InputError:
     return InputError(
         "the corpus holds no passages",
@@ -70,31 +62,24 @@ def _empty_corpus() -> InputError:
     )
 
 
-def _encoder_for(kind: str, given: Any) -> tuple[Encoder | None, StoredEncoder | None]:
-    """Return the encoder for a kind of index, and its entry in the manifest."""
-    if store.check_kind(kind) == "sparse":
-        return None, None
-    encoder = as_encoder(given)
-    return encoder, StoredEncoder(
-        name=encoder.name,
-        fingerprint=encoder.fingerprint,
-        dimension=encoder.dimension,
-        loadable=isinstance(encoder, encoders.LOADABLE),
-    )
-
-
 def _store_passages(
-    passages: Iterable[Passage], kind: str, encoder: StoredEncoder | None, path: Path | None = None
-) -> tuple[PassageTable, Manifest]:
+    passages: Iterable[Any], path: Path | None, kind: Kind, encoder: Encoder | None,
+    redactor: Redactor | None, **options: Any,
+) -> tuple[PassageTable, Manifest]:  # fmt: skip
     """Write distinct passages to a table; return it, and the manifest of an index of them.
 
     Raises:
-        InputError: An id stands for two texts.
+        InputError: There are no passages, or an id stands for two texts.
     """
     digest = hashlib.sha256()
-    table = PassageTable.of(store.hashing(distinct(passages), digest), path)
-    return table, Manifest(kind=store.check_kind(kind), encoder=encoder, passages=len(table),
-                           source=digest.hexdigest())  # fmt: skip
+    every = distinct(redacted(passages, redactor))
+    table = PassageTable.of(store.hashing(every, digest), path)
+    if not len(table):
+        raise _empty_corpus()
+    return table, Manifest(
+        kind=kind, encoder=encoder and StoredEncoder.of(encoder), passages=len(table),
+        source=digest.hexdigest(), redact=redactor and redactor.name, **options,
+    )  # fmt: skip
 
 
 def _make_engine(
@@ -252,13 +237,10 @@ class Index(PassageRetriever):
         Raises:
             InputError: There are no passages, an id stands for two texts, or the kind is unknown.
         """
-        made, stored = _encoder_for(kind, encoder)
-        redactor = load_redactor(redact)
-        items = _not_empty(redacted(passages, redactor))
-        table, manifest = _store_passages(items, kind, stored)
-        if redactor:
-            manifest = manifest.model_copy(update={"redact": redactor.name})
-        engine = _make_engine(table, manifest.kind, made, None, progress)
+        ranking, redactor = store.check_kind(kind), load_redactor(redact)
+        made = None if ranking == "sparse" else as_encoder(encoder)
+        table, manifest = _store_passages(passages, None, ranking, made, redactor)
+        engine = _make_engine(table, ranking, made, None, progress)
         return cls(engine, manifest, made, reranker=reranker, require=require, redact=redactor)
 
     @classmethod
@@ -301,24 +283,19 @@ class Index(PassageRetriever):
             InputError: As `from_passages`, or the folder holds something else.
             InUse: Another process builds there.
         """
-        folder = Path(out)
-        made, stored = _encoder_for(kind, encoder)
-        redactor = load_redactor(redact)
-        chosen = {
-            "reranker": reranker,
-            "require": tuple(sorted(check_names("require", require))),
-            "redact": redactor and redactor.name,
-        }
-        items = _not_empty(redacted(passages, redactor))
+        folder, ranking, redactor = Path(out), store.check_kind(kind), load_redactor(redact)
+        made = None if ranking == "sparse" else as_encoder(encoder)
+        options = {"reranker": reranker, "require": sorted(check_names("require", require))}
         with store.writing(folder), on_disk(folder):
             store.check_ours(folder)
             work = folder / WORK
+            work.mkdir(exist_ok=True)
             try:
-                work.mkdir(exist_ok=True)
-                table, manifest = _store_passages(items, kind, stored, work / store.PASSAGES)
-                manifest = manifest.model_copy(update=chosen)
+                table, manifest = _store_passages(
+                    passages, work / store.PASSAGES, ranking, made, redactor, **options
+                )
                 if not store.finished(folder, manifest):
-                    engine = _make_engine(table, manifest.kind, made, work, progress)
+                    engine = _make_engine(table, ranking, made, work, progress)
                     if milvus:
                         manifest = _published(engine, manifest, milvus, folder)
                     manifest.put(folder, partial(segments.save, engine))
@@ -396,18 +373,15 @@ class Index(PassageRetriever):
         encoder = None if manifest.kind == "sparse" else self.encoder
         vector = encoder.encode_query(query) if encoder else _NO_VECTOR
         try:
-            found = ranking.rank(query, vector, most)
-            passages = engine.passages([row for row, _ in found])
+            scored = ranking.rank(query, vector, most)
+            passages = engine.passages([row for row, _ in scored])
         except IndexError as error:
-            raise DamagedFile(
-                f"{self.path or 'the index'}: a table has invalid entries ({error})",
-                expected="contents as they were written",
-                remedy="restore the folder from a copy, or build it again",
-            ) from error
+            found = f"{self.path or 'the index'}: a table has invalid entries ({error})"
+            raise damaged_contents(found) from error
         if self.reranker and passages:
             best = rerank(self.reranker, query, [passage.content for passage in passages])
             return [Hit(passages[place], score) for place, score in best[:k]]
-        return [Hit(passage, score) for passage, (_, score) in zip(passages, found, strict=True)]
+        return [Hit(passage, score) for passage, (_, score) in zip(passages, scored, strict=True)]
 
     def as_kind(self, kind: str) -> Index:
         """Return a view of the same passages with another kind of ranking, in memory.
@@ -416,8 +390,7 @@ class Index(PassageRetriever):
             InputError: The kind is unknown, or the index was built without its parts.
         """
         changed = self.manifest.model_copy(update={"kind": store.check_kind(kind)})
-        rest = (None, self.reranker, self.require, self._redact)
-        return Index(self._state.engine, changed, self.encoder, *rest)
+        return self._like(self._state.engine, changed)
 
     def only(self, where: Where) -> Index:
         """Return a view of the passages that meet conditions on their metadata (`Where`).
@@ -446,8 +419,12 @@ class Index(PassageRetriever):
         """Return an index in memory like this one that holds nothing."""
         engine, manifest = self.engine, self.manifest
         nothing = LocalEngine(engine.segments, range(engine.size))
-        empty = manifest.model_copy(update={"passages": 0, "published": None})
-        return Index(nothing, empty, self.encoder, reranker=self.reranker, require=self.require)
+        return self._like(nothing, manifest.model_copy(update={"passages": 0, "published": None}))
+
+    def _like(self, engine: LocalEngine | MilvusEngine, manifest: Manifest) -> Index:
+        """Return an index in memory with the settings of this one."""
+        rest = (self.encoder, None, self.reranker, self.require, self._redact)
+        return Index(engine, manifest, *rest)
 
     def get(self, id: str) -> Passage:
         """Return the passage with an id.
@@ -590,7 +567,7 @@ class Index(PassageRetriever):
 
     @cached_property
     def redactor(self) -> Redactor | None:
-        """What takes personal data out of documents before they are indexed, if anything does.
+        """The redaction that documents go through before they are indexed; None if there is none.
 
         Raises:
             InputError: It is a function that was not given to `open`, or another one was.
@@ -637,11 +614,8 @@ class Index(PassageRetriever):
     def description(self) -> str:
         """The index in one line."""
         encoder = self.manifest.encoder
-        named = f", {encoder.name} ({self.manifest.factory})" if encoder else ""
-        reranker = self.reranker
-        if reranker and not isinstance(reranker, str):
-            default = getattr(reranker, "__name__", type(reranker).__name__)
-            reranker = getattr(reranker, "name", default)
+        named = f", {encoder.name}" if encoder else ""
+        reranker = getattr(self.reranker, "__name__", self.reranker)
         by = f", reranked by {reranker}" if reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
         redact = f", redacted by {self.manifest.redact}" if self.manifest.redact else ""
@@ -663,16 +637,13 @@ class Index(PassageRetriever):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a stored index as its folder, one in memory with its contents."""
         stored = self.manifest.encoder
-        encoder = None if stored is None or stored.loadable else self.encoder
+        options = {
+            "encoder": None if stored is None or stored.loadable else self.encoder,
+            "reranker": self.reranker, "require": self.require, "redact": self._redact,
+        }  # fmt: skip
         if self.path is not None:
-            opened = partial(
-                Index.open, encoder=encoder, reranker=self.reranker, require=self.require,
-                redact=self._redact,
-            )  # fmt: skip
-            return opened, (self.path.absolute(),)
-        state = self._state
-        rest = (None, self.reranker, self.require, self._redact)
-        return Index, (state.engine, state.manifest, encoder, *rest)
+            return partial(Index.open, **options), (self.path.absolute(),)
+        return partial(Index, **options), (self._state.engine, self._state.manifest)
 
     def _repr_html_(self) -> str:
         """Description and first passages, for notebooks."""
@@ -738,7 +709,7 @@ class Index(PassageRetriever):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Be the only writer, of the index and of its folder."""
+        """Lock the index and its folder for writing."""
         _ = self.engine  # raises if there is none to change
         with self._changing, store.writing(self.path) if self.path else nullcontext():
             if self.path:
@@ -786,7 +757,8 @@ class Index(PassageRetriever):
             vectors = np.array([known[text] for text in texts], dtype=np.float32)
         progress("linking", 0, len(new))
         work = self.path / WORK if self.path else None
-        manifest = self.manifest.changed(len(engine) + len(new) - len(rows))
+        size, generation = len(engine) + len(new) - len(rows), self.manifest.generation + 1
+        manifest = self.manifest.model_copy(update={"passages": size, "generation": generation})
         before, published, searched = engine, manifest.published, self._state.searched
         with on_disk(work or Path()):
             grown = segments.changed(engine, new, vectors, rows)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.errors import DamagedFile, InputError, InUse, require
+from ga_dspy.errors import InputError, InUse, require
 from ga_dspy.passage import Passage
-from ga_dspy.retrieval.encoders import batched
+from ga_dspy.retrieval.encoders import LOADABLE, Encoder, batched
 from ga_dspy.retrieval.rank import KINDS, Kind
 from ga_dspy.retrieval.where import Field, field_of
-from ga_dspy.storage import MANIFEST, Generation, on_disk
+from ga_dspy.storage import MANIFEST, Generation, damaged_contents, on_disk
 
 # --- The manifest
 
@@ -37,6 +36,16 @@ class StoredEncoder(BaseModel):
     fingerprint: str
     dimension: int
     loadable: bool
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> StoredEncoder:
+        """Return the entry of an encoder."""
+        return cls(
+            name=encoder.name,
+            fingerprint=encoder.fingerprint,
+            dimension=encoder.dimension,
+            loadable=isinstance(encoder, LOADABLE),
+        )
 
 
 class Published(BaseModel):
@@ -64,12 +73,9 @@ class Manifest(Generation):
 
     Attributes:
         kind: How the index ranks.
-        factory: Obsolete; "auto" except in indexes of earlier versions.
         encoder: The encoder of the vectors; None for a sparse index.
         passages: The number of passages.
         source: The hash of the passages it was built from.
-        added: Passages added since the build.
-        deleted: Passages deleted since the build.
         published: Where it is searched, if not in the folder.
         reranker: The name of a cross-encoder that reranks results.
         require: Metadata fields that every search must filter on.
@@ -78,29 +84,13 @@ class Manifest(Generation):
 
     format: Literal[2] = 2
     kind: Kind
-    factory: str = "auto"
     encoder: StoredEncoder | None
     passages: int
     source: str
-    added: int = 0
-    deleted: int = 0
     published: Published | None = None
     reranker: str | None = None
     require: tuple[str, ...] = ()
     redact: str | None = None
-
-    def changed(self, passages: int) -> Manifest:
-        """Return the manifest of the next generation, without its files."""
-        more = passages - self.passages
-        return self.model_copy(
-            update={
-                "passages": passages,
-                "generation": self.generation + 1,
-                "added": self.added + max(more, 0),
-                "deleted": self.deleted + max(-more, 0),
-                "files": {},
-            }
-        )
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -130,14 +120,11 @@ PASSAGES = "passages.arrow"
 class PassageTable:
     """Passages by place, in an Arrow table that is mapped into memory.
 
-    Arrow trusts the offsets in a file, so each batch of them is checked before its first use.
+    Arrow trusts the offsets in a file, so what is read is validated first.
     """
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._batches = table.select(COLUMNS).to_batches()
-        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
-        self._checked = set[int]()
         self._known = lru_cache(maxsize=256)(self._passage)
         self._field = cache(self._field_of)
 
@@ -146,12 +133,11 @@ class PassageTable:
         """Write passages to a table, in their order: in memory, or in a file that is mapped."""
         pyarrow = require("pyarrow", "search")
         sink = pyarrow.OSFile(str(path), "wb") if path else pyarrow.BufferOutputStream()
-        schema = pyarrow.schema([(name, pyarrow.large_string()) for name in COLUMNS])
-        with pyarrow.ipc.new_file(sink, schema) as writer:
+        with pyarrow.ipc.new_file(sink, _schema()) as writer:
             for batch in batched(passages, _BATCH):
                 columns = {name: [getattr(p, name) for p in batch] for name in COLUMNS[:3]}
                 columns["metadata"] = [metadata_json(passage) for passage in batch]
-                writer.write_batch(pyarrow.record_batch(columns, schema))
+                writer.write_batch(pyarrow.record_batch(columns, _schema()))
         if path:
             sink.close()
             return cls.open(path)
@@ -159,9 +145,16 @@ class PassageTable:
 
     @classmethod
     def open(cls, path: Path) -> PassageTable:
-        """Map a saved table into memory."""
+        """Map a saved table into memory.
+
+        Raises:
+            ValueError: It has other columns.
+        """
         pyarrow = require("pyarrow", "search")
-        return cls(pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all())
+        table = pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
+        if table.schema != _schema():
+            raise ValueError(f"{path.name} has the columns {table.schema.names}")
+        return cls(table)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -171,34 +164,14 @@ class PassageTable:
 
         Raises:
             IndexError: There is none.
-            DamagedFile: Its batch has invalid offsets.
+            DamagedFile: It has invalid offsets.
         """
         return self._known(place)
 
     def _passage(self, place: int) -> Passage:
-        number = bisect_right(self._ends, place)
-        batch = self._batch(number)
-        row = place - self._ends[number]  # counted from the end of its batch
-        return passage_of({n: c[row].as_py() for n, c in zip(COLUMNS, batch.columns, strict=True)})
-
-    def _batch(self, number: int) -> Any:
-        batch = self._batches[number]
-        if number not in self._checked:
-            if not all(map(_is_sound, batch.columns)):
-                raise DamagedFile(
-                    f"{PASSAGES}: batch {number} has invalid offsets",
-                    expected="passages as they were written",
-                    remedy="restore the folder of the index from a copy, or build it again",
-                )
-            self._checked.add(number)
-        return batch
-
-    @property
-    def _whole(self) -> Any:
-        """The table, all its batches checked."""
-        for number in range(len(self._batches)):
-            self._batch(number)
-        return self._table
+        for passage in self.between(place, place + 1):
+            return passage
+        raise IndexError(f"no passage at place {place}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PassageTable, (self._table,)
@@ -208,13 +181,14 @@ class PassageTable:
 
     def between(self, first: int, end: int) -> Iterator[Passage]:
         """Yield the passages from one place to another (exclusive)."""
-        for batch in self._whole.slice(first, end - first).to_batches(max_chunksize=_BATCH):
-            yield from map(passage_of, batch.to_pylist())
+        for batch in self._table.slice(first, end - first).to_batches(max_chunksize=_BATCH):
+            yield from map(passage_of, _validated(batch).to_pylist())
 
     def matching(self, pattern: str) -> NDArray[np.int64]:
         """Return the places whose text matches an RE2 regular expression, ignoring case."""
         compute = require("pyarrow.compute", "search")
-        found = compute.match_substring_regex(self._whole["text"], pattern, ignore_case=True)
+        texts = _validated(self._table["text"])
+        found = compute.match_substring_regex(texts, pattern, ignore_case=True)
         return np.flatnonzero(found.to_numpy())
 
     @cached_property
@@ -235,27 +209,31 @@ class PassageTable:
     @property
     def ids(self) -> Any:
         """The column of ids."""
-        return self._whole["id"]
+        return _validated(self._table["id"])
 
     @property
     def _coded(self) -> Any:
         """The metadata column, dictionary-encoded."""
-        return self._whole["metadata"].combine_chunks().dictionary_encode()
+        return _validated(self._table["metadata"]).combine_chunks().dictionary_encode()
 
 
-def _is_sound(texts: Any) -> bool:
-    """Return whether the offsets of texts ascend, and stay within their bytes."""
-    if str(texts.type) != "large_string":
-        return False
-    if not len(texts):
-        return True
-    _, offsets, held = texts.buffers()
+@cache
+def _schema() -> Any:
+    pyarrow = require("pyarrow", "search")
+    return pyarrow.schema([(name, pyarrow.large_string()) for name in COLUMNS])
+
+
+def _validated(texts: Any) -> Any:
+    """Return a batch or a column of texts, with valid offsets.
+
+    Raises:
+        DamagedFile: They are not.
+    """
     try:
-        ends = np.frombuffer(offsets, np.int64, len(texts) + 1, 8 * texts.offset)
-    except (TypeError, ValueError):
-        return False
-    most = held.size if held else 0
-    return bool(ends[0] >= 0 and ends[-1] <= most and (np.diff(ends) >= 0).all())
+        texts.validate(full=True)
+    except ValueError as error:
+        raise damaged_contents(f"{PASSAGES} has invalid offsets ({error})") from error
+    return texts
 
 
 def _decoded(metadata: str | None) -> dict[str, Any]:
@@ -341,7 +319,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Be the only writer of a folder; the lock dies with the process.
+    """Lock a folder for writing; the lock ends with the process.
 
     Raises:
         InUse: Another process writes to it.
@@ -392,7 +370,7 @@ def finished(folder: Path, wanted: Manifest) -> bool:
     if not (folder / MANIFEST).is_file():
         return False
     found = read_manifest(folder)
-    same = "kind factory encoder reranker require redact source added deleted".split()
+    same = "kind encoder reranker require redact source generation".split()
     if all(getattr(found, name) == getattr(wanted, name) for name in same):
         return found.is_intact(folder)
     raise not_empty(folder, f"another index ({found.passages} passages, {found.kind})")
