@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -48,10 +47,9 @@ class MilvusEngine:
     """
 
     def __init__(self, published: Published, passages: int) -> None:
-        self.uri, self.collection = published.uri, published.collection
         self.parts, self.size, self.length = published.parts, published.size, published.length
         self._published, self._passages = published, passages
-        self._client = _connected(published.uri)
+        self._call = _calls(published)
         self._word = lru_cache(maxsize=4096)(self._statistics)
         self._call("load_collection")
 
@@ -68,8 +66,7 @@ class MilvusEngine:
 
     def stored(self) -> int:
         """Return the current number of rows in the collection."""
-        (record,) = self._call("query", filter="", output_fields=["count(*)"])
-        return int(record["count(*)"])
+        return self._count("")
 
     def rows_if_small(self) -> None:
         """None: links in memory would miss changes of the collection."""
@@ -100,14 +97,9 @@ class MilvusEngine:
             remedy="build an index for each group of passages, or build without milvus=…",
         )
 
-    def _call(self, what: str, **arguments: Any) -> Any:
-        """Call a method of the client for the collection.
-
-        Raises:
-            RunAborted: The server fails.
-        """
-        with _server_errors(self.uri):
-            return getattr(self._client, what)(collection_name=self.collection, **arguments)
+    def _count(self, condition: str) -> int:
+        (record,) = self._call("query", filter=condition, output_fields=["count(*)"])
+        return int(record["count(*)"])
 
     def _rows(self, condition: str, fields: Sequence[str] = (), most: int = _MOST_FOUND) -> Any:
         return self._call("query", filter=condition, output_fields=["row", *fields], limit=most)
@@ -137,8 +129,7 @@ class MilvusEngine:
 
     def _statistics(self, key: int) -> tuple[int, float, float]:
         """Return the document frequency of a word, its inverse, and its highest weight."""
-        (record,) = self._call("query", filter=_holds(key), output_fields=["count(*)"])
-        count = int(record["count(*)"])
+        count = self._count(f"TEXT_MATCH(terms, '{_term(key)}')")
         idf = float(np.log(1 + (len(self) - count + 0.5) / (count + 0.5)))
         _, scores = self._search("words", _term(key), 1)
         return count, idf, float(scores.max(initial=0.0))
@@ -242,25 +233,9 @@ def _terms(keys: Sequence[int]) -> str:
     return " ".join(map(_term, keys))
 
 
-def _holds(key: int) -> str:
-    return f"TEXT_MATCH(terms, '{_term(key)}')"
-
-
 def _signed(keys: Iterable[int]) -> list[int]:
     """Return keys as Milvus stores them, ascending."""
     return sorted(np.fromiter(keys, dtype=np.uint64).view(np.int64).tolist())
-
-
-@contextmanager
-def _server_errors(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except (require("pymilvus", "cluster").exceptions.MilvusException, OSError) as error:
-        raise RunAborted(
-            f"no answer from Milvus at {without_password(uri)} ({error})",
-            expected="a running server that has the collection, or a file that ends in .db",
-            remedy="check --uri; a Milvus Lite file serves one process",
-        ) from error
 
 
 @lru_cache(maxsize=16)
@@ -271,7 +246,6 @@ def _connected(uri: str) -> Any:
 
     Raises:
         InputError: The address contains a password, which would be written to manifests.
-        RunAborted: There is no server.
     """
     if without_password(uri) != uri:
         raise InputError(
@@ -279,9 +253,29 @@ def _connected(uri: str) -> Any:
             expected="an address without one",
             remedy="put user:password into the environment variable MILVUS_TOKEN",
         )
-    with _server_errors(uri):
-        token = os.environ.get("MILVUS_TOKEN", "")
-        return require("pymilvus", "cluster").MilvusClient(uri, token=token, timeout=30)
+    token = os.environ.get("MILVUS_TOKEN", "")
+    return require("pymilvus", "cluster").MilvusClient(uri, token=token, timeout=30)
+
+
+def _calls(published: Published) -> Callable[..., Any]:
+    """Return a function that calls a method of the client, by its name, for a collection.
+
+    The function raises `RunAborted` if the server fails.
+    """
+    uri, failed = published.uri, require("pymilvus", "cluster").exceptions.MilvusException
+
+    def call(what: str, **arguments: Any) -> Any:
+        try:
+            method = getattr(_connected(uri), what)
+            return method(collection_name=published.collection, **arguments)
+        except (failed, OSError) as error:
+            raise RunAborted(
+                f"no answer from Milvus at {without_password(uri)} ({error})",
+                expected="a running server that has the collection, or a file that ends in .db",
+                remedy="check --uri; a Milvus Lite file serves one process",
+            ) from error
+
+    return call
 
 
 # --- Publishing
@@ -296,15 +290,14 @@ def publish(engine: LocalEngine, uri: str, collection: str) -> Published:
         InputError: A passage is too long for Milvus.
         RunAborted: The server fails.
     """
-    client, parts = _connected(uri), tuple(part for part in _PARTS if engine.holds(part))
-    with _server_errors(uri):
-        if client.has_collection(collection):
-            client.drop_collection(collection)
-        vectors = engine.holds("vectors")
-        _create(client, collection, engine.segments[0].vectors.shape[1] if vectors else 0)
-        words = _send(client, collection, engine, engine.rows())
-    length = max(words, 1) / max(len(engine), 1)
-    return Published(uri=uri, collection=collection, parts=parts, size=engine.size, length=length)
+    parts = tuple(part for part in _PARTS if engine.holds(part))
+    published = Published(uri=uri, collection=collection, parts=parts, size=engine.size)
+    call = _calls(published)
+    if call("has_collection"):
+        call("drop_collection")
+    _create(call, engine.segments[0].vectors.shape[1] if engine.holds("vectors") else 0)
+    words = _send(call, engine, engine.rows())
+    return published.model_copy(update={"length": max(words, 1) / max(len(engine), 1)})
 
 
 def refresh(
@@ -314,8 +307,7 @@ def refresh(
 
     Other rows stay as they are, even if a name or a span that they share became too common.
     """
-    client = _connected(published.uri)
-    rows = after.rows()
+    call, rows = _calls(published), after.rows()
     new = rows[rows >= before.size]
     touched = [new]
     if after.holds("mentions"):
@@ -326,22 +318,20 @@ def refresh(
             if len(some)
         ]
     changed = np.setdiff1d(np.concatenate(touched), after.dead)
-    with _server_errors(published.uri):
-        _send(client, published.collection, after, changed)
-        if len(gone):
-            client.delete(published.collection, ids=[int(row) for row in gone])
+    _send(call, after, changed)
+    if len(gone):
+        call("delete", ids=[int(row) for row in gone])
     return published.model_copy(update={"size": after.size})
 
 
 def withdraw(published: Published) -> None:
     """Drop a collection that no manifest names anymore."""
-    with _server_errors(published.uri):
-        _connected(published.uri).drop_collection(published.collection)
+    _calls(published)("drop_collection")
 
 
-def _create(client: Any, collection: str, dimension: int) -> None:
+def _create(call: Callable[..., Any], dimension: int) -> None:
     milvus = require("pymilvus", "cluster")
-    kinds = milvus.DataType
+    client, kinds = milvus.MilvusClient, milvus.DataType
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("row", kinds.INT64, is_primary=True)
     for name in ("id", "title", "text", "metadata"):
@@ -369,19 +359,16 @@ def _create(client: Any, collection: str, dimension: int) -> None:
     )  # fmt: skip
     if dimension:
         indexes.add_index("vector", index_type="AUTOINDEX", metric_type="IP")
-    client.create_collection(
-        collection, schema=schema, index_params=indexes, consistency_level="Strong"
-    )
+    call("create_collection", schema=schema, index_params=indexes, consistency_level="Strong")
 
 
-def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> int:
+def _send(call: Callable[..., Any], engine: LocalEngine, rows: Rows) -> int:
     """Send rows; return their number of words."""
     words = 0
     for at in range(0, len(rows), BATCH):
         part = rows[at : at + BATCH]
-        links = _NO_LINKS
-        if engine.holds("mentions"):
-            links = engine.links(part, np.zeros(len(part)))
+        has_links = engine.holds("mentions")
+        links = engine.links(part, np.zeros(len(part))) if has_links else _NO_LINKS
         records = list[dict[str, Any]]()
         vectors = engine.vectors(part) if engine.holds("vectors") else None
         for place, passage in enumerate(engine.passages(part.tolist())):
@@ -406,5 +393,5 @@ def _send(client: Any, collection: str, engine: LocalEngine, rows: Rows) -> int:
                         remedy="cut documents into smaller pieces (--chunk-tokens)",
                     )
             records.append(record)
-        client.upsert(collection, records)
+        call("upsert", data=records)
     return words
