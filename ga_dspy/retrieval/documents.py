@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
 import os
 import re
 import subprocess
@@ -26,11 +25,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
+from pydantic import TypeAdapter
+
 from ga_dspy.errors import InputError, MissingExtra, listed, require
 from ga_dspy.passage import Metadata, replace_invalid
 from ga_dspy.retrieval.protocol import TEXT_KEYS, Row, row_of
-
-_LOG = logging.getLogger("ga_dspy")
 
 
 class Section(NamedTuple):
@@ -546,6 +545,11 @@ def read_document(name: str, data: bytes) -> Document:
         if text.strip():
             path = (*root, *section.path) or (title,)
             sections.append(section._replace(path=path, text=text, metadata=metadata))
+    size, most = sum(len(section.text) for section in sections), 5_000_000 + 20 * len(data)
+    if size > most:  # much more text than files of its size have
+        raise InputError(
+            f"it has {size:,} characters", expected=f"{most:,} at most", remedy="split it"
+        )
     return document._replace(
         sections=sections, notes=(*notes, *document.notes), whole=whole and document.whole
     )
@@ -557,8 +561,6 @@ def read_document(name: str, data: bytes) -> Document:
 # in this process.
 
 SECONDS, PER_MEGABYTE = 60.0, 10.0
-_SLOW = 10.0
-"""Seconds until the log names the file."""
 _MOST_MEMORY = 4_000_000_000  # bytes
 _SMALL = 20_000  # bytes
 
@@ -587,26 +589,23 @@ class DocumentReader:
             MissingExtra: The library that reads it is not installed.
         """
         if is_cheap(name, data):
-            return _checked(read_document(name, data), data)
+            return read_document(name, data)
         if self._process is None:
             self._process = python_process(
                 "from ga_dspy.retrieval.documents import serve; serve()",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         process, seconds = self._process, SECONDS + PER_MEGABYTE * len(data) / 1e6
-        slow = f"still reading {name} after {_SLOW:.0f} s; it is given up after {seconds:.0f} s"
-        warning, limit = Timer(_SLOW, _LOG.warning, [slow]), Timer(seconds, process.kill)
-        for timer in (warning, limit):
-            timer.daemon = True
-            timer.start()
+        limit = Timer(seconds, process.kill)
+        limit.daemon = True
+        limit.start()
         try:
             reply = _request(process, name, data)
         finally:
             timed_out = not limit.is_alive()
-            warning.cancel()
             limit.cancel()
         if reply:
-            return _checked(_document(json.loads(reply)), data)
+            return _document(reply)
         code = process.wait()
         self.close()
         raise InputError(
@@ -629,16 +628,6 @@ def is_cheap(name: str, data: bytes) -> bool:
     return ending in TEXTS or ending in DATA or (ending in MARKUP and len(data) <= _SMALL)
 
 
-def _checked(document: Document, data: bytes) -> Document:
-    """Return the document, unless it has much more text than files of its size have."""
-    size, most = sum(len(section.text) for section in document.sections), 5_000_000 + 20 * len(data)
-    if size > most:
-        raise InputError(
-            f"it has {size:,} characters", expected=f"{most:,} at most", remedy="split it"
-        )
-    return document
-
-
 def _request(process: subprocess.Popen[bytes], name: str, data: bytes) -> bytes:
     """Return the reply of the process; empty if it ended before the reply was complete."""
     source, out = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
@@ -650,16 +639,11 @@ def _request(process: subprocess.Popen[bytes], name: str, data: bytes) -> bytes:
     return b""
 
 
-def _document(reply: dict[str, Any]) -> Document:
-    if "missing" in reply:
-        raise MissingExtra(*reply["missing"])
-    if "found" in reply:
-        raise InputError(**reply)
-    parts, metadata, notes, whole, _ = reply["document"]
-    sections = [
-        Section(tuple(path), text, Metadata(own), header) for path, text, own, header in parts
-    ]
-    return Document(sections, Metadata(metadata), tuple(notes), whole)
+def _document(reply: bytes) -> Document:
+    found = json.loads(reply)
+    if isinstance(found, list):
+        return TypeAdapter(Document).validate_python(found)
+    raise MissingExtra(**found) if "package" in found else InputError(**found)
 
 
 def serve() -> None:
@@ -676,14 +660,14 @@ def serve() -> None:
         out.flush()
 
 
-def _reply(name: str, data: bytes) -> dict[str, Any]:
+def _reply(name: str, data: bytes) -> Any:
     try:
-        document = _checked(read_document(name, data), data)
+        document = read_document(name, data)
     except MissingExtra as error:
-        return {"missing": [error.package, error.extra]}
+        return {"package": error.package, "extra": error.extra}
     except InputError as error:
         return {part: getattr(error, part) for part in ("found", "expected", "remedy")}
     except Exception as error:  # noqa: BLE001 - parsers raise anything; the file's line names it
         cause = shorten(str(error), 100, placeholder="…")
         return {"found": f"{type(error).__name__}: {cause}"}
-    return {"document": document._replace(metadata=Metadata(document.metadata))}
+    return document._replace(metadata=Metadata(document.metadata))
