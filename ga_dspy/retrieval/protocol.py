@@ -360,7 +360,6 @@ _DEPTH_NAMES = (
 
 _METHODS = (
     ("invoke", "ainvoke"),
-    ("get_relevant_documents", "aget_relevant_documents"),
     ("__call__", "acall"),
     ("retrieve", "aretrieve"),
 )
@@ -380,13 +379,10 @@ def _by_signature(function: Callable[..., Any], described: Any = None) -> _Searc
         parameters = [*inspect.signature(described or function).parameters.values()]
     except (TypeError, ValueError):
         return lambda query, k: function(query)
-    keyword = ""
+    keyword, rest = "", parameters[1:]
     if parameters and parameters[0].kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
-        named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
-        likely = [p for p in named if p.name not in _DEPTH_NAMES]
-        likely.sort(key=lambda p: (p.name != "query", p.default is not p.empty))
-        keyword = likely[0].name if likely else "query"
-    depth = _depth_keyword([p for p in parameters if p.name != keyword][0 if keyword else 1 :])
+        keyword, rest = "query", [p for p in parameters if p.name != "query"]
+    depth = _depth_keyword(rest)
 
     def search(query: str, k: int) -> Any:
         pairs = ((keyword, query), (depth, k))

@@ -84,14 +84,13 @@ def gather(sections: Sequence[Section], cutting: Cutting = _DEFAULT) -> list[Sec
     size = 0
     for section in sections:
         tokens = estimate_tokens(section.text)
-        fits = bool(groups) and size + tokens <= cutting.chunk_tokens
-        if fits and _can_join(groups[-1], section):
+        size += tokens
+        if groups and size <= cutting.chunk_tokens and _can_join(groups[-1], section):
             groups[-1].append(section)
-            size += tokens
         else:
             groups.append([section])
             size = tokens
-    return [_joined(group) for group in groups]
+    return [_joined(group) if len(group) > 1 else group[0] for group in groups]
 
 
 def _can_join(group: Sequence[Section], section: Section) -> bool:
@@ -106,8 +105,6 @@ def _shared_path(group: Sequence[Section]) -> tuple[str, ...]:
 
 
 def _joined(group: Sequence[Section]) -> Section:
-    if len(group) == 1:
-        return group[0]
     path, parts = _shared_path(group), []
     for section in group:
         heading = " > ".join(section.path[len(path) :])
@@ -529,12 +526,10 @@ def _row_id(row: Row, texts: Collection[str]) -> str:
 
 
 def _row_pieces(row: Row, cutting: Cutting, source: str) -> list[Section]:
-    section = Section((row.title,), row.text, row.metadata)
-    if row.is_paragraph:
-        texts = chunk_text(row.text, Cutting(PARAGRAPH_TOKENS))
-        return [section._replace(text=text) for text in texts]
     metadata = Metadata({"source": source, **row.metadata})
-    return _pieces(section._replace(metadata=metadata), cutting)
+    if row.is_paragraph:
+        metadata, cutting = row.metadata, Cutting(PARAGRAPH_TOKENS + estimate_tokens(row.title))
+    return _pieces(Section((row.title,), row.text, metadata), cutting)
 
 
 def read_passages(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from inspect import isfunction
+from pkgutil import resolve_name
 from typing import Any, Final, TypeAlias
 
 from ga_dspy.errors import InputError, need_package, require
@@ -151,24 +151,20 @@ def load_redactor(given: str | Redact | None) -> Redactor | None:
         need_package("presidio_analyzer", "redact")
         return Redactor(PRESIDIO, _presidio)
     function: Any = given
+    why = ""
     if isinstance(given, str):
-        module, _, name = given.partition(":")
         try:
-            function = getattr(import_module(module), name)
+            function = resolve_name(given)
         except (ImportError, AttributeError, ValueError) as error:
-            raise _unknown(given, f" ({error})") from error
+            why = f" ({error})"
     if not callable(function):
-        raise _unknown(given)
+        raise InputError(
+            f"redact is {given!r:.80}{why}",
+            expected='"presidio", "module:function", or a function from text to text',
+            remedy="correct the name, or run where the module can be imported",
+        )
     named = function if isfunction(function) else type(function)
     return Redactor(f"{named.__module__}:{named.__qualname__}", function)
-
-
-def _unknown(given: object, why: str = "") -> InputError:
-    return InputError(
-        f"redact is {given!r:.80}{why}",
-        expected='"presidio", "module:function", or a function from text to text',
-        remedy="correct the name, or run where the module can be imported",
-    )
 
 
 def check_redactor(stored: str | None, given: str | Redact | None) -> Redactor | None:
