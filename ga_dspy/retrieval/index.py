@@ -637,7 +637,7 @@ class Index(PassageRetriever):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a stored index as its folder, one in memory with its contents."""
         stored = self.manifest.encoder
-        options = {
+        options: dict[str, Any] = {
             "encoder": None if stored is None or stored.loadable else self.encoder,
             "reranker": self.reranker, "require": self.require, "redact": self._redact,
         }  # fmt: skip
