@@ -615,7 +615,10 @@ class Index(PassageRetriever):
         """The index in one line."""
         encoder = self.manifest.encoder
         named = f", {encoder.name}" if encoder else ""
-        reranker = getattr(self.reranker, "__name__", self.reranker)
+        reranker = self.reranker
+        if reranker and not isinstance(reranker, str):
+            default = getattr(reranker, "__name__", type(reranker).__name__)
+            reranker = getattr(reranker, "name", default)
         by = f", reranked by {reranker}" if reranker else ""
         where = ", in Milvus" if self.manifest.published else ""
         redact = f", redacted by {self.manifest.redact}" if self.manifest.redact else ""
