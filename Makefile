@@ -69,7 +69,7 @@ wheel: $(VENV)/.ready
 	@$(BIN)/python -m build -q --wheel --no-isolation --outdir build/wheel .
 	@$(PYTHON) -m venv build/wheel/venv
 	@$(UV) install --python build/wheel/venv -q -c constraints.txt build/wheel/*.whl
-	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.graphrag, ga_dspy.artifact, ga_dspy.eval, ga_dspy.arena, ga_dspy.optimize, ga_dspy.signatures, extractive_lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
+	@cd build/wheel && venv/bin/python -c "import ga_dspy, ga_dspy.programs, ga_dspy.graphrag, ga_dspy.artifact, ga_dspy.eval, ga_dspy.optimize, ga_dspy.signatures, extractive_lm, ga_dspy.demo; print('wheel imports:', ga_dspy.__version__, len(ga_dspy.demo.corpus()), 'demo passages')"
 	@build/wheel/venv/bin/ga-dspy --help >/dev/null
 	@cd build/wheel && venv/bin/python ../../tests/app_of_ten_lines.py ../../artifacts/demo && echo "an app with the core alone answers"
 

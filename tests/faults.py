@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import dspy
 from endpoint import FAULTS, Behaviour, Endpoint, Outage
 
-from ga_dspy.eval.run import protocol_of, run
+from ga_dspy.eval import protocol_of, run
 from ga_dspy.lm.patience import patient
 from ga_dspy.programs import MultiHopProgram
 

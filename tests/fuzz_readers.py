@@ -26,9 +26,9 @@ from ga_dspy import artifact
 from ga_dspy.cli.choices import read_pairs
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import GaDspyError
+from ga_dspy.eval import protocol_of, run
 from ga_dspy.eval.datasets import load
 from ga_dspy.eval.result import RunJournal
-from ga_dspy.eval.run import protocol_of, run
 from ga_dspy.graph import from_json, linearise, to_json
 from ga_dspy.graphrag import build_graph, open_graph
 from ga_dspy.lm.adapters import PlainAdapter
@@ -278,7 +278,7 @@ def _read_graph(at: Path, _: str) -> None:
 
 def _read_run(at: Path, name: str) -> None:
     with RunJournal(at / name) as journal:
-        journal.entries()
+        journal.results()
 
 
 def _read_ledger(at: Path, name: str) -> None:

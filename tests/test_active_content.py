@@ -19,9 +19,9 @@ from test_mcp import talk
 from test_serve import STREAM, asked, events_of
 
 import ga_dspy
-from ga_dspy.arena.report import escaped
 from ga_dspy.cli import main
 from ga_dspy.cli.console import Console, show_answer, show_steps
+from ga_dspy.eval.comparison import escaped
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, Relation
 from ga_dspy.retrieval.read import FileRead
 from ga_dspy.serve import Service

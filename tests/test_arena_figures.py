@@ -15,17 +15,16 @@ from matplotlib.text import Text
 from PIL import Image
 
 from extractive_lm.engine import MODEL
-from ga_dspy.arena import Run, Runs
-from ga_dspy.arena.report import (
+from ga_dspy.errors import MissingExtra
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.comparison import (
     Drawn,
-    compare,
+    arrange,
     draw_figures,
     part_table,
     run_table,
     write_report,
 )
-from ga_dspy.errors import MissingExtra
-from ga_dspy.eval import Protocol, Report, Result
 from ga_dspy.eval.plots import Point, plot_costs, plot_scores, save_plot
 from ga_dspy.eval.result import StepTrace
 
@@ -64,17 +63,14 @@ HOPS = (
 ASKED = (question(1), question(2, "red", steps=2, tokens=3000, trace=TWO_STEPS), question(3, None))
 
 
-def made(
-    method: str, asked: Sequence[Result] = ASKED, *, difference: str = "", **protocol: Any
-) -> Run:
+def made(method: str, asked: Sequence[Result] = ASKED, **protocol: Any) -> Report:
     changes = {"program": method, "n": len(asked), "steps": STEPS.get(method, 4), **protocol}
-    return Run(Report(BASE.model_copy(update=changes), tuple(asked), 0.0), Path(method), difference)
+    return Report(BASE.model_copy(update=changes), tuple(asked))
 
 
-def drawn(out: Path, *found: Run) -> list[Drawn]:
-    runs = Runs(found)
-    families = compare(runs)
-    return draw_figures(run_table(runs, families), part_table(runs), out, families)
+def drawn(out: Path, *found: Report) -> list[Drawn]:
+    runs = arrange(found)
+    return draw_figures(run_table(runs), part_table(runs), out)
 
 
 def files(figures: Sequence[Drawn]) -> list[str]:
@@ -121,32 +117,34 @@ def test_panels_share_rows_and_scale_also_if_a_program_is_in_one_of_them_only() 
     assert [axes.get_title(loc="left") for axes in (one, other)] == ["2 hops", "3 hops"]
 
 
-def test_a_program_stands_at_its_tokens_and_f1_with_its_name_beside_it() -> None:
+def test_a_program_stands_at_its_tokens_and_f1_with_the_number_of_its_name() -> None:
     points = [Point("GraphAnchor", 60.0, tokens=4000, stands_out=True), Point("", 50, None, 900)]
     (axes,) = plot_costs(points, "a title", "2 questions").axes
     assert sorted(dots(axes)) == [[900.0, 50.0], [4000.0, 60.0]]
-    assert texts(axes) == ["GraphAnchor"]
+    number, name = axes.texts
+    assert number.get_text() == "1"
+    assert name.get_text() == "1  GraphAnchor"
 
 
 def test_a_method_under_several_budgets_is_a_line_that_is_named_once() -> None:
     (axes,) = plot_costs([Point("a", 50, None, 1500), Point("a", 40, None, 500)], "", "").axes
     (line,) = axes.lines
     assert dots(axes) == [[500.0, 40.0], [1500.0, 50.0]] and line.get_linestyle() == "-"
-    assert texts(axes) == ["a"]
+    assert texts(axes) == ["1", "1", "1  a"]
 
 
-def test_labels_of_twelve_programs_hide_neither_each_other_nor_a_point() -> None:
+def test_names_of_twelve_programs_stand_beside_the_points_without_overlap() -> None:
     points = [Point(f"Method number {n}", 48 + n % 3, None, 2000 + 150 * n) for n in range(12)]
     figure = plot_costs(points, "a title", "12 questions")
     (axes,) = figure.axes
     renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [Text.get_window_extent(text, renderer) for text in axes.texts]
+    figure.draw_without_rendering()
+    names = [text for text in axes.texts if "Method" in text.get_text()]
+    boxes = [Text.get_window_extent(text, renderer) for text in names]
     assert len(boxes) == 12
     for one, other in combinations(boxes, 2):
         assert not one.overlaps(other)
-    for x, y in axes.transData.transform(dots(axes)):
-        assert not any(box.contains(x, y) for box in boxes)
-    assert all(axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max) for box in boxes)
+    assert all(box.x0 > axes.bbox.x1 and box.x1 < figure.bbox.x1 for box in boxes)
 
 
 def test_a_name_in_signs_of_mathematics_or_of_any_length_is_drawn(tmp_path: Path) -> None:
@@ -172,8 +170,8 @@ def test_a_dataset_and_lm_has_figures_whose_alt_texts_name_the_methods(tmp_path:
 
 
 def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
-    runs = Runs((made("graph-anchor", [question(1, steps=None), question(2, "red", steps=None)]),))
-    figures = write_report(runs, tmp_path, [])
+    asked = [question(1, steps=None), question(2, "red", steps=None)]
+    _, figures = write_report(arrange([made("graph-anchor", asked)]), tmp_path)
     assert files(figures) == ["f1-by-method", "f1-by-tokens"]
     text = (tmp_path / "report.md").read_text("utf-8")
     assert "No figure of F1 by hops" in text and "No figure of F1 by steps" in text
@@ -183,7 +181,7 @@ def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
 
 def test_musique_names_its_hops_and_a_failed_question_counts_where_it_belongs() -> None:
     asked = [question(1, type="3hop1", gold_titles=("a",)), question(2, None, type="3hop1")]
-    rows = part_table(Runs((made("graph-anchor", asked),))).to_dict("records")
+    rows = part_table(arrange([made("graph-anchor", asked)])).to_dict("records")
     assert [(row["By"], row["Value"], row["n"], row["F1"]) for row in rows] == [
         ("hops", "3", 2, 50.0),
         ("steps", "1", 1, 100.0),
@@ -192,7 +190,7 @@ def test_musique_names_its_hops_and_a_failed_question_counts_where_it_belongs() 
 
 def test_more_than_four_steps_are_one_part() -> None:
     asked = [question(n, steps=n) for n in (4, 5, 9)]
-    rows = part_table(Runs((made("graph-anchor", asked),))).to_dict("records")
+    rows = part_table(arrange([made("graph-anchor", asked)])).to_dict("records")
     assert [(row["Value"], row["n"]) for row in rows] == [("4", 1), ("5 or more", 2)]
 
 
@@ -204,7 +202,7 @@ def test_a_significant_difference_from_the_baseline_is_marked(
     def keep(figure: Any, path: Path) -> None:
         shown.append(figure)
 
-    monkeypatch.setattr("ga_dspy.arena.report.save_plot", keep)
+    monkeypatch.setattr("ga_dspy.eval.comparison.save_plot", keep)
     asked = [[question(n, answer) for n in range(12)] for answer in ("Paris", "red")]
     drawn(tmp_path, made("graph-anchor", asked[0]), made("vanilla-rag", asked[1]))
     best, other, heading = texts(shown[0].axes[0])
@@ -212,25 +210,20 @@ def test_a_significant_difference_from_the_baseline_is_marked(
     assert best == "100.0 (+100.0, p <0.001) *" and other == "0.0"
 
 
-def test_runs_at_equal_tokens_have_a_figure_of_their_own(tmp_path: Path) -> None:
+def test_a_method_under_several_token_budgets_is_one_line(tmp_path: Path) -> None:
     tight = [made("graph-anchor", settings={"token_budget": n}) for n in (500, 1500)]
     figures = drawn(tmp_path, made("graph-anchor"), *tight)
-    assert files(figures)[:3] == ["f1-by-method", "f1-by-tokens", "f1-at-equal-tokens"]
-    assert "GraphAnchor 33.3, 33.3" in figures[2].alt
-
-
-def test_a_run_under_another_protocol_has_its_mark(tmp_path: Path) -> None:
-    figures = drawn(tmp_path, made("graph-anchor"), made("no-graph", difference="hotpotqa: n 9"))
-    assert "w/o Graph (1) 33.3" in figures[0].alt
+    assert files(figures)[:2] == ["f1-by-method", "f1-by-tokens"]
+    assert "GraphAnchor 33.3, 33.3, 33.3" in figures[1].alt
 
 
 def test_no_figure_is_left_of_an_earlier_report(tmp_path: Path) -> None:
     drawn(tmp_path, made("one-step"), made("ircot", dataset="musique"))
-    kept = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert len([name for name in kept if name.startswith("f1-by-tokens-")]) == 2
+    before = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert len([name for name in before if name.startswith("f1-by-tokens-")]) == 2
     drawn(tmp_path, made("one-step", [question(1, tokens=None)]))
-    left = kept - {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {name.partition("-hotpotqa")[0] for name in left} == {"f1-by-tokens", "f1-by-steps"}
+    (left,) = (tmp_path / "figures").iterdir()
+    assert left.name.startswith("f1-by-method-hotpotqa")
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -251,7 +244,7 @@ def test_without_matplotlib_the_extra_is_named(
 
 def test_an_arena_costs_no_library_of_reports_until_one_is_written() -> None:
     code = (
-        "import sys, ga_dspy.arena.report;"
+        "import sys, ga_dspy.eval.comparison;"
         "sys.exit(bool({'matplotlib', 'pandas'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

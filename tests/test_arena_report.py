@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from ga_dspy.arena import Run, Runs
-from ga_dspy.arena.report import (
-    compare,
+from ga_dspy.errors import InputError, MissingExtra
+from ga_dspy.eval import Protocol, Report, Result
+from ga_dspy.eval.comparison import (
+    Run,
+    arrange,
     escaped,
     failure_table,
     markdown,
-    paper_table,
     run_table,
+    verdicts,
     write_report,
 )
-from ga_dspy.errors import InputError, MissingExtra
-from ga_dspy.eval import Protocol, Report, Result
 from ga_dspy.eval.result import Judged
 from ga_dspy.passage import Passage
 from ga_dspy.programs import Usage
@@ -48,20 +48,19 @@ def made(
     method: str,
     answers: Sequence[str | None] | Sequence[Result] = RIGHT,
     *,
-    difference: str = "",
     seconds: float = 0.0,
     **protocol: Any,
-) -> Run:
-    results = tuple(
+) -> Report:
+    given = [
         answer if isinstance(answer, Result) else result(number, answer)
         for number, answer in enumerate(answers, start=1)
-    )
+    ]
+    results = tuple(one.model_copy(update={"seconds": seconds / len(given)}) for one in given)
     changes = {"program": method, "n": len(results), "k": 5, **protocol}
-    report = Report(BASE.model_copy(update=changes), results, seconds)
-    return Run(report, Path(method), difference)
+    return Report(BASE.model_copy(update=changes), results)
 
 
-def many(method: str, right: int, n: int = 40, tokens: int = 100, **protocol: Any) -> Run:
+def many(method: str, right: int, n: int = 40, tokens: int = 100, **protocol: Any) -> Report:
     """A run over n questions, the first of them answered correctly."""
     answers = [
         Result(id=f"m{i}", question=f"{i}?", type="", gold=("Paris",), gold_titles=(),
@@ -71,9 +70,19 @@ def many(method: str, right: int, n: int = 40, tokens: int = 100, **protocol: An
     return made(method, answers, **protocol)
 
 
-def rows(*found: Run) -> list[dict[str, Any]]:
-    runs = Runs(found)
-    return run_table(runs, compare(runs)).to_dict("records")  # type: ignore[no-any-return]
+def rows(*found: Report, baseline: str = "vanilla-rag") -> list[dict[str, Any]]:
+    table = run_table(arrange(found), baseline)
+    return table.to_dict("records")  # type: ignore[no-any-return]
+
+
+def compared(*found: Report, baseline: str = "vanilla-rag") -> list[dict[str, Any]]:
+    """The rows that were compared with another, the best first."""
+    with_test = [row for row in rows(*found, baseline=baseline) if row["Baseline"]]
+    return sorted(with_test, key=lambda row: -row["F1"])
+
+
+def told(*found: Report) -> list[str]:
+    return verdicts(run_table(arrange(found)))
 
 
 def rendered(text: str) -> str:
@@ -105,8 +114,8 @@ def test_the_f1_that_counts_is_the_protocols() -> None:
         rows(made("ircot", answers)),
         rows(made("ircot", answers, score="squad")),
     )
-    assert (official["F1"], official["f1_official"]) == pytest.approx((200 / 3, 66.67))
-    assert (squad["F1"], squad["f1_squad"]) == pytest.approx((250 / 3, 83.33))
+    assert (official["F1"], official["f1_official"]) == pytest.approx((200 / 3, 200 / 3))
+    assert (squad["F1"], squad["f1_squad"]) == pytest.approx((250 / 3, 250 / 3))
 
 
 def test_the_embedded_lm_is_said_to_be_no_llm() -> None:
@@ -134,8 +143,8 @@ def usage(calls: int, sent: int, received: int, cached: int = 0, cost: float | N
 def spending(cost: float | None = 0.01, cached: int = 0) -> list[Result]:
     both = {"read": usage(2, 300, 30, cached, cost), "answer": usage(1, 100, 10)}
     return [
-        result(1, "Paris", usage=both),
-        result(2, "x", usage={"answer": usage(1, 100, 10, 0, cost)}),
+        result(1, "Paris", usage=both, calls=3, tokens=440),
+        result(2, "x", usage={"answer": usage(1, 100, 10, 0, cost)}, calls=1, tokens=110),
         result(3, None),
     ]
 
@@ -164,130 +173,115 @@ def test_all_other_measures_of_a_run_are_in_its_row() -> None:
 # Comparisons
 
 
-def ten(method: str, right: int, **protocol: Any) -> Run:
+def ten(method: str, right: int, **protocol: Any) -> Report:
     return many(method, right, n=10, **protocol)
 
 
 def test_p_values_are_corrected_by_holm_over_the_methods_of_a_dataset_and_lm() -> None:
-    (family,) = compare(
-        Runs((ten("vanilla-rag", 0), ten("ircot", 10), ten("search-r1", 6), ten("deep-note", 0)))
+    family = compared(
+        ten("vanilla-rag", 0), ten("ircot", 10), ten("search-r1", 6), ten("deep-note", 0)
     )
     # Exact, two-sided: 10 differing pairs 2/2^10, 6 of them 2/2^6; Holm times 3, 2 and 1.
-    assert [(one.test.difference, one.test.p_value, one.p) for one in family] == [
+    assert [(row["Difference"], row["p, uncorrected"], row["p"]) for row in family] == [
         (100.0, pytest.approx(2 / 1024), pytest.approx(6 / 1024)),
         (pytest.approx(60.0), pytest.approx(2 / 64), pytest.approx(4 / 64)),
         (0.0, 1.0, 1.0),
     ]
-    assert {one.comparisons for one in family} == {3}
+    assert {row["Comparisons"] for row in family} == {3}
 
 
-def test_each_dataset_and_lm_is_a_family_of_its_own() -> None:
-    one = (ten("vanilla-rag", 0), ten("ircot", 10))
-    other = (ten("vanilla-rag", 0, lm="b"), ten("ircot", 10, lm="b"))
-    families = compare(Runs((*one, *other)))
-    assert [[c.comparisons for c in family] for family in families] == [[1], [1]]
+def test_each_dataset_lm_and_token_budget_is_a_family_of_its_own() -> None:
+    others: list[dict[str, Any]] = [{}, {"lm": "b"}, {"settings": {"token_budget": 500}}]
+    pairs = ((ten("vanilla-rag", 0, **one), ten("ircot", 10, **one)) for one in others)
+    family = compared(*(report for pair in pairs for report in pair))
+    assert [(row["Program"], row["Comparisons"]) for row in family] == [("ircot", 1)] * 3
 
 
 def test_runs_that_only_limit_the_steps_do_not_swell_a_family() -> None:
-    found = Runs((ten("vanilla-rag", 0), ten("ircot", 10), ten("graph-anchor-2", 10)))
-    assert [[c.run.method for c in family] for family in compare(found)] == [["ircot"]]
-
-
-def test_runs_that_share_no_question_or_score_are_not_compared() -> None:
-    strange = made("ircot", [result(1, "Paris", id="z")])
-    squad = ten("search-r1", 10, score="squad")
-    assert compare(Runs((ten("vanilla-rag", 0), strange, squad))) == []
+    family = compared(ten("vanilla-rag", 0), ten("ircot", 10), ten("graph-anchor-2", 10))
+    assert [(row["Program"], row["Comparisons"]) for row in family] == [("ircot", 1)]
 
 
 def test_another_baseline_can_be_chosen_and_must_be_a_method() -> None:
-    runs = Runs((ten("vanilla-rag", 0), ten("ircot", 10)))
-    ((one,),) = compare(runs, "ircot")
-    assert (one.run.method, one.other.method, one.test.difference) == ("vanilla-rag", "ircot", -100)
+    found = ten("vanilla-rag", 0), ten("ircot", 10)
+    (one,) = compared(*found, baseline="ircot")
+    assert (one["Program"], one["Baseline"], one["Difference"]) == ("vanilla-rag", "IRCoT", -100)
     with pytest.raises(InputError, match="no method 'magic'"):
-        compare(runs, "magic")
+        rows(*found, baseline="magic")
 
 
 def test_the_verdict_names_the_best_method_by_how_much_how_sure_and_at_what_cost() -> None:
-    found = Runs((many("vanilla-rag", 10), many("ircot", 12), many("graph-anchor", 36, tokens=350)))
-    assert compare(found)[0][0].verdict == (
+    assert told(
+        many("vanilla-rag", 10), many("ircot", 12), many("graph-anchor", 36, tokens=350)
+    ) == [
         "HotpotQA, lm-a, 40 questions: **GraphAnchor is best**: F1 90.0, 65.0 points above Vanilla "
         "RAG (p <0.001, Holm-corrected for 2 comparisons), at 3.5 times the tokens (350 and 100 "
         "per question)."
-    )
+    ]  # fmt: skip
 
 
 def test_a_difference_by_chance_is_called_no_significant_difference() -> None:
-    found = compare(Runs((many("vanilla-rag", 21), many("graph-anchor", 20))))[0][0].verdict
+    (found,) = told(many("vanilla-rag", 21), many("graph-anchor", 20))
     assert "**no significant difference**: Vanilla RAG has F1 52.5, 2.5 points above" in found
 
 
 def test_equal_scores_are_called_no_difference() -> None:
-    found = compare(Runs((many("vanilla-rag", 20), many("graph-anchor", 20))))[0][0].verdict
+    (found,) = told(many("vanilla-rag", 20), many("graph-anchor", 20))
     assert "**no difference**: GraphAnchor has F1 50.0, as has Vanilla RAG (p 1.000" in found
 
 
 def test_without_the_baseline_the_best_is_compared_with_the_runner_up() -> None:
-    found = Runs((many("ircot", 5), many("deep-note", 20), many("graph-anchor", 36)))
-    first = compare(found)[0][0]
-    assert (first.run.method, first.other.method) == ("deep-note", "graph-anchor")
-    assert "GraphAnchor is best" in first.verdict
-    assert not compare(Runs((many("ircot", 5),)))
+    found = many("ircot", 5), many("deep-note", 20), many("graph-anchor", 36)
+    first = compared(*found)[0]
+    assert (first["Program"], first["Baseline"]) == ("deep-note", "GraphAnchor")
+    assert "GraphAnchor is best" in told(*found)[0]
+    assert not compared(many("ircot", 5)) and not told(many("ircot", 5))
 
 
 def test_the_verdict_includes_the_judge() -> None:
     judged = [
-        run.report._replace(
-            results=tuple(
-                r.model_copy(update={"judged": Judged(right=n < right)})
-                for n, r in enumerate(run.report.results)
-            )
+        report.part(
+            r.model_copy(update={"judged": Judged(right=n < right)})
+            for n, r in enumerate(report.results)
         )
-        for run, right in ((many("vanilla-rag", 1, judge="j"), 10),
-                           (many("graph-anchor", 9, judge="j"), 20))
+        for report, right in ((many("vanilla-rag", 1, judge="j"), 10),
+                              (many("graph-anchor", 9, judge="j"), 20))
     ]  # fmt: skip
-    found = compare(Runs(tuple(Run(one, Path("x")) for one in judged)))
-    assert found[0][0].verdict.endswith("; judged right: 50.0 % and 25.0 %.")
+    assert told(*judged)[0].endswith("; judged right: 50.0 % and 25.0 %.")
 
 
-# Failed questions, and the paper's scores
+# Failed questions
 
 
 def test_every_failed_question_of_every_run_is_listed() -> None:
     degraded = result(1, "Paris", step_failures=("read: no reply",))
-    runs = Runs((made("ircot", (None, "x", None)), made("search-r1", [degraded])))
+    runs = arrange(
+        (made("ircot", (None, "x", None)), made("search-r1", [degraded, degraded, degraded]))
+    )
     found = failure_table(runs)[["Method", "Question", "Lost"]].to_numpy().tolist()
     assert found == [
-        ["IRCoT", "q1", "question"], ["IRCoT", "q3", "question"], ["Search-R1", "q1", "step"]
+        ["IRCoT", "q1", "question"], ["IRCoT", "q3", "question"], *[["Search-R1", "q1", "step"]] * 3
     ]  # fmt: skip
-
-
-def test_the_papers_scores_are_shown_for_the_methods_and_datasets_measured() -> None:
-    found = paper_table(Runs((made("graph-anchor"), made("ircot", dataset="x")), paper=True))
-    assert list(found) == ["Table", "LM", "Method", "HotpotQA F1", "HotpotQA EM"]
-    assert {*found["Method"]} == {"GraphAnchor", "IRCoT"}
-    first = found[found["Method"] == "GraphAnchor"].iloc[0]
-    assert list(first) == ["1", "Qwen2.5-7B-Instruct", "GraphAnchor", 66.03, 53.80]
-    assert len(paper_table(Runs((made("graph-anchor"),)))) == 0
 
 
 # Files
 
 
 @pytest.fixture
-def runs() -> Runs:
-    return Runs(
+def runs() -> list[Run]:
+    return arrange(
         (
             made("vanilla-rag", ("Paris", "x", "yes")),
             made("graph-anchor", spending(cached=1), seconds=6.0),
-            made("search-r1", ("Paris", "x", None), difference="hotpotqa: corpus d (not c)"),
+            made("search-r1", ("Paris", "x", None)),
             made("vanilla-rag", dataset="musique"),
-        ),
-        paper=True,
+            made("vanilla-rag", corpus="d"),
+        )
     )
 
 
-def written(runs: Runs, out: Path) -> str:
-    write_report(runs, out, compare(runs))
+def written(runs: Sequence[Run], out: Path) -> str:
+    write_report(runs, out)
     return (out / "report.md").read_text("utf-8")
 
 
@@ -301,7 +295,7 @@ def test_any_text_means_itself_in_a_cell(text: str) -> None:
     assert plain == " ".join(text.split())
 
 
-def test_columns_are_aligned_as_text(runs: Runs) -> None:
+def test_columns_are_aligned_as_text(runs: list[Run]) -> None:
     lines = markdown(failure_table(runs)[["Method", "Question"]]).splitlines()
     assert lines[:3] == [
         "| Method      | Question |",
@@ -311,21 +305,20 @@ def test_columns_are_aligned_as_text(runs: Runs) -> None:
 
 
 def test_a_report_starts_with_verdicts_and_has_a_table_per_dataset_and_lm(
-    runs: Runs, tmp_path: Path
+    runs: list[Run], tmp_path: Path
 ) -> None:
     text = written(runs, tmp_path)
     sections = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     assert sections == [
-        "Arena", "Verdict", "Scores and cost", "MuSiQue, lm-a", "HotpotQA, lm-a",
-        "Failed questions", "The paper's scores",
+        "Report", "Verdict", "Scores and cost", "MuSiQue, lm-a", "HotpotQA, lm-a",
+        "HotpotQA, lm-a, corpus d (not c)", "Failed questions",
     ]  # fmt: skip
     assert "3 questions; F1 by HotpotQA's official rule; differences from Vanilla RAG" in text
     assert "no closed-book run: what the LM knows without reading is not measured" in text
-    assert "They are not comparable" in text and "but 37.94 and 32.60 in Table 4." in text
     assert r"ValueError: a \| in \*the\* endpoint and more" in text
 
 
-def test_a_column_without_a_value_is_left_out(runs: Runs, tmp_path: Path) -> None:
+def test_a_column_without_a_value_is_left_out(runs: list[Run], tmp_path: Path) -> None:
     text = written(runs, tmp_path)
     musique, hotpotqa = (
         re.search(rf"### {name}.*?\n(\| Method[^\n]+)", text, re.DOTALL)
@@ -336,29 +329,26 @@ def test_a_column_without_a_value_is_left_out(runs: Runs, tmp_path: Path) -> Non
     assert "Failed" in hotpotqa[1] and "Calls" in hotpotqa[1]
 
 
-def test_seconds_of_cached_calls_are_not_shown(runs: Runs, tmp_path: Path) -> None:
+def test_seconds_of_cached_calls_are_not_shown(runs: list[Run], tmp_path: Path) -> None:
     cached = written(runs, tmp_path / "cached")
-    fresh = written(Runs((made("graph-anchor", spending(), seconds=6.0),)), tmp_path / "fresh")
+    fresh = written(arrange([made("graph-anchor", spending(), seconds=6.0)]), tmp_path / "fresh")
     assert "| 2.00 |" in re.sub(" +", " ", fresh)
     (line,) = re.findall(r"^\| GraphAnchor +\| +1 .*$", cached, re.MULTILINE)
     assert line.rstrip("| ").endswith("–")
 
 
-def test_a_run_under_another_protocol_has_a_mark_and_a_footnote(runs: Runs, tmp_path: Path) -> None:
-    text = written(runs, tmp_path)
-    assert "| Search-R1 (1) |" in text and "\n- (1) hotpotqa: corpus d (not c)." in text
-
-
-def test_csv_reads_back_with_every_measure(runs: Runs, tmp_path: Path) -> None:
+def test_csv_reads_back_with_every_measure(runs: list[Run], tmp_path: Path) -> None:
     made_program = made('=say "x", y', ("Paris", "x", "x"))
-    written(Runs((made_program,)), tmp_path)
+    written(arrange([made_program]), tmp_path)
     text = (tmp_path / "tables" / "runs.csv").read_text("utf-8")
     (row,) = csv.DictReader(StringIO(text))
     assert (row["Method"], row["F1"], row["n"]) == ('\'=say "x", y', "33.3333", "3")
     assert row["Recall"] == row["p"] == ""
 
 
-def test_every_table_of_a_report_renders_with_all_its_cells(runs: Runs, tmp_path: Path) -> None:
+def test_every_table_of_a_report_renders_with_all_its_cells(
+    runs: list[Run], tmp_path: Path
+) -> None:
     text = written(runs, tmp_path)
     tables = re.findall(r"<table>.*?</table>", rendered(text), re.DOTALL)
     assert len(tables) == len(re.findall(r"^\| -", text, re.MULTILINE)) == 4
@@ -367,7 +357,9 @@ def test_every_table_of_a_report_renders_with_all_its_cells(runs: Runs, tmp_path
         assert all(line.count("<td") == headings for line in found.split("<tr>")[2:])
 
 
-def test_the_files_of_a_report_are_the_same_bytes_every_time(runs: Runs, tmp_path: Path) -> None:
+def test_the_files_of_a_report_are_the_same_bytes_every_time(
+    runs: list[Run], tmp_path: Path
+) -> None:
     def files(name: str) -> dict[str, bytes]:
         out = tmp_path / name
         written(runs, out)
@@ -376,9 +368,12 @@ def test_the_files_of_a_report_are_the_same_bytes_every_time(runs: Runs, tmp_pat
 
     first = files("one")
     assert first == files("two") == files("one")
-    tables = {f"tables/{name}.csv" for name in ("runs", "failures", "paper")}
-    names = ("f1-by-method-musique", "f1-by-method-hotpotqa", "f1-by-tokens-hotpotqa")
-    images = {f"figures/{name}-lm-a.png" for name in names}
+    tables = {f"tables/{name}.csv" for name in ("runs", "failures")}
+    names = (
+        "f1-by-method-musique-lm-a", "f1-by-method-hotpotqa-lm-a", "f1-by-tokens-hotpotqa-lm-a",
+        "f1-by-method-hotpotqa-lm-a-corpus-d-not-c",
+    )  # fmt: skip
+    images = {f"figures/{name}.png" for name in names}
     assert set(first) == {"report.md", "protocol.json", *tables, *images}
 
 
@@ -386,12 +381,12 @@ def test_a_table_of_an_earlier_report_does_not_stay_behind(tmp_path: Path) -> No
     (tmp_path / "tables").mkdir(parents=True)
     (tmp_path / "tables" / "failures.csv").write_text("old")
     (tmp_path / "tables" / "mine.csv").write_text("not ours")
-    written(Runs((made("ircot"),)), tmp_path)
+    written(arrange([made("ircot")]), tmp_path)
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"runs.csv", "mine.csv"}
 
 
 def test_figures_stand_below_their_table_by_relative_path_with_alt_texts(tmp_path: Path) -> None:
-    runs = Runs((made("a|b"), made("ircot"), made("ircot", dataset="musique")))
+    runs = arrange((made("a|b"), made("ircot"), made("ircot", dataset="musique")))
     html = rendered(written(runs, tmp_path))
     images = re.findall('<img src="(figures/[^"]+)" alt="([^"]+)"', html)
     assert [text for _, text in images] == [
@@ -404,7 +399,7 @@ def test_figures_stand_below_their_table_by_relative_path_with_alt_texts(tmp_pat
     assert order == sorted(order)
 
 
-def test_protocol_json_has_every_protocol_whole(runs: Runs, tmp_path: Path) -> None:
+def test_protocol_json_has_every_protocol_whole(runs: list[Run], tmp_path: Path) -> None:
     written(runs, tmp_path)
     entries = json.loads((tmp_path / "protocol.json").read_text("utf-8"))
     assert [e["hash"] for e in entries] == [r.report.protocol.hash for r in runs]
@@ -413,7 +408,7 @@ def test_protocol_json_has_every_protocol_whole(runs: Runs, tmp_path: Path) -> N
 
 
 def test_without_pandas_the_extra_is_named(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pandas.*ga-dspy\[report\]"):

@@ -13,11 +13,11 @@ import dspy
 import pytest
 
 from extractive_lm.engine import extractive_lm
-from ga_dspy.arena import Benchmark, plan_runs, run_arena, select_methods
-from ga_dspy.arena.methods import METHODS, method, methods
 from ga_dspy.demo import corpus, questions
 from ga_dspy.errors import InputError
 from ga_dspy.eval import ProtocolMismatch, RunProgress
+from ga_dspy.eval.arena import Benchmark, plan_runs, run_arena, select_methods
+from ga_dspy.eval.methods import METHODS, method, methods
 from ga_dspy.graphrag.build import build_graph
 from ga_dspy.programs import GraphAnchor
 from ga_dspy.programs.program import ANSWER_TOKENS
@@ -67,8 +67,6 @@ def test_methods_are_named_one_by_one_or_by_group() -> None:
     assert {m.group for m in methods("ablations")} == {"ablations"}
     with pytest.raises(InputError, match="no method 'magic'"):
         methods("graph-anchor,magic")
-    with pytest.raises(InputError, match="no method was named"):
-        methods(" , ")
 
 
 def test_common_settings_reach_every_method_but_where_its_name_says_otherwise() -> None:
@@ -150,7 +148,7 @@ def test_a_folder_holds_runs_of_one_protocol_only(benchmark: Benchmark, tmp_path
 def test_runs_of_one_name_are_refused_before_anything_is_asked(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="two dataset files are called"):
+    with pytest.raises(InputError, match=r"two runs in .*hotpotqa-questions_dev/vanilla-rag"):
         plan_runs(select_methods("vanilla-rag"), [benchmark, benchmark], tmp_path)
 
 
@@ -171,7 +169,7 @@ def test_the_corpus_is_known_by_its_passages_whatever_their_order_and_ranking() 
 KILLED = """
 import os, sys
 from pathlib import Path
-from ga_dspy.arena import Benchmark, run_arena, select_methods, plan_runs
+from ga_dspy.eval.arena import Benchmark, run_arena, select_methods, plan_runs
 from extractive_lm import extractive_lm
 benchmark = Benchmark("hotpotqa", Path(sys.argv[1]), Path(sys.argv[2]))
 planned = plan_runs(select_methods("closed-book,vanilla-rag"), [benchmark], Path(sys.argv[3]))

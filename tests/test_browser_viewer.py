@@ -98,7 +98,7 @@ def report(prediction: dspy.Prediction, program: str, answers: Sequence[str]) ->
     ]
     made = [dspy.Prediction(**{**prediction.toDict(), "answer": answer}) for answer in answers]
     protocol = Protocol.of(examples, dataset="made", source="made", program=program, lm="none")
-    return Report(protocol, tuple(map(Result.from_prediction, examples, made)), 0.0)
+    return Report(protocol, tuple(map(Result.from_prediction, examples, made)))
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from endpoint import Behaviour, Endpoint
 from typer.testing import CliRunner
 
 import ga_dspy
-from ga_dspy.arena.methods import METHODS
 from ga_dspy.cli.commands import app
 from ga_dspy.cli.console import Console, show_answer, show_steps
 from ga_dspy.demo import DEMO_QUESTION, corpus
+from ga_dspy.eval.methods import METHODS
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUESTION, OTHER = "Which river does Bath lie on?", "Who designed the SS Great Britain?"

@@ -119,7 +119,7 @@ def test_an_endpoint_that_refuses_ends_the_run_at_once_and_nothing_is_done(
     assert "Traceback" not in err and " again" in err.splitlines()[-1]
     assert len(refusing.requests) <= 3
     with RunJournal(tmp_path / "run" / "journal.sqlite") as journal:
-        assert journal.entries() == {}
+        assert journal.results() == {}
 
 
 def test_an_outage_that_outlasts_the_patience_ends_the_run_and_a_later_start_finishes_it(
@@ -138,7 +138,7 @@ def test_an_outage_that_outlasts_the_patience_ends_the_run_and_a_later_start_fin
     with ga_dspy.patient(outage=0.5), pytest.raises(EndpointDown):
         start()
     with RunJournal(tmp_path / "journal.sqlite") as journal:
-        assert len(journal.entries()) == 2
+        assert len(journal.results()) == 2
     time.sleep(3.0)
     assert start().failed == ()
 

@@ -106,11 +106,6 @@ def optimise(out: Path) -> Counted:
 WORKS = [evaluate, build_index, extract, optimise]
 
 
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
-
-
 @pytest.mark.parametrize(
     ("work", "share"),
     [(work, share) for work in WORKS[:3] for share in (0.02, 0.2, 0.6, 0.95)] + [(optimise, 0.2)],
@@ -211,7 +206,7 @@ def test_a_row_at_a_position_that_the_run_does_not_have_is_left_out_by_name(
 ) -> None:
     evaluate(tmp_path)
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db, db:
-        db.execute("INSERT INTO result SELECT 77, failed, json, seconds FROM result LIMIT 1")
+        db.execute("INSERT INTO result SELECT 77, json FROM result LIMIT 1")
     assert len(load_report(tmp_path).results) == 30
     assert "row 77" in caplog.text
 

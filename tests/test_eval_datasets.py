@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import detect, exact_match, load, load_hub
+from ga_dspy.eval import detect, exact_match, load
 
 
 def hotpot_row(**changes: Any) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_a_line_separator_inside_a_string_does_not_end_the_row(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"", "the file is empty"),
+        (b"", "has no rows"),
         (b"[]", "has no rows"),
         (b'[{"question": "cut', "not valid JSON"),
         (b'{"question": "q", "answer": "a"}\nnot json', "line 2 is not valid JSON"),
@@ -297,23 +297,6 @@ def test_a_row_of_ones_own_without_an_answer_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("question,answer\nWho?,Ann\nWhen?,\n")
     with pytest.raises(InputError, match=r"row 2 \(no answer\)"):
         load("qa", tmp_path / "mine.csv")
-
-
-def test_a_split_of_the_hub_is_fetched_by_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    asked: list[tuple[object, ...]] = []
-
-    def load_dataset(*names: object, split: str) -> Any:
-        asked.append((*names, split))
-        return datasets.Dataset.from_list([hub_layout(hotpot_row())])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert load_hub("hotpotqa", "train") == load("hotpotqa", write(tmp_path / "a", [hotpot_row()]))
-    assert asked == [("hotpotqa/hotpot_qa", "distractor", "train")]
-    with pytest.raises(InputError, match="expected one of hotpotqa"):
-        load_hub("qa")
 
 
 def test_a_file_saved_in_the_hubs_layout_loads_too(tmp_path: Path) -> None:

@@ -12,17 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga_dspy.errors import InputError
-from ga_dspy.eval import contained, exact_match, f1, load, normalise, support_recall
+from ga_dspy.eval import exact_match, f1, load, normalise
 from ga_dspy.eval.scores import (
     NO_SENTENCE,
     Overlap,
     SupportScore,
     answer_in,
     answer_overlap,
+    contained,
     f1_squad,
     facts_of,
     joint_score,
     support_precision,
+    support_recall,
     support_score,
 )
 

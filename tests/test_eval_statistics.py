@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga_dspy.errors import InputError
-from ga_dspy.eval.scores import (
-    Paired,
-    StepVerdict,
-    bootstrap_interval,
-    holm,
-    paired_permutation,
-    sufficiency,
-)
+from ga_dspy.eval.scores import Verdict, sufficiency
+from ga_dspy.eval.statistics import Paired, bootstrap_interval, holm, paired_permutation
 
 
 def test_holm_by_hand() -> None:
@@ -32,12 +25,6 @@ def test_holm_clips_at_one_and_leaves_a_single_test_alone() -> None:
 
 def test_holm_treats_equal_p_values_equally() -> None:
     assert holm([0.02, 0.02, 0.5]) == pytest.approx((0.06, 0.06, 0.5))
-
-
-@pytest.mark.parametrize("p_value", [-0.1, 1.1, float("nan")])
-def test_holm_refuses_what_is_no_p_value(p_value: float) -> None:
-    with pytest.raises(InputError, match="from 0 to 1"):
-        holm([0.5, p_value])
 
 
 P_VALUES = st.lists(st.floats(0, 1), max_size=8)
@@ -96,11 +83,6 @@ def test_a_significant_loss_is_not_better() -> None:
     assert not Paired(50, -3.0, 0.01).better
 
 
-def test_an_interval_of_no_scores_is_an_error() -> None:
-    with pytest.raises(InputError, match="no scores"):
-        bootstrap_interval([])
-
-
 @pytest.mark.parametrize(
     ("first", "second", "p_value"),
     [
@@ -129,70 +111,71 @@ def test_the_p_value_does_not_depend_on_which_run_comes_first() -> None:
     assert one.difference == -other.difference
 
 
-@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
-def test_scores_that_cannot_be_paired_are_an_error(first: list[float], second: list[float]) -> None:
-    with pytest.raises(InputError, match="two lists of the same length"):
-        paired_permutation(first, second)
+def test_scores_that_cannot_be_paired_are_an_error() -> None:
+    with pytest.raises(ValueError, match="longer"):
+        paired_permutation([1.0], [1.0, 0.0])
 
 
-def steps(*pairs: tuple[bool, bool | None]) -> list[StepVerdict]:
-    return [StepVerdict(judged, sufficed) for judged, sufficed in pairs]
+def test_questions_without_a_difference_do_not_make_the_test_less_exact() -> None:
+    same = [0.5] * 500
+    assert paired_permutation([1.0] * 10 + same, [0.0] * 10 + same).p_value == 2 / 2**10
 
 
-RIGHT = steps((False, False), (True, True))
-EARLY = steps((False, False), (True, False))
-LONG = steps((False, False), (False, True), (False, True), (True, True))
-NEVER = steps((False, False), (False, False), (False, False))
+RIGHT = [(False, False), (True, True)]
+EARLY = [(False, False), (True, False)]
+LONG = [(False, False), (False, True), (False, True), (True, True)]
+NEVER = [(False, False), (False, False), (False, False)]
 
 
 def test_steps_and_questions_are_counted_by_hand() -> None:
     scored = sufficiency([RIGHT, EARLY, LONG, NEVER, NEVER])
-    assert scored.questions == 5
-    assert (scored.precision, scored.recall) == pytest.approx((2 / 3, 2 / 4))
-    assert (scored.f1, scored.accuracy) == pytest.approx((4 / 7, 11 / 14))
-    assert (scored.stopped_early, scored.searched_long) == (1 / 5, 1 / 5)
+    assert scored == pytest.approx(
+        {
+            "questions": 5, "precision": 200 / 3, "recall": 50, "f1": 400 / 7,
+            "accuracy": 1100 / 14, "stopped_early": 20, "searched_long": 20,
+        }
+    )  # fmt: skip
 
 
 def test_a_budget_that_ends_at_the_right_step_wastes_nothing() -> None:
     # Everything was there, the judge did not see it, but no further step was taken.
-    scored = sufficiency([steps((False, False), (False, True))])
-    assert (scored.recall, scored.searched_long) == (0.0, 0.0)
+    scored = sufficiency([[(False, False), (False, True)]])
+    assert (scored["recall"], scored["searched_long"]) == (0.0, 0.0)
 
 
 def test_going_on_after_a_wrong_sufficient_is_no_early_stop() -> None:
-    scored = sufficiency([steps((True, False), (True, True))])
-    assert (scored.stopped_early, scored.precision, scored.recall) == (0.0, 0.5, 1.0)
+    scored = sufficiency([[(True, False), (True, True)]])
+    shares = scored["stopped_early"], scored["precision"], scored["recall"]
+    assert shares == (0.0, 50.0, 100.0)
 
 
 def test_ratios_without_anything_to_divide_by_are_none() -> None:
-    never = sufficiency([NEVER])
-    assert (never.precision, never.recall, never.f1, never.accuracy) == (None, None, None, 1.0)
-    early = sufficiency([EARLY])
-    assert (early.precision, early.recall, early.f1) == (0.0, None, 0.0)
+    never, early = sufficiency([NEVER]), sufficiency([EARLY])
+    assert [never[name] for name in ("precision", "recall", "f1", "accuracy")] == [
+        None, None, None, 100.0
+    ]  # fmt: skip
+    assert [early[name] for name in ("precision", "recall", "f1")] == [0.0, None, 0.0]
 
 
 def test_nothing_judged_is_all_none() -> None:
-    scored = sufficiency([])
-    assert tuple(scored) == (0, *[None] * 6)
+    assert tuple(sufficiency([]).values()) == (0, *[None] * 6)
 
 
 def test_questions_of_unknown_truth_and_without_a_judged_step_are_left_out() -> None:
-    scored = sufficiency([RIGHT, steps((True, None)), []])
-    assert scored == sufficiency([RIGHT])
+    assert sufficiency([RIGHT, [(True, None)], []]) == sufficiency([RIGHT])
 
 
-VERDICTS = st.lists(st.builds(StepVerdict, st.booleans(), st.booleans() | st.none()), max_size=5)
+VERDICTS = st.lists(st.tuples(st.booleans(), st.booleans() | st.none()), max_size=5)
 
 
 @given(st.lists(VERDICTS, max_size=6))
-def test_ratios_are_shares(
-    questions: list[list[StepVerdict]],
-) -> None:
-    scored = sufficiency(questions)
-    assert scored.questions <= len(questions)
-    assert all(ratio is None or 0.0 <= ratio <= 1.0 for ratio in scored[1:])
-    if scored.precision and scored.recall:
-        assert scored.f1 == pytest.approx(harmonic_mean((scored.precision, scored.recall)))
+def test_ratios_are_shares(questions: list[list[Verdict]]) -> None:
+    counted, *shares = sufficiency(questions).values()
+    assert counted is not None and counted <= len(questions)
+    assert all(share is None or 0.0 <= share <= 100.0 for share in shares)
+    precision, recall, f1, *_ = shares
+    if precision and recall:
+        assert f1 == pytest.approx(harmonic_mean((precision, recall)))
 
 
 def test_of_one_question_the_interval_is_the_whole_scale() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import dspy
 import pytest
 
-from ga_dspy.arena.methods import METHODS, Method
+from ga_dspy.eval.methods import METHODS, Method
 from ga_dspy.lm.adapters import ASKED
 from ga_dspy.passage import Passage
 from ga_dspy.programs import GraphAnchor

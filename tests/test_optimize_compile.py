@@ -130,11 +130,6 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_recipe_runs_to_its_end_and_a_second_time_without_a_call(
     name: str, tmp_path: Path

@@ -26,12 +26,10 @@ WORLD = textwrap.dedent(
     import re, sys, time
     from pathlib import Path
     import dspy
-    import ga_dspy.eval.scores
     from ga_dspy import GraphAnchor, Passage
     from ga_dspy.testing import scripted_lm
     from ga_dspy.optimize import compile, recipe
 
-    ga_dspy.eval.scores._RESAMPLES = 499
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
     def row(i):
@@ -72,11 +70,6 @@ WORLD = textwrap.dedent(
     )
     """
 )
-
-
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 499)
 
 
 def start(name: str, out: Path, calls: Path) -> subprocess.Popen[bytes]:

@@ -47,7 +47,7 @@ def report(right: int, n: int = 40, first: int = 0) -> Report:
         )  # fmt: skip
 
     protocol = PROTOCOL.model_copy(update={"questions_sha256": f"{first}-{n}", "n": n})
-    return Report(protocol, tuple(one(i) for i in range(n)), 2.5)
+    return Report(protocol, tuple(one(i) for i in range(n)))
 
 
 def candidates(scores: tuple[float, ...] = (40.0, 55.0, 50.0)) -> tuple[Candidate, ...]:

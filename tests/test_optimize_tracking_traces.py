@@ -55,7 +55,7 @@ def report() -> Report:
         )
         for i in range(20)
     )  # fmt: skip
-    return Report(protocol, results, 4.0)
+    return Report(protocol, results)
 
 
 def test_an_evaluation_is_a_run_with_its_protocol_scores_and_predictions(root: Path) -> None:
@@ -185,7 +185,7 @@ def test_an_evaluation_that_is_there_already_is_not_logged_again(root: Path) -> 
 def test_what_a_judge_said_is_a_metric_and_the_feedback_of_the_same_answer(root: Path) -> None:
     protocol = report().protocol.model_copy(update={"judge": "openai/judge"})
     kept = report().results[0].model_copy(update={"judged": Judged(right=False)})
-    asked = Report(protocol, (kept.model_copy(update={"id": "q1"}),), 1.0)
+    asked = Report(protocol, (kept.model_copy(update={"id": "q1"}),))
     tracked = track_evaluation(asked, root=root)
     assert tracked is not None
     client = client_of(root)

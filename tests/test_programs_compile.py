@@ -135,11 +135,6 @@ def compiled(program: MultiHopProgram, name: str, settings: Any, out: Path) -> O
     )
 
 
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ga_dspy.eval.scores._RESAMPLES", 99)
-
-
 def asked(program: MultiHopProgram) -> tuple[dict[str, Any], list[str]]:
     lm = scripted_lm(task)
     with dspy.context(lm=lm):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga_dspy.arena.arena import select_methods
 from ga_dspy.errors import InputError
+from ga_dspy.eval.arena import select_methods
 from ga_dspy.graphrag.records import Rules, Sources
 from ga_dspy.passage import Passage
 from ga_dspy.retrieval import Index

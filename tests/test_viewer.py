@@ -48,7 +48,7 @@ def asked(prediction: dspy.Prediction, *answers: str) -> Report:
     made = [dspy.Prediction(**{**prediction.toDict(), "answer": answer}) for answer in answers]
     results = tuple(map(Result.from_prediction, examples, made))
     protocol = Protocol.of(examples, dataset="made", source="made", program="p", lm="none")
-    return Report(protocol, results, 0.0)
+    return Report(protocol, results)
 
 
 def test_the_bundled_library_is_the_one_that_its_makers_published() -> None:

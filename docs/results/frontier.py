@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas
 
-from ga_dspy.eval.scores import bootstrap_interval, paired_permutation
+from ga_dspy.eval.statistics import bootstrap_interval, paired_permutation
 
 FILES = ("frontier.csv", "frontier-59b49d9.csv")
 HEAD = """

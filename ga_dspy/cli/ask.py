@@ -19,7 +19,6 @@ from rich.rule import Rule
 from rich.text import Text
 from typer import Argument, Option
 
-from ga_dspy.arena.methods import METHODS, method
 from ga_dspy.cli import runs
 from ga_dspy.cli.choices import Asking, AskingOptions, Json, choose_lms, choose_program
 from ga_dspy.cli.compile import compile_program
@@ -35,6 +34,7 @@ from ga_dspy.cli.console import (
 from ga_dspy.demo import DEMO_QUESTION, RECORDED, corpus, questions
 from ga_dspy.errors import InputError, RunAborted
 from ga_dspy.eval import Report
+from ga_dspy.eval.methods import METHODS, method
 from ga_dspy.graphrag import estimate_build
 from ga_dspy.passage import replace_invalid
 from ga_dspy.programs import GraphAnchor

@@ -22,9 +22,9 @@ from typer import Option
 
 import ga_dspy
 from ga_dspy import artifact as artifacts
-from ga_dspy.arena.methods import method
 from ga_dspy.cluster import on_ray
 from ga_dspy.errors import InputError, nearest
+from ga_dspy.eval.methods import method
 from ga_dspy.graphrag import Access, GraphIndex, Schema
 from ga_dspy.lm.endpoints import EMBEDDED, default_timeout
 from ga_dspy.programs import MultiHopProgram

@@ -22,11 +22,11 @@ from rich.prompt import Prompt
 from typer import Option
 from typer.core import TyperCommand
 
-from ga_dspy.arena.methods import method
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli import choices
 from ga_dspy.cli.console import Console, columns, relative
 from ga_dspy.errors import InputError, nearest
+from ga_dspy.eval.methods import method
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.secrets import secrets_in, secrets_of

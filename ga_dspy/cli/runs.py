@@ -14,17 +14,16 @@ import dspy
 from rich.table import Table
 from typer import Argument, Exit, Option
 
-from ga_dspy import arena as arenas
 from ga_dspy import viewer
-from ga_dspy.arena import Benchmark
-from ga_dspy.arena.methods import methods
-from ga_dspy.arena.report import BASELINE, compare, write_report
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.cli import choices
 from ga_dspy.cli.choices import Asking, BatchOptions, EvaluatingOptions, LMs
 from ga_dspy.cli.console import Console, columns, number, show_progress
 from ga_dspy.errors import InputError
 from ga_dspy.eval import Report, load, load_report, protocol_of, run
+from ga_dspy.eval.arena import Benchmark, plan_runs, run_arena, select_methods
+from ga_dspy.eval.comparison import BASELINE, collect, write_report
+from ga_dspy.eval.methods import methods
 from ga_dspy.eval.report import usage_by_step
 from ga_dspy.programs import Usage
 from ga_dspy.programs.gaps import report_gaps
@@ -42,8 +41,6 @@ _TRACK = "MLflow store to log to: an address, or sqlite:///FILE."
 _JUDGE = "LM that also judges each answer; its cost is kept separate."
 _PROGRAMS = "all, or comma-separated names and groups: methods, ablations, depths, steps, graphrag."
 _TOKENS = "Token budget per question, the same for every method."
-_UNLIKE = "Mark runs under other protocols instead of refusing them."
-_PAPER = "Show the paper's scores even for questions that are not the dataset's."
 
 
 @dataclass(frozen=True)
@@ -244,13 +241,13 @@ def arena(
     console = Console()
     kinds = {one.program for one in methods(programs)}
     kinds |= {choices.program_class("", path) for path in artifact or ()}
-    contestants = arenas.select_methods(
+    contestants = select_methods(
         programs, artifacts=artifact or (), graphs=bool(graph), tokens=tokens,
         settings=choices.choose_settings(settings, *kinds), lms=models.steps,
     )  # fmt: skip
     if not models.is_for_all:
         models.check(*(one.make(nothing) for one in contestants))
-    planned = arenas.plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
+    planned = plan_runs(contestants, _benchmarks(dataset, data, index, graph or []), out)
     own = "".join(f", {step}: {one.model}" for step, one in models.steps.items())
     console.print(f"{len(planned)} runs in {out}, LM {models.lm.model}{own}")
     reports = defaultdict[Benchmark, dict[str, Report]](dict)
@@ -258,7 +255,7 @@ def arena(
     store = options.track
     judge = choices.choose_judge(options.judge, models)
     with show_progress(console) as advance:
-        for one, report, program in arenas.run_arena(
+        for one, report, program in run_arena(
             planned, lm=models.lm, limit=options.limit, **options.for_run(judge),
             progress=lambda one, now: advance(one.name, now.done, now.total, now),
         ):  # fmt: skip
@@ -301,8 +298,6 @@ def report(
     folders: Annotated[list[Path], Argument(help="Folders with finished runs.")],
     out: Annotated[Path, Option(help="Folder for report.md, tables and figures.")],
     baseline: Annotated[str, Option(help="Method to compare the others with.")] = BASELINE,
-    unlike: Annotated[bool, Option("--unlike", help=_UNLIKE)] = False,
-    paper: Annotated[bool, Option("--paper", help=_PAPER)] = False,
 ) -> None:
     """Report which method is best on your data, with tables and figures, from finished runs.
 
@@ -310,16 +305,15 @@ def report(
         ga-dspy report runs --out runs/report
     """
     console = Console()
-    runs = arenas.collect(folders, unlike=unlike, paper=paper)
-    families = compare(runs, baseline)
-    figures = write_report(runs, out, families)
-    for family in families:
-        console.print(family[0].verdict.replace("*", ""), soft_wrap=True)
+    runs = collect(folders)
+    verdicts, figures = write_report(runs, out, baseline)
+    for verdict in verdicts:
+        console.print(verdict.replace("*", ""), soft_wrap=True)
+    drawn = [figure for figure in figures if figure.path]
     for figure in figures:
         if not figure.path:
             console.print(f"{figure.group}: {figure.caption}", style="dim", soft_wrap=True)
-    drawn = sum(bool(figure.path) for figure in figures)
-    counts = f"{number(len(runs.runs), 'run')}, {number(drawn, 'figure')}"
+    counts = f"{number(len(runs), 'run')}, {number(len(drawn), 'figure')}"
     console.print(f"{counts}: {out / 'report.md'}")
 
 

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 
 import dspy
 
-from ga_dspy.errors import InputError, listed, require
+from ga_dspy.errors import InputError, listed
 
 DatasetName = Literal["hotpotqa", "musique", "2wikimultihopqa", "bamboogle", "qa"]
 _BARE: Final = ("bamboogle", "qa")
@@ -49,70 +48,29 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
 
     Args:
         dataset: hotpotqa, musique, 2wikimultihopqa, bamboogle, or qa for your own questions.
-        path: A .json or .jsonl file in the official format or the hub's; for qa any rows with
+        path: A .json or .jsonl file in the official format or the Hugging Face hub's (a split there
+            is such a file after `datasets.load_dataset(...).to_json(path)`); for qa any rows with
             `question` and `answer` or `answers` (in a .csv separated by |), maybe `id`, `type`.
         limit: Load only the first questions.
 
     Raises:
         InputError: The file is not of this dataset, or a row has no question or no answer.
     """
-    name, path = dataset_name(dataset), Path(path)
-    rows = [from_hub_row(row) if isinstance(row, Mapping) else row for row in read_rows(path)]
-    return _questions(detect_rows(rows, path, name), rows, str(path), limit)
-
-
-_HUB: Final[dict[str, tuple[str, str | None, str]]] = {
-    "hotpotqa": ("hotpotqa/hotpot_qa", "distractor", "validation"),
-    "musique": ("bdsaglam/musique", "answerable", "validation"),
-    "2wikimultihopqa": ("framolfese/2WikiMultihopQA", None, "validation"),
-    "bamboogle": ("chiayewken/bamboogle", None, "test"),
-}
-
-
-def load_hub(
-    dataset: str, split: str | None = None, config: str | None = None, limit: int | None = None
-) -> list[dspy.Example]:
-    """Return the questions of a split on the Hugging Face hub, with the fields of `load`.
-
-    Args:
-        dataset: hotpotqa, musique, 2wikimultihopqa or bamboogle.
-        split: The split; by default validation (Bamboogle: test).
-        config: The configuration; by default HotpotQA's distractor and MuSiQue's answerable.
-            HotpotQA also has fullwiki, MuSiQue also full.
-        limit: Load only the first questions.
-
-    Raises:
-        InputError: A row has no question or no answer, or the dataset is qa.
-        MissingExtra: The `datasets` package is not installed.
-    """
-    name = dataset_name(dataset)
-    if name not in _HUB:
-        raise InputError(f"dataset {name}", expected=f"one of {', '.join(_HUB)}",
-                         remedy="pass a file of your own questions to load()")  # fmt: skip
-    repository, usual, first = _HUB[name]
-    hub = require("datasets", "optimize")
-    rows = hub.load_dataset(repository, config or usual, split=split or first)
-    return _questions(name, map(from_hub_row, rows), repository, limit)
-
-
-def _questions(
-    dataset: DatasetName, rows: Iterable[object], source: str, limit: int | None
-) -> list[dspy.Example]:
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
-    examples: list[dspy.Example] = []
-    unusable: list[str] = []
-    repeats: Counter[str] = Counter()
-    ids: set[str] = set()
+    name, path = _dataset_name(dataset), Path(path)
+    examples, unusable, ids = list[dspy.Example](), list[str](), set[str]()
+    rows = _read_rows(path)
+    name = _detect(rows, path, name)
     for position, row in enumerate(rows, start=1):
         if reason := _why_unusable(row):
             unusable.append(f"row {position} ({reason})")
             continue
-        fields = question_fields(dataset, row)
-        first_id = fields["id"]
+        fields = _question_fields(name, row)
+        first_id, number = fields["id"], 1
         while fields["id"] in ids:
-            repeats[first_id] += 1
-            fields["id"] = f"{first_id}#{repeats[first_id] + 1}"
+            number += 1
+            fields["id"] = f"{first_id}#{number}"
         ids.add(fields["id"])
         example = dspy.Example(answer=fields["answers"][0], **fields)
         examples.append(example.with_inputs("question"))
@@ -120,7 +78,7 @@ def _questions(
             break
     if unusable:
         raise InputError(
-            f"{source}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
+            f"{path}: {len(unusable)} of {len(examples) + len(unusable)} rows cannot be asked: "
             f"{listed(unusable, 10)}",
             expected="a question and an answer in every row",
             remedy="fix these rows; instead of a file without answers, pass the train or dev file",
@@ -140,10 +98,10 @@ def _why_unusable(row: object) -> str:
         return "not an object"
     if not _text(row.get("question")):
         return "no question"
-    return "" if accepted_answers(row) else "no answer"
+    return "" if _accepted_answers(row) else "no answer"
 
 
-def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
+def _question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
     """Return the fields of a question as in `load`, except `answer`."""
     question = _text(row.get("question"))
     digest = hashlib.sha256(question.encode()).hexdigest()[:12]
@@ -155,21 +113,16 @@ def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
         paragraphs, titles = _musique_paragraphs(row)
     elif dataset not in _BARE:
         paragraphs, titles, facts = _context(row)
-    triples = (tuple(map(_text, as_list(entry))) for entry in as_list(row.get("evidences")))
-    # MuSiQue's type is the number of single-hop questions that it is composed of.
-    hops = len(as_list(row.get("question_decomposition")))
-    hops_by_id = re.match(r"\d+hop", given_id)
-    hops_type = hops_by_id.group() if hops_by_id else ""
-    if hops:
-        hops_type = f"{hops}hop"
+    triples = (tuple(map(_text, _as_list(entry))) for entry in _as_list(row.get("evidences")))
+    hops = re.match(r"\d+hop", given_id)  # MuSiQue's type
     return {
         "id": given_id or f"{dataset}-{digest}",
         "question": question,
-        "answers": accepted_answers(row),
+        "answers": _accepted_answers(row),
         "gold_titles": _unique(titles),
         "supporting_facts": tuple(dict.fromkeys(facts)),
         "paragraphs": tuple(paragraphs),
-        "type": _text(row.get("type")) or hops_type,
+        "type": _text(row.get("type")) or (hops.group() if hops else ""),
         "level": _text(row.get("level")),
         "answerable": row.get("answerable") is not False,
         "evidences": tuple(triple for triple in triples if len(triple) == 3 and all(triple)),
@@ -178,45 +131,42 @@ def question_fields(dataset: DatasetName, row: Any) -> dict[str, Any]:
 
 def _musique_paragraphs(row: Row) -> tuple[list[Paragraph], list[str]]:
     """Return the valid paragraphs, each as one sentence, and the titles of the supporting ones."""
-    paragraphs: list[Paragraph] = []
-    titles: list[str] = []
-    for entry in as_list(row.get("paragraphs")):
-        if not isinstance(entry, Mapping):
-            continue
-        title, text = _text(entry.get("title")), _text(entry.get("paragraph_text"))
-        if title and text:
-            paragraphs.append((title, (text,)))
-            titles += [title] if entry.get("is_supporting") is True else []
-    return paragraphs, titles
+    entries = [
+        (_text(entry.get("title")), _text(entry.get("paragraph_text")), entry.get("is_supporting"))
+        for entry in _as_list(row.get("paragraphs"))
+        if isinstance(entry, Mapping)
+    ]
+    valid = [entry for entry in entries if entry[0] and entry[1]]
+    paragraphs: list[Paragraph] = [(title, (text,)) for title, text, _ in valid]
+    return paragraphs, [title for title, _, is_supporting in valid if is_supporting is True]
 
 
 def _context(row: Row) -> tuple[list[Paragraph], list[str], list[Fact]]:
     """Return the valid paragraphs, the titles of supporting facts, and those with a sentence."""
     paragraphs = [
-        (title, tuple(map(_text, as_list(sentences))))
-        for title, sentences in titled(as_list(row.get("context")))
-        if as_list(sentences)
+        (title, tuple(map(_text, _as_list(sentences))))
+        for title, sentences in _titled(row.get("context"))
+        if _as_list(sentences)
     ]
-    pairs = titled(as_list(row.get("supporting_facts")))
-    facts = [(t, n) for t, n in pairs if isinstance(n, int) and not isinstance(n, bool) and n >= 0]
+    pairs = _titled(row.get("supporting_facts"))
+    facts = [(title, n) for title, n in pairs if type(n) is int and n >= 0]
     return paragraphs, [title for title, _ in pairs], facts
 
 
-def titled(entries: Iterable[object]) -> list[tuple[str, Any]]:
+def _titled(entries: object) -> list[tuple[str, Any]]:
     """Return the entries that are a title and something else."""
-    pairs = (as_list(entry) for entry in entries)
+    pairs = map(_as_list, _as_list(entries))
     return [(_text(pair[0]), pair[1]) for pair in pairs if len(pair) == 2 and _text(pair[0])]
 
 
-def accepted_answers(row: Row) -> tuple[str, ...]:
+def _accepted_answers(row: Row) -> tuple[str, ...]:
     """Return all accepted answers, the row's own first; a list is several answers."""
     given = row.get("answer")
-    own = as_list(given) or [given]
-    more = (*as_list(row.get("answers")), *as_list(row.get("answer_aliases")))
-    return _unique(map(_text, [*own, *more]))
+    more = (*_as_list(row.get("answers")), *_as_list(row.get("answer_aliases")))
+    return _unique(map(_text, (*(_as_list(given) or [given]), *more)))
 
 
-def as_list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     """Return the elements of a JSON array; none for anything else."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
 
@@ -270,15 +220,7 @@ _SAMPLE = 200  # rows by which the dataset is detected
 _TYPES_OF_2WIKI = {"compositional", "inference", "bridge_comparison"}
 
 
-def dataset_name(name: str) -> DatasetName:
-    """Return the name as a `DatasetName`.
-
-    Raises:
-        InputError: There is no such dataset.
-
-    >>> dataset_name("HotpotQA")
-    'hotpotqa'
-    """
+def _dataset_name(name: str) -> DatasetName:
     for known in DATASETS:
         if name.strip().lower() == known:
             return known
@@ -296,24 +238,14 @@ def detect(path: Path | str) -> DatasetName:
         InputError: The file cannot be read, or has the fields of none of the datasets.
     """
     path = Path(path)
-    return detect_rows(read_rows(path), path)
+    return _detect(_read_rows(path), path)
 
 
-def detect_rows(
-    rows: Sequence[object], path: Path, expected: DatasetName | None = None
-) -> DatasetName:
-    """Detect the dataset of rows.
+def _detect(rows: Sequence[object], path: Path, expected: DatasetName | None = None) -> DatasetName:
+    """Detect the dataset of rows, or check the expected one.
 
     Rows with only question and answer are accepted for any dataset, and HotpotQA's format for
     2WikiMultiHopQA, which has it too, with optional fields.
-
-    Args:
-        rows: All rows of the file.
-        path: The file, for the error.
-        expected: The dataset that they should be from; None for any.
-
-    Raises:
-        InputError: The rows are from another dataset than expected, or from none.
     """
     seen = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping)]
     fields = {str(name).lower() for row in seen for name in row}
@@ -328,24 +260,22 @@ def detect_rows(
         found = "2wikimultihopqa"
     elif fields & {"context", "supporting_facts", "level"}:
         found = "hotpotqa"
-    shared = (expected, found) == ("2wikimultihopqa", "hotpotqa") or expected == "qa"
-    if expected and found not in (expected, "bamboogle") and not shared:
-        raise InputError(
-            f"{path} has the fields of {found}",
-            expected=f"a file of {expected}",
-            remedy=f"load it as {found!r}, or pass the {expected} file",
-        )
-    return expected or found
+    if expected in (None, "qa", found) or found == "bamboogle":
+        return expected or found
+    if (expected, found) == ("2wikimultihopqa", "hotpotqa"):
+        return expected
+    raise InputError(
+        f"{path} has the fields of {found}",
+        expected=f"a file of {expected}",
+        remedy=f"load it as {found!r}, or pass the {expected} file",
+    )
 
 
-def read_rows(path: Path) -> list[object]:
+def _read_rows(path: Path) -> list[object]:
     """Return all rows of a .json file (one array), a .jsonl file (one row per line) or a .csv file.
 
     The first two are told apart by the first character, not by the name. In a .csv, several
     `answers` are separated by |.
-
-    Raises:
-        InputError: The file is missing, empty, not UTF-8 or not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
@@ -353,13 +283,10 @@ def read_rows(path: Path) -> list[object]:
         raise _wrong_file(path, f"cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise _wrong_file(path, f"not UTF-8 text (byte {error.start})") from error
-    if not text:
-        raise _wrong_file(path, "the file is empty")
-    what = ""
-    rows: list[object] = []
     if path.suffix.lower() == ".csv":
         records = csv.DictReader(io.StringIO(text))
         return [{**row, "answers": (row.get("answers") or "").split("|")} for row in records]
+    what, rows = "", list[object]()
     try:
         if text.startswith("["):
             rows = json.loads(text)
@@ -371,8 +298,8 @@ def read_rows(path: Path) -> list[object]:
     except (ValueError, RecursionError) as error:
         raise _wrong_file(path, f"{what}not valid JSON ({error})") from error
     if not rows:
-        raise _wrong_file(path, "the array has no rows")
-    return rows
+        raise _wrong_file(path, "the file has no rows")
+    return [from_hub_row(row) if isinstance(row, Mapping) else row for row in rows]
 
 
 def _wrong_file(path: Path, found: str) -> InputError:

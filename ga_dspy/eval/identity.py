@@ -13,19 +13,15 @@ import hashlib
 import inspect
 import json
 import sys
-import sysconfig
 from collections.abc import Mapping
-from datetime import date, time, timedelta
-from decimal import Decimal
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import dspy
-import numpy as np
 import pydantic
 
-from ga_dspy.eval.protocol import UNKNOWN
 from ga_dspy.graphrag import GraphIndex
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.endpoints import endpoint_digest
@@ -40,10 +36,16 @@ _IRRELEVANT = {
     "num_retries", "max_retries",
 }  # fmt: skip
 _RECORDS = {"history", "callbacks", "traces", "train", "stage", "_compiled"}
-_STANDARD = sysconfig.get_path("stdlib")
-
-
+_WRAPPERS = (
+    MethodType, property, classmethod, staticmethod, functools.partial,
+    functools._lru_cache_wrapper,
+)  # fmt: skip
+_WRAPPED = "__func__", "__self__", "__wrapped__", "fget", "func", "args", "keywords"
+_KNOWN = {"ga_dspy", "extractive_lm", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
+
+UNKNOWN = "unknown: "
+"""Prefix of the digest of something that cannot be compared."""
 
 
 class _Unknown(Exception):
@@ -97,24 +99,28 @@ class _Description:
             return sorted(json.dumps(self.of(part), sort_keys=True) for part in value)
         if isinstance(value, list | tuple):
             return [self.of(part) for part in value]
-        if isinstance(value, bytes | date | time | timedelta | Decimal | Path | complex):
-            return repr(value)
-        if isinstance(value, np.ndarray | np.generic):
-            return [str(value.dtype), hashlib.sha256(value.tobytes()).hexdigest()]
-        if isinstance(value, ModuleType | enum.Enum | BuiltinFunctionType):
-            return [_name(value), str(value)] if isinstance(value, enum.Enum) else _name(value)
+        if isinstance(value, bytes):
+            return hashlib.sha256(value).hexdigest()
+        if isinstance(value, ModuleType | BuiltinFunctionType):
+            return _name(value)
         if isinstance(value, type):
             return self._class(value)
-        if isinstance(value, CodeType | FunctionType | MethodType | functools.partial):
-            return self._code(value)
-        if isinstance(value, functools._lru_cache_wrapper):
-            return self.of(value.__wrapped__)
-        if isinstance(value, property | classmethod | staticmethod):
-            return [self.of(getattr(value, name, None)) for name in ("fget", "__func__")]
+        if isinstance(value, CodeType):
+            names = value.co_names, value.co_varnames, value.co_freevars
+            return [value.co_code.hex(), self.of(value.co_consts), names]
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        if isinstance(value, _WRAPPERS):
+            return [self.of(getattr(value, name, None)) for name in _WRAPPED]
         if isinstance(value, dspy.BaseLM):
             return self._lm(value)
-        if isinstance(value, Index | GraphIndex | AdaptedRetriever):
-            return self._retriever(value)
+        if isinstance(value, AdaptedRetriever):
+            return self.of(value.source)
+        if isinstance(value, GraphIndex):
+            labels = sorted(value.access.labels)
+            return [value.fingerprint, self.of([value.index, labels, value.path_reranker])]
+        if isinstance(value, Index):
+            return self._index(value)
         return self._instance(value)
 
     def _class(self, kind: Any) -> Any:
@@ -126,24 +132,18 @@ class _Description:
             return [kind.instructions, self.of(fields)]
         if _is_library(kind):
             return _name(kind)
-        left_out = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__"}
-        own = {n: p for n, p in vars(kind).items() if n not in left_out and _is_relevant(n, p)}
+        own = {name: part for name, part in vars(kind).items() if _is_relevant(name, part)}
         return [_name(kind), *map(self.of, kind.__bases__), self.of(own)]
 
-    def _code(self, code: Any) -> Any:
-        if isinstance(code, functools.partial):
-            return [self.of(part) for part in (code.func, code.args, code.keywords)]
-        if isinstance(code, MethodType):
-            return [self.of(code.__func__), self.of(code.__self__)]
-        if isinstance(code, CodeType):
-            consts = [self.of(part) for part in code.co_consts]
-            return [code.co_code.hex(), consts, code.co_names, code.co_varnames, code.co_freevars]
-        if _is_library(code) and not code.__closure__:
-            return [_name(code), code.__code__.co_code.hex()]
-        used = {n: code.__globals__[n] for n in _names(code.__code__) if n in code.__globals__}
-        held = inspect.getclosurevars(code).nonlocals
-        given = code.__defaults__, code.__kwdefaults__
-        return [self.of(part) for part in (code.__code__, held, given, used)]
+    def _function(self, function: FunctionType) -> Any:
+        code = function.__code__
+        if _is_library(function) and not function.__closure__:
+            return [_name(function), code.co_code.hex()]
+        scope = function.__globals__
+        used = {name: scope[name] for name in _names(code) if name in scope}
+        held = inspect.getclosurevars(function).nonlocals
+        given = function.__defaults__, function.__kwdefaults__
+        return [self.of(part) for part in (code, held, given, used)]
 
     def _lm(self, lm: Any) -> Any:
         lm = unwrapped(lm)
@@ -153,20 +153,15 @@ class _Description:
         about = type(lm), lm.model, lm.model_type, engine, endpoint_digest(lm), settings
         return [self.of(part) for part in about]
 
-    def _retriever(self, retriever: Any) -> Any:
-        if isinstance(retriever, AdaptedRetriever):
-            return self.of(retriever.source)
-        if isinstance(retriever, GraphIndex):
-            labels = sorted(retriever.access.labels)
-            reranker = self.of(retriever.path_reranker)
-            return [retriever.fingerprint, self.of(retriever.index), labels, reranker]
-        about = {p.id: hashlib.sha256(repr(sorted(p.metadata.items())).encode()).hexdigest()
-                 for p in retriever}  # fmt: skip
-        metadata = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-        encoder = retriever.encoder
-        described = retriever.description, retriever.fingerprint, metadata
-        made_by = encoder and (encoder.name, encoder.fingerprint)
-        return [*described, self.of(retriever.scope), made_by, self.of(retriever.reranker)]
+    def _index(self, index: Index) -> Any:
+        # A sum, because it does not depend on the order, and holds no passage in memory.
+        metadata = sum(
+            int(hashlib.sha256(repr((p.id, sorted(p.metadata.items()))).encode()).hexdigest(), 16)
+            for p in index
+        )
+        encoder = index.encoder and (index.encoder.name, index.encoder.fingerprint)
+        described = index.description, index.fingerprint, metadata, encoder
+        return [*described, self.of([index.scope, index.reranker])]
 
     def _instance(self, value: Any) -> Any:
         """Describe an object by its class and its attributes or its `fingerprint`."""
@@ -174,17 +169,23 @@ class _Description:
         mark = None if kind is dspy.Predict else getattr(value, "fingerprint", None)
         if isinstance(mark, str):
             return [self.of(kind), mark]
-        if isinstance(value, pydantic.BaseModel):
-            return [self.of(kind), self.of(dict(value))]
         if isinstance(value, dspy.Example):
             return self.of(dict(value.items()))
-        is_known = isinstance(value, dspy.Module | dspy.Adapter) or hasattr(
-            value, "__dataclass_fields__"
-        )
-        if not hasattr(value, "__dict__") or (_is_library(kind) and not is_known):
+        if not hasattr(value, "__dict__"):
+            return self._pickled(value)
+        known = dspy.Module | dspy.Adapter | pydantic.BaseModel | enum.Enum
+        if _is_library(kind) and not (isinstance(value, known) or is_dataclass(value)):
             raise _Unknown(f"an object of {_name(kind)}")
         held = {n: p for n, p in vars(value).items() if n not in _RECORDS}
         return [self.of(kind), self.of(held)]
+
+    def _pickled(self, value: Any) -> Any:
+        """Describe an object without attributes, such as a date or an array, as pickle does."""
+        try:
+            parts = value.__reduce_ex__(4)
+        except Exception as error:  # an object may refuse in any way
+            raise _Unknown(f"an object of {_name(type(value))}") from error
+        return self.of(parts)
 
 
 def _is_relevant(name: str, part: Any) -> bool:
@@ -210,9 +211,5 @@ def _name(value: Any) -> str:
 def _is_library(value: Any) -> bool:
     """Return whether code is Python's, an installed package's or ours, known by its version."""
     module = value.__module__ or ""
-    if module.partition(".")[0] in ("ga_dspy", "extractive_lm", "builtins"):
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return module in sys.builtin_module_names
-    return file.startswith(_STANDARD) or bool(_INSTALLED.intersection(Path(file).parts))
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return module.partition(".")[0] in _KNOWN or bool(_INSTALLED.intersection(Path(file).parts))

@@ -1,7 +1,6 @@
 """Plots of F1: by program, by parts of the questions, and against the tokens of a question.
 
-Names stand beside what they name, so there is no legend. GraphAnchor, or the chosen program, has
-the one colour; the others are grey.
+GraphAnchor, or the chosen program, has the one colour; the others are grey.
 """
 
 from __future__ import annotations
@@ -73,36 +72,33 @@ def plot_scores(
         MissingExtra: matplotlib is not installed.
     """
     every = [point for points in panels.values() for point in points]
-    labels = dict.fromkeys(point.label for point in every)
-    first = [label for label in order if label in labels]
-    rows = {label: row for row, label in enumerate(dict.fromkeys((*first, *labels)))}
+    labels = dict.fromkeys((*order, *(point.label for point in every)))
+    rows = {label: row for row, label in enumerate(labels)}
     with _drawing(title, about, 1.5 + 0.28 * len(rows), len(panels)) as (figure, all_axes):
+        beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": 8}
         for axes, (name, points) in zip(all_axes, panels.items(), strict=True):
             for point in points:
                 row = rows[point.label]
                 axes.plot(point.interval or (), [row] * 2, linewidth=1.6, **point.style)
                 axes.plot(point.f1, row, "o", clip_on=False, **point.style)
-                axes.annotate(
-                    point.note, (1.02, row), xycoords=("axes fraction", "data"), va="center",
-                    fontsize=8,
-                )  # fmt: skip
+                axes.annotate(point.note, (1.02, row), va="center", **beside)
             axes.set_title(name, loc="left", fontsize=9)
             axes.grid(visible=False, axis="y")
             axes.tick_params(axis="y", length=0, pad=7)
         axes = all_axes[0]
-        axes.annotate(heading, (1.02, -0.9), xycoords=("axes fraction", "data"), fontsize=8)
-        axes.set_yticks(range(len(rows)), [_short(label) for label in rows])
+        axes.annotate(heading, (1.02, -0.9), **beside)
+        axes.set_yticks(range(len(rows)), map(_short, rows))
         axes.set(xlim=(0, None), ylim=(len(rows) - 0.4, -0.6))
-        ours = {point.label for point in every if point.stands_out}
-        for label, tick in zip(rows, axes.get_yticklabels(), strict=True):
-            if label in ours:
+        for point in every:
+            if point.stands_out:
+                tick = axes.get_yticklabels()[rows[point.label]]
                 tick.set(color=_ACCENT, fontweight="bold")
         figure.supxlabel("F1 in percent, with its 95 % interval", fontsize=9, color=_INK)
     return figure
 
 
 def plot_costs(points: Sequence[Point], title: str, about: str) -> Figure:
-    """Plot F1 against the tokens of a question, each program's name beside it.
+    """Plot F1 against the tokens of a question; numbers refer to the names at the right.
 
     Args:
         points: The programs. Points with the same label are connected, and named once.
@@ -112,14 +108,24 @@ def plot_costs(points: Sequence[Point], title: str, about: str) -> Figure:
     Raises:
         MissingExtra: matplotlib is not installed.
     """
+    lines: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda point: -point.f1):
+        lines.setdefault(point.label, []).append(point)
+    unnamed, text = lines.pop("", []), {"va": "center", "fontsize": 8, "zorder": 5}
     with _drawing(title, about, 4.4) as (figure, (axes,)):
-        lines: dict[str, list[Point]] = {}
-        for point in sorted(points, key=lambda point: point.tokens):
-            lines.setdefault(point.label, []).append(point)
-        for label, line in lines.items():
-            shape = "o-" if label else "o"
-            places = [point.tokens for point in line], [point.f1 for point in line]
-            axes.plot(*places, shape, linewidth=0.8, label=label, **line[0].style)
+        for point in unnamed:
+            axes.plot(point.tokens, point.f1, "o", **point.style)
+        for number, (label, line) in enumerate(lines.items(), start=1):
+            line.sort(key=lambda point: point.tokens)
+            places = [(point.tokens, point.f1) for point in line]
+            style = {**line[0].style, "markersize": 11}
+            axes.plot(*zip(*places, strict=True), "o-", linewidth=0.8, **style)
+            for place in places:
+                axes.annotate(f"{number}", place, ha="center", color="white", **text)
+            axes.annotate(
+                f"{number}  {_short(label)}", (1.04, 1 - number / (len(lines) + 1)),
+                xycoords="axes fraction", color=_ACCENT if line[0].stands_out else _INK, **text,
+            )  # fmt: skip
         axes.margins(y=0.14)
         axes.set(xlabel="tokens per question, prompt and completion", ylabel="F1 in percent")
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -127,43 +133,7 @@ def plot_costs(points: Sequence[Point], title: str, about: str) -> Figure:
         missing = max(0.0, _SMALLEST_RANGE - (high - low)) / 2
         axes.set_ylim(max(low - missing, -3.0), high + missing)  # no score is below 0
         axes.set_xlim(0, 1.15 * max(point.tokens for point in points) or 1)
-        _write_labels(figure, axes, points, [line[-1] for label, line in lines.items() if label])
     return figure
-
-
-def _write_labels(
-    figure: Figure, axes: Any, points: Sequence[Point], named: Sequence[Point]
-) -> None:
-    """Write each label at the nearest place where it hides no point and no other label."""
-    from matplotlib.text import Text
-    from matplotlib.transforms import Bbox
-
-    figure.draw_without_rendering()  # only now are places on the page known
-    canvas: Any = figure.canvas
-    renderer, room = canvas.get_renderer(), axes.bbox
-    taken = [
-        Bbox.from_bounds(x - 8, y - 8, 16, 16)
-        for x, y in axes.transData.transform([(point.tokens, point.f1) for point in points])
-    ]
-    around = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.5), (0, -1.5))
-    places = [(9.0, 0.0), (-9.0, 0.0)]
-    places += [(far * x, far * y) for far in (9, 14, 22, 32, 44, 58, 74, 92) for x, y in around]
-    for point in sorted(named, key=lambda point: (not point.stands_out, point.tokens)):
-        text = axes.annotate(
-            _short(point.label), (point.tokens, point.f1), (0, 0), textcoords="offset points",
-            fontsize=8, va="center", color=_ACCENT if point.stands_out else _INK,
-            fontweight="bold" if point.stands_out else "normal", in_layout=False,
-            arrowprops={"arrowstyle": "-", "color": _GREY},
-        )  # fmt: skip
-        for x, y in places:
-            text.set(position=(x, y), ha="left" if x > 0 else "right" if x else "center")
-            text.arrow_patch.set_linewidth(0.6 if y else 0)
-            text.update_positions(renderer)
-            box = Text.get_window_extent(text, renderer).padded(4)  # without the line
-            is_inside = room.contains(*box.min) and room.contains(*box.max)
-            if is_inside and not box.count_overlaps(taken):
-                break
-        taken.append(box)
 
 
 def _short(label: str) -> str:

@@ -14,12 +14,17 @@ import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue, field_validator
 from pydantic_core import to_jsonable_python
 
-from ga_dspy.errors import GaDspyError, InputError
+from ga_dspy.errors import GaDspyError
+from ga_dspy.eval.identity import UNKNOWN, digests_of
+from ga_dspy.graphrag import GraphIndex
+from ga_dspy.lm.adapters import PlainAdapter
+from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.programs import MultiHopProgram
+from ga_dspy.retrieval import Index
+from ga_dspy.secrets import check_addresses
+from ga_dspy.storage import sha256_of
 
 ScoreVariant = Literal["official", "squad"]
-
-UNKNOWN = "unknown: "
-"""Prefix of the digest of something that cannot be compared."""
 
 
 class ProtocolMismatch(GaDspyError):
@@ -114,7 +119,7 @@ class Protocol(BaseModel):
         computed = {
             "split": path.stem if path else "",
             "source": path.name if path else source,
-            "sha256": file_digest(path) if path else None,
+            "sha256": sha256_of(path) if path else None,
             "questions_sha256": questions_digest(examples),
             "n": len(examples),
             "versions": {
@@ -153,16 +158,15 @@ class Protocol(BaseModel):
     def basis(self) -> dict[str, JsonValue]:
         """What two runs must share to be in one table."""
         return {
-            "data": f"{self.dataset} {self.questions_sha256[:12]}",
+            "questions": f"{self.n:,} with hash {self.questions_sha256[:8]}",
             "corpus": self.corpus,
+            "retriever": self.retriever,
             "score": self.score,
-            "n": self.n,
         }
 
     def differences(self, current: Protocol) -> tuple[str, ...]:
         """Return one phrase per differing field, the saved value first."""
-        saved, now = _flat(self.model_dump(mode="json")), _flat(current.model_dump(mode="json"))
-        new = {"prompts", "endpoint", "digests", "lms"} - self.model_fields_set
+        saved, now = _flat(self), _flat(current)
         found = []
         # Digests last, as they only say that something differs.
         fields = sorted(saved.keys() | now.keys(), key=lambda f: (f.startswith("digests."), f))
@@ -173,28 +177,25 @@ class Protocol(BaseModel):
                 found.append(
                     f"{field} holds {what}, which cannot be compared without a fingerprint"
                 )
-            elif was != value and field.partition(".")[0] in new:
-                found.append(f"{field} was not recorded yet by the version that began the run")
             elif was != value:
                 found.append(f"{field} was {_as_text(was)}, is {_as_text(value)}")
         return tuple(found)
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal.
+def _flat(protocol: Protocol) -> dict[str, Any]:
+    """Return the fields with those of a record apart, as in "settings.k"."""
+    flat = dict[str, Any]()
+    for name, value in protocol.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": part for key, part in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
-    Raises:
-        InputError: The file cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror})",
-            expected="the file that the questions are from",
-            remedy="pass its path, or a str naming another source",
-        ) from error
+
+def _as_text(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def questions_digest(examples: Sequence[dspy.Example]) -> str:
@@ -221,13 +222,77 @@ def fingerprint(program: dspy.Module) -> str:
     return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
 
 
-def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    flat = dict(fields)
-    for name in ("settings", "sampling", "versions", "digests", "lms"):
-        flat |= {f"{name}.{key}": part for key, part in flat.pop(name).items()}
-    return flat
+# --- The protocol of a program with its retriever and its LM
+
+_SAMPLING = (
+    "temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "min_p", "n", "seed",
+    "stop", "presence_penalty", "frequency_penalty", "reasoning_effort", "rollout_id",
+)  # fmt: skip
 
 
-def _as_text(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def protocol_of(
+    program: MultiHopProgram,
+    examples: Sequence[dspy.Example],
+    *,
+    name: str,
+    source: Path | str,
+    lm: dspy.BaseLM,
+    judge: dspy.BaseLM | None = None,
+    **fields: Any,
+) -> Protocol:
+    """Return the protocol of a run: everything that determines its numbers.
+
+    Args:
+        program: The program.
+        examples: The questions, from `load`.
+        name: The program's name in reports.
+        source: The file of the questions, or the name of the rows on the hub.
+        lm: The LM; of its settings, those that affect sampling are stored. The LMs of single steps
+            are the program's own.
+        judge: The LM that judges answers in addition to the scores; None for none.
+        fields: `dataset`, and what else is known: `score`, `limit`, `seed`.
+
+    Raises:
+        InputError: The address of an LM contains a password.
+    """
+    own = program.step_lms()
+    check_addresses(lm, *own.values())
+    program.check_ready()
+    settings, adapter = program.settings(), dspy.settings.adapter
+    sampling = {key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None}
+    if adapter and not isinstance(adapter, PlainAdapter):  # which is the default
+        sampling["adapter"] = type(adapter).__name__
+    return Protocol.of(
+        examples,
+        source=source,
+        program=name,
+        prompts=fingerprint(program),
+        lm=str(lm.model),
+        lms={name: str(one.model) for name, one in own.items()},
+        endpoint=endpoint_digest(lm),
+        sampling=sampling,
+        **_retrieval_fields(program.retriever),
+        k=settings.get("k"),
+        steps=settings.get("max_steps"),
+        settings=settings,
+        judge=str(judge.model) if judge else None,
+        digests=digests_of(program, lm=lm, **({"judge": judge} if judge else {})),
+        **fields,
+    )
+
+
+def _retrieval_fields(retriever: Any) -> dict[str, Any]:
+    source = getattr(retriever, "source", retriever)
+    index = source.index if isinstance(source, GraphIndex) else source
+    digest = getattr(source, "fingerprint", None)
+    if isinstance(index, Index):
+        return {
+            "retriever": index.description,
+            "graph": digest if isinstance(source, GraphIndex) else None,
+            "corpus": index.fingerprint,
+            "encoder": index.encoder.name if index.encoder else "",
+        }
+    return {
+        "retriever": getattr(source, "__qualname__", type(source).__qualname__),
+        "corpus": digest if isinstance(digest, str) else None,
+    }

@@ -7,27 +7,27 @@ never left out.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ga_dspy.errors import InputError
 from ga_dspy.eval.protocol import Protocol
-from ga_dspy.eval.result import Entry, Result, RunJournal, StepTrace
+from ga_dspy.eval.result import Result, RunJournal, StepTrace
 from ga_dspy.eval.scores import (
-    Paired,
-    StepVerdict,
-    Sufficiency,
+    NO_OVERLAP,
+    Verdict,
     answer_in,
     answer_overlap,
-    bootstrap_interval,
     joint_score,
-    paired_permutation,
     sufficiency,
+    support_precision,
     support_recall,
+    support_score,
+    triple_score,
 )
+from ga_dspy.eval.statistics import Paired, bootstrap_interval, paired_permutation
 from ga_dspy.programs import Usage
 from ga_dspy.storage import write_whole
 
@@ -37,26 +37,23 @@ SUMMARY, PREDICTIONS = "summary.json", "predictions.jsonl"
 
 _PREDICTION_FIELDS = (
     "id", "type", "question", "answer", "gold", "f1", "f1_squad", "em", "acc", "support_recall",
-    "titles", "steps", "calls", "tokens", "supported", "evidence",
+    "titles", "steps", "calls", "tokens", "supported", "evidence", "step_failures", "error",
 )  # fmt: skip
 
 
 class Report(NamedTuple):
     """All results of a finished run, in the order of the questions.
 
-    `seconds` is the program's time summed over all questions, regardless of the number of threads.
-    It is the only value that is not reproducible.
+    Only the seconds are not reproducible.
     """
 
     protocol: Protocol
     results: tuple[Result, ...]
-    seconds: float
 
-    @classmethod
-    def from_entries(cls, protocol: Protocol, entries: Iterable[Entry]) -> Report:
-        """Make a report from journal entries in the order of the questions."""
-        every = tuple(entries)
-        return cls(protocol, tuple(e.result for e in every), fsum(e.seconds for e in every))
+    @property
+    def seconds(self) -> float:
+        """The program's time summed over all questions, regardless of the number of threads."""
+        return fsum(result.seconds for result in self.results)
 
     @property
     def failed(self) -> tuple[Result, ...]:
@@ -103,11 +100,8 @@ class Report(NamedTuple):
         """
         if not self.protocol.judge:
             return None
-        right: list[float | None] = []
-        for result in self.results:
-            known = result.judged.right if result.judged else None
-            right.append(0.0 if result.error is not None else known)
-        return _percent_of_known(right)
+        verdicts = [r.judged.right if r.judged else None for r in self.results if not r.error]
+        return _percent_of_known([*verdicts, *[False] * len(self.failed)])
 
     @property
     def support_recall(self) -> float | None:
@@ -120,13 +114,15 @@ class Report(NamedTuple):
         low, high = bootstrap_interval(self.values())
         return 100.0 * low, 100.0 * high
 
+    def part(self, results: Iterable[Result]) -> Report:
+        """Return the report of some of the questions."""
+        return self._replace(results=tuple(results))
+
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Return the scores by question type; questions without a type are under "(none)"."""
         types = sorted({result.type for result in self.results})
         return {
-            name or "(none)": self._replace(
-                results=tuple(result for result in self.results if result.type == name)
-            )._scores()
+            name or "(none)": self.part(r for r in self.results if r.type == name)._scores()
             for name in types
         }
 
@@ -136,65 +132,56 @@ class Report(NamedTuple):
         For the same answers only `seconds` and `usage` may differ. `usage` counts failed attempts
         and replies from DSPy's cache.
         """
+        protocol = self.protocol
         return {
-            "dataset": self.protocol.dataset,
-            "program": self.protocol.program,
-            "lm": self.protocol.lm,
-            **({"lms": self.protocol.lms} if self.protocol.lms else {}),
-            **self._scores(),
-            **self.measures(),
+            "dataset": protocol.dataset,
+            "program": protocol.program,
+            "lm": protocol.lm,
+            **({"lms": protocol.lms} if protocol.lms else {}),
+            **_rounded(self._scores()),
+            **_rounded(self.measures()),
             "steps_mean": _mean_count([result.steps for result in self.results]),
             "lm_calls_mean": _mean_count([result.calls for result in self.results]),
             "tokens_mean": _mean_count([result.tokens for result in self.results]),
-            **({"judge": self._judge()} if self.protocol.judge else {}),
+            "usage": {name: one.model_dump() for name, one in usage_by_step(self.results).items()},
+            **({"judge": self._judge()} if protocol.judge else {}),
             "seconds": round(self.seconds, 2),
-            "ci95": [round(bound, 2) for bound in self.ci95],
-            "by_type": self.by_type(),
+            "ci95": _rounded(self.ci95),
+            "by_type": _rounded(self.by_type()),
             "failed": [{"id": result.id, "error": result.error} for result in self.failed],
             "degraded_ids": [result.id for result in self.degraded],
-            "protocol": self.protocol.model_dump(mode="json"),
-            "protocol_hash": self.protocol.hash,
+            "protocol": protocol.model_dump(mode="json"),
+            "protocol_hash": protocol.hash,
         }
 
     def measures(self) -> dict[str, Any]:
         """Return all other measures, in percent; None if a measure does not apply."""
-        verdicts = judgements(self.results)._asdict()
+        scores = [_scores_of(result) for result in self.results]
+        means = {name: _percent_of_known(of[name] for of in scores) for name in scores[0]}
         return {
-            **{
-                name: _rounded(_percent_of_known(map(score, self.results)))
-                for name, score in _MEASURES.items()
-            },
-            "grounded_share": _rounded(grounded_share(self.results)),
-            "faithful_share": _rounded(faithful_share(self.results)),
-            "sufficiency": {
-                name: value if name == "questions" else _rounded(value, 100)
-                for name, value in verdicts.items()
-            },
+            **means,
+            "grounded_share": grounded_share(self.results),
+            "faithful_share": faithful_share(self.results),
+            "sufficiency": judgements(self.results),
             "by_step": [point._asdict() for point in by_step(self.results)],
-            "steps_reached": steps_reached(self.results),
-            "usage": {
-                name: usage.model_dump(mode="json")
-                for name, usage in usage_by_step(self.results).items()
-            },
         }
 
     def _judge(self) -> dict[str, Any]:
-        by_id = {result.id: result.judged for result in self.results if result.judged}
-        usage = Usage.total(one.usage for one in by_id.values())
+        judged = {result.id: result.judged for result in self.results if result.judged}
         return {
             "lm": self.protocol.judge,
             "right": _rounded(self.judged),
-            "failed": [{"id": id, "error": one.error} for id, one in by_id.items() if one.error],
-            "usage": usage.model_dump(mode="json"),
+            "failed": [{"id": id, "error": one.error} for id, one in judged.items() if one.error],
+            "usage": Usage.total(one.usage for one in judged.values()).model_dump(),
         }
 
     def _scores(self) -> dict[str, Any]:
         return {
             "n": len(self.results),
-            "f1": _rounded(self.f1),
-            "em": _rounded(self.em),
-            "acc": _rounded(self.acc),
-            "support_recall": _rounded(self.support_recall),
+            "f1": self.f1,
+            "em": self.em,
+            "acc": self.acc,
+            "support_recall": self.support_recall,
             "failures": len(self.failed),
             "degraded": len(self.degraded),
         }
@@ -204,20 +191,19 @@ class Report(NamedTuple):
 
         Scores are percentages in the summary, and fractions from 0 to 1 in each prediction.
         """
-        lines = []
-        for result in self.results:
-            rounds = [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace]
-            prediction = {
-                **{name: getattr(result, name) for name in _PREDICTION_FIELDS},
-                "rounds": rounds,
-                "step_failures": result.step_failures,
-                "error": result.error,
-                **({"judged": result.judged.model_dump(mode="json")} if result.judged else {}),
-            }
-            lines.append(json.dumps(prediction, ensure_ascii=False) + "\n")
-        write_whole(out / PREDICTIONS, "".join(lines))
+        lines = [json.dumps(_prediction(result), ensure_ascii=False) for result in self.results]
+        write_whole(out / PREDICTIONS, "".join(f"{line}\n" for line in lines))
         summary = json.dumps(self.summary(), ensure_ascii=False, indent=2)
-        write_whole(out / SUMMARY, summary + "\n")
+        write_whole(out / SUMMARY, f"{summary}\n")
+
+
+def _prediction(result: Result) -> dict[str, Any]:
+    """Return the line of a question in predictions.jsonl."""
+    return {
+        **{name: getattr(result, name) for name in _PREDICTION_FIELDS},
+        "rounds": [step.model_dump(mode="json", exclude={"graph"}) for step in result.trace],
+        **({"judged": result.judged.model_dump()} if result.judged else {}),
+    }
 
 
 def load_report(out: Path) -> Report:
@@ -228,14 +214,14 @@ def load_report(out: Path) -> Report:
         DamagedFile: There is no run in `out`.
     """
     with RunJournal(out / JOURNAL) as journal:
-        entries, n = journal.entries(), journal.protocol.n
-        if len(entries) < n:
-            raise InputError(
-                f"{out} holds {len(entries)} of {n} questions",
-                expected="all of them",
-                remedy="start the same run again to finish it",
-            )
-        return Report.from_entries(journal.protocol, entries.values())
+        results, n = journal.results(), journal.protocol.n
+    if len(results) < n:
+        raise InputError(
+            f"{out} holds {len(results)} of {n} questions",
+            expected="all of them",
+            remedy="start the same run again to finish it",
+        )
+    return Report(journal.protocol, tuple(results.values()))
 
 
 def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
@@ -292,46 +278,31 @@ def by_step(results: Sequence[Result]) -> list[StepPoint]:
 
 
 def _step_point(results: Sequence[Result], number: int) -> StepPoint:
-    made, states, hits = [], [], []
-    for result in results:
-        if len(result.trace) >= number:
-            made.append(result.trace[number - 1])
-        if result.trace:
-            states.append(result.trace[min(number, len(result.trace)) - 1])
-            hits.append(states[-1].hit)
-        else:
-            hits.append(answer_in("", result.gold))
+    made = [result.trace[number - 1] for result in results if len(result.trace) >= number]
+    states = [result.trace[:number][-1] for result in results if result.trace]
+    failed = [answer_in("", result.gold) for result in results if not result.trace]
     return StepPoint(
         number,
         len(made),
-        _rounded(_percent_of_known(hits)),
-        _rounded(_percent_of_known(step.overlap for step in made)),
-        round(sum(state.entities for state in states) / len(results), 2),
-        round(sum(state.relations for state in states) / len(results), 2),
+        _percent_of_known([*(state.hit for state in states), *failed]),
+        _percent_of_known(step.overlap for step in made),
+        sum(state.entities for state in states) / len(results),
+        sum(state.relations for state in states) / len(results),
     )
 
 
-def steps_reached(results: Sequence[Result]) -> dict[str, int]:
-    """Count the questions by their last step; failed ones are under "failed"."""
-    ended = Counter[str]()
-    for result in results:
-        last = "(none)" if result.steps is None else str(result.steps)
-        ended["failed" if result.error is not None else last] += 1
-    return {name: ended[name] for name in sorted(ended, key=lambda name: (len(name), name))}
-
-
-def judgements(results: Sequence[Result]) -> Sufficiency:
+def judgements(results: Sequence[Result]) -> dict[str, float | None]:
     """Score the judge as a classifier of whether all gold titles had been read."""
     questions = []
     for result in results:
         titles: list[str] = []
-        verdicts = []
+        verdicts: list[Verdict] = []
         for step in result.trace:
-            titles.extend(step.titles)
+            titles += step.titles
             if step.judgement:
                 recall = support_recall(titles, result.gold_titles)
                 sufficed = None if recall is None else recall == 1.0
-                verdicts.append(StepVerdict(step.judgement == "sufficient", sufficed))
+                verdicts.append((step.judgement == "sufficient", sufficed))
         questions.append(verdicts)
     return sufficiency(questions)
 
@@ -408,36 +379,30 @@ def usage_by_step(results: Sequence[Result]) -> dict[str, Usage]:
     return {name: Usage.total(r.usage[name] for r in results if name in r.usage) for name in names}
 
 
-def _joint(result: Result, part: Literal["em", "f1"]) -> float | None:
-    if result.support is None:
-        return None
-    if result.answer is None:
-        return 0.0
-    overlap = answer_overlap(result.answer, result.gold)
-    return float(getattr(joint_score(overlap, result.em, result.support), part))
-
-
-def _is_supported(result: Result, kinds: Sequence[object]) -> float | None:
-    if result.supported is None and result.error is None:
-        return None
-    return float(result.supported in kinds)
-
-
-_MEASURES: dict[str, Callable[[Result], float | None]] = {
-    "f1_official": lambda r: r.f1,
-    "f1_squad": lambda r: r.f1_squad,
-    "support_precision": lambda r: r.support_precision,
-    "fact_em": lambda r: r.support and r.support.em,
-    "fact_f1": lambda r: r.support and r.support.f1,
-    "joint_em": lambda r: _joint(r, "em"),
-    "joint_f1": lambda r: _joint(r, "f1"),
-    "graph_precision": lambda r: r.coverage and r.coverage.precision,
-    "graph_recall": lambda r: r.coverage and r.coverage.recall,
-    "chain_precision": lambda r: r.reasoning and r.reasoning.precision,
-    "chain_recall": lambda r: r.reasoning and r.reasoning.recall,
-    "supported": lambda r: _is_supported(r, ("chained", "quoted", True)),
-    "chained": lambda r: _is_supported(r, ("chained",)),
-}
+def _scores_of(result: Result) -> dict[str, float | None]:
+    """Return further scores of a question, from 0 to 1; None if a score does not apply."""
+    answer = result.answer
+    facts = support_score(result.facts, result.gold_facts)
+    overlap = NO_OVERLAP if answer is None else answer_overlap(answer, result.gold)
+    joint = facts and joint_score(overlap, result.em, facts)
+    graph = triple_score(result.triples, result.gold_triples)
+    chain = triple_score(result.chain, result.gold_triples)
+    is_told = result.supported is not None or result.error is not None
+    return {
+        "f1_official": result.f1,
+        "f1_squad": result.f1_squad,
+        "support_precision": support_precision(result.titles, result.gold_titles),
+        "fact_em": facts and facts.em,
+        "fact_f1": facts and facts.f1,
+        "joint_em": joint and joint.em,
+        "joint_f1": joint and joint.f1,
+        "graph_precision": graph and graph.precision,
+        "graph_recall": graph and graph.recall,
+        "chain_precision": chain and chain.precision,
+        "chain_recall": chain and chain.recall,
+        "supported": float(bool(result.supported)) if is_told else None,
+        "chained": float(result.supported == "chained") if is_told else None,
+    }
 
 
 def _percent(values: Sequence[float]) -> float:
@@ -456,5 +421,10 @@ def _mean_count(counts: Sequence[int | None]) -> float | None:
     return round(sum(known) / len(counts), 2) if known else None
 
 
-def _rounded(value: float | None, scale: int = 1) -> float | None:
-    return None if value is None else round(scale * value, 2)
+def _rounded(value: Any) -> Any:
+    """Round all numbers in a JSON value to two decimals."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return round(value, 2) if isinstance(value, float) else value

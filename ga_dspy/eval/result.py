@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import dspy
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -15,7 +15,7 @@ from ga_dspy.errors import DamagedFile, InputError
 from ga_dspy.eval import scores
 from ga_dspy.eval.datasets import Fact
 from ga_dspy.eval.protocol import Protocol, ProtocolMismatch
-from ga_dspy.eval.scores import Overlap, SupportScore, Triple
+from ga_dspy.eval.scores import Triple
 from ga_dspy.graph import KnowledgeGraph, linearise
 from ga_dspy.grounding import Dropped
 from ga_dspy.lm.failures import is_transient
@@ -46,7 +46,6 @@ class StepTrace(BaseModel):
         dropped_items: The first of them, with the reasons.
         entities: Number of entities in the graph after the step.
         relations: Number of relations in it.
-        names: Entities added in this step.
         graph: The graph after the step, as a prompt shows it; empty without one.
     """
 
@@ -66,7 +65,6 @@ class StepTrace(BaseModel):
     dropped_items: tuple[Dropped, ...] = ()
     entities: int = 0
     relations: int = 0
-    names: tuple[str, ...] = ()
     graph: str = ""
 
     @property
@@ -114,6 +112,7 @@ class Result(BaseModel):
         calls: Number of LM calls; None if not reported.
         tokens: Number of prompt and completion tokens; None if not reported.
         usage: The cost by step of the program.
+        seconds: Seconds that the question took; not reproducible.
         timing: Seconds by part of the program, if reported; not reproducible.
         supported: Whether the answer has support: "chained", "quoted", True or False; None if the
             program does not say.
@@ -144,6 +143,7 @@ class Result(BaseModel):
     calls: int | None = None
     tokens: int | None = None
     usage: dict[str, Usage] = {}
+    seconds: float = 0.0
     timing: dict[str, float] = {}
     supported: Literal["chained", "quoted"] | bool | None = None
     evidence: JsonValue = None
@@ -160,52 +160,46 @@ class Result(BaseModel):
         Args:
             example: The question, with `id`, `answer` or `answers`, optionally `gold_titles`,
                 `type`.
-            prediction: Has `answer`, and optionally `passages` (each with a `title`), `steps` (a
-                sequence or their number), `calls`, `tokens`, `supported`, `evidence`, `failures`
-                (of single steps), `may_pass` (whether those are transient).
+            prediction: A `dspy.Prediction` with `answer`, and optionally `passages` (each with a
+                `title`), `steps` (a sequence or their number), `calls`, `tokens`, `supported`,
+                `evidence`, `failures` (of single steps), `may_pass` (whether those are transient).
 
         Raises:
-            InputError: `prediction.answer` is not a string.
+            InputError: It has no `answer` that is a string.
         """
-        answer = getattr(prediction, "answer", None)
+        found = prediction.get if isinstance(prediction, dspy.Prediction) else {}.get
+        answer, steps, evidence = found("answer"), found("steps"), found("evidence")
         if not isinstance(answer, str):
-            content = f"answer={answer!r:.80}" if prediction is not None else "None"
             raise InputError(
-                f"the program returned {type(prediction).__name__}({content})",
+                f"the program returned {prediction!r:.80}",
                 expected="a dspy.Prediction whose field 'answer' is a string",
                 remedy="set it in the program",
             )
-        passages = tuple(map(_passage, getattr(prediction, "passages", None) or ()))
-        quoted = getattr(prediction, "quoted", None) or ()
-        graph = getattr(prediction, "graph", None)
-        evidence = getattr(prediction, "evidence", None)
+        passages = tuple(map(_passage, found("passages") or ()))
+        graph = found("graph")
+        if not isinstance(graph, KnowledgeGraph):
+            graph = KnowledgeGraph()
         links = [link for link in evidence or () if isinstance(link, EvidenceLink)]
         quotes = [(link.title, link.quote) for link in links]
-        facts = scores.facts_of(quotes, dict(example.get("paragraphs") or ()))
-        known = {passage.id: passage for passage in (*passages, *quoted)}
-        cited = (0, 0)
-        if isinstance(graph, KnowledgeGraph):
-            cited = scores.count_faithful(links, graph, known)
+        known = {passage.id: passage for passage in (*passages, *(found("quoted") or ()))}
         return cls(
             **_question_fields(example),
             answer=_storable(answer),
             passages=passages,
-            facts=tuple(sorted(facts)),
-            triples=_triples(getattr(graph, "relations", ())),
+            facts=tuple(sorted(scores.facts_of(quotes, dict(example.get("paragraphs") or ())))),
+            triples=_triples(graph.relations),
             chain=_triples(link for link in links if link.head),
-            cited=cited,
-            steps=_count(getattr(prediction, "steps", None)),
-            calls=_count(getattr(prediction, "calls", None)),
-            tokens=_count(getattr(prediction, "tokens", None)),
-            usage=dict(getattr(prediction, "usage", None) or {}),
-            timing=dict(getattr(prediction, "seconds", None) or {}),
-            supported=(prediction.supported or False) if hasattr(prediction, "supported") else None,
+            cited=scores.count_faithful(links, graph, known),
+            steps=_count(steps),
+            calls=_count(found("calls")),
+            tokens=_count(found("tokens")),
+            usage=found("usage") or {},
+            timing=found("seconds") or {},
+            supported=(found("supported") or False) if "supported" in prediction else None,
             evidence=_as_json(evidence),
-            trace=_trace(getattr(prediction, "steps", None), passages, accepted_answers(example)),
-            step_failures=tuple(
-                _storable(str(failure)) for failure in getattr(prediction, "failures", None) or ()
-            ),
-            may_pass=bool(getattr(prediction, "may_pass", False)),
+            trace=_trace(steps, passages, accepted_answers(example)),
+            step_failures=tuple(_storable(str(failure)) for failure in found("failures") or ()),
+            may_pass=bool(found("may_pass")),
         )
 
     @classmethod
@@ -222,47 +216,30 @@ class Result(BaseModel):
     @property
     def f1(self) -> float:
         """Token F1 by HotpotQA's official rule, best over the accepted answers."""
-        return scores.f1(self.answer, self.gold) if self.answer is not None else 0.0
+        return self._score(scores.f1)
 
     @property
     def f1_squad(self) -> float:
         """Token F1 by SQuAD's rule, best over the accepted answers."""
-        return scores.f1_squad(self.answer, self.gold) if self.answer is not None else 0.0
+        return self._score(scores.f1_squad)
 
     @property
     def em(self) -> float:
         """Exact match, 1.0 or 0.0."""
-        return scores.exact_match(self.answer, self.gold) if self.answer is not None else 0.0
+        return self._score(scores.exact_match)
 
     @property
     def acc(self) -> float:
         """1.0 if an accepted answer is contained in the answer, else 0.0."""
-        return scores.contained(self.answer, self.gold) if self.answer is not None else 0.0
+        return self._score(scores.contained)
+
+    def _score(self, rule: Callable[[str, tuple[str, ...]], float]) -> float:
+        return 0.0 if self.answer is None else rule(self.answer, self.gold)
 
     @property
     def support_recall(self) -> float | None:
         """Share of the gold titles that were retrieved; None without gold titles."""
         return scores.support_recall(self.titles, self.gold_titles)
-
-    @property
-    def support_precision(self) -> float | None:
-        """Share of the retrieved titles that are gold; None without gold titles."""
-        return scores.support_precision(self.titles, self.gold_titles)
-
-    @property
-    def support(self) -> SupportScore | None:
-        """Supporting facts by HotpotQA's official rule; None without gold facts."""
-        return scores.support_score(self.facts, self.gold_facts)
-
-    @property
-    def coverage(self) -> Overlap | None:
-        """The graph scored against the gold triples by their ends; None without gold triples."""
-        return scores.triple_score(self.triples, self.gold_triples)
-
-    @property
-    def reasoning(self) -> Overlap | None:
-        """The evidence chain scored likewise; None without gold triples."""
-        return scores.triple_score(self.chain, self.gold_triples)
 
     @property
     def cost(self) -> Usage:
@@ -305,31 +282,28 @@ def _trace(steps: Any, passages: Sequence[Passage], gold: tuple[str, ...]) -> tu
         graph = step.graph
         traces.append(
             StepTrace(
-                query=step.query,
-                reformulated=step.reformulated,
+                **step.model_dump(include=_SAME),
                 retrieved=len(step.retrieved),
                 titles=tuple(passage.title for passage in new),
                 hit=hit,
-                judgement=step.judgement,
-                candidate=step.candidate,
-                rule=step.rule,
-                failure=step.failure,
                 gained=len(step.entities) + len(step.relations),
                 dropped=len(step.dropped),
                 dropped_items=tuple(map(_cut, step.dropped[:_MOST_DROPPED])),
                 entities=len(graph.entities),
                 relations=len(graph.relations),
-                names=tuple(entity.name for entity in step.entities),
                 graph=linearise(graph, labels=labels) if graph.entities or graph.relations else "",
             )
         )
     return tuple(traces)
 
 
+_SAME = {"query", "reformulated", "judgement", "candidate", "rule", "failure"}
+"""Fields that a `StepTrace` has as they are in a `Step`."""
+
+
 def _cut(dropped: Dropped) -> Dropped:
-    texts = {"item": dropped.item, "reason": dropped.reason}
-    cut = {name: _storable(text[:_LONGEST_DROPPED]) for name, text in texts.items()}
-    return dropped.model_copy(update=cut)
+    item, reason = (_storable(text[:_LONGEST_DROPPED]) for text in (dropped.item, dropped.reason))
+    return dropped.model_copy(update={"item": item, "reason": reason})
 
 
 def _passage(found: Any) -> Passage:
@@ -344,16 +318,8 @@ def _triples(items: Iterable[Any]) -> tuple[Triple, ...]:
     return tuple((item.head, item.relation, item.tail) for item in items)
 
 
-def _count(value: object) -> int | None:
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, Sized):
-        return len(value)
-    raise InputError(
-        f"the program returned {value!r:.80} as a count",
-        expected="a whole number or a sequence",
-        remedy="set steps, calls and tokens to one of these, or leave them out",
-    )
+def _count(value: Any) -> Any:
+    return len(value) if isinstance(value, Sized) else value
 
 
 def _storable(text: str) -> str:
@@ -368,19 +334,10 @@ def _as_json(value: object) -> Any:
 
 # --- The journal of a run: one committed row per question, so that a killed run can resume.
 
-_LAYOUT = 2
 _TABLES = {
-    "run": "CREATE TABLE run (layout INTEGER NOT NULL, protocol TEXT NOT NULL)",
-    "result": "CREATE TABLE result ( position INTEGER PRIMARY KEY, failed INTEGER NOT NULL, "
-    "json TEXT NOT NULL, seconds REAL NOT NULL )",
+    "run": "CREATE TABLE run (protocol TEXT NOT NULL)",
+    "result": "CREATE TABLE result (position INTEGER PRIMARY KEY, json TEXT NOT NULL)",
 }
-
-
-class Entry(NamedTuple):
-    """A journaled result and the seconds of its question."""
-
-    result: Result
-    seconds: float
 
 
 class RunJournal(Journal):
@@ -407,15 +364,12 @@ class RunJournal(Journal):
             raise
 
     def _begin(self, given: Protocol | None) -> Protocol:
-        begun = self.rows("SELECT layout, protocol FROM run")
+        begun = self.rows("SELECT protocol FROM run")
         if not begun and given is not None:
-            self.write("INSERT INTO run VALUES (?, ?)", _LAYOUT, given.model_dump_json())
+            self.write("INSERT INTO run VALUES (?)", given.model_dump_json())
             return given
-        layout, text = begun[0] if begun else (None, "")
-        if layout != _LAYOUT:
-            raise self.damaged(f"layout {layout} of another version")
         try:
-            saved = Protocol.model_validate_json(text)
+            saved = Protocol.model_validate_json(begun[0][0] if begun else "")
         except ValidationError as error:
             raise self.damaged("its protocol cannot be read") from error
         differences = saved.differences(given) if given else ()
@@ -423,22 +377,20 @@ class RunJournal(Journal):
             raise ProtocolMismatch(differences, self.path.parent)
         return saved
 
-    def record(self, position: int, result: Result, seconds: float) -> None:
+    def record(self, position: int, result: Result) -> None:
         """Write the result of the question at `position`, replacing an earlier one."""
-        self.write(
-            "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?)",
-            *(position, result.error is not None, result.model_dump_json(), seconds),
-        )
+        row = position, result.model_dump_json()
+        self.write("INSERT OR REPLACE INTO result VALUES (?, ?)", *row)
 
-    def entries(self) -> dict[int, Entry]:
+    def results(self) -> dict[int, Result]:
         """Return all results so far by position, in order.
 
         A damaged row counts as missing, as does one at a position that the run does not have.
         """
-        rows = self.rows("SELECT position, json, position, seconds FROM result ORDER BY position")
-        return dict(self.readable(rows, self._entry))
+        rows = self.rows("SELECT position, json, position FROM result ORDER BY position")
+        return dict(self.readable(rows, self._read))
 
-    def _entry(self, text: str, position: int, seconds: float) -> Entry:
+    def _read(self, text: str, position: int) -> Result:
         if not 0 <= position < self.protocol.n:
             raise ValueError(f"the run has questions 0 to {self.protocol.n - 1}")
-        return Entry(Result.model_validate_json(text), float(seconds))
+        return Result.model_validate_json(text)

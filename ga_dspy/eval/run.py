@@ -13,13 +13,9 @@ import dspy
 
 from ga_dspy.cluster import map_parallel, on_cluster
 from ga_dspy.errors import InputError, RunAborted
-from ga_dspy.eval.identity import digests_of
-from ga_dspy.eval.protocol import Protocol, ScoreVariant, fingerprint, questions_digest
+from ga_dspy.eval.protocol import Protocol, questions_digest
 from ga_dspy.eval.report import CALLS, JOURNAL, Report
 from ga_dspy.eval.result import Judged, Result, RunJournal, accepted_answers
-from ga_dspy.graphrag import GraphIndex
-from ga_dspy.lm.adapters import PlainAdapter
-from ga_dspy.lm.endpoints import endpoint_digest
 from ga_dspy.lm.failures import causes
 from ga_dspy.lm.store import CallStore
 from ga_dspy.lm.wrapper import StepLMs, wrap, wrap_for_work
@@ -27,93 +23,7 @@ from ga_dspy.programs import MultiHopProgram, Usage
 from ga_dspy.programs.calls import ask, drive
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.program import split_lms
-from ga_dspy.retrieval import Index
-from ga_dspy.secrets import check_addresses, withheld
-
-# --- The protocol of a run, from the program, its retriever and its LM.
-
-_SAMPLING = (
-    "temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "min_p", "n", "seed",
-    "stop", "presence_penalty", "frequency_penalty", "reasoning_effort", "rollout_id",
-)  # fmt: skip
-
-
-def protocol_of(
-    program: MultiHopProgram,
-    examples: Sequence[dspy.Example],
-    *,
-    name: str,
-    dataset: str,
-    source: Path | str,
-    lm: dspy.BaseLM,
-    score: ScoreVariant = "official",
-    limit: int | None = None,
-    seed: int | None = None,
-    judge: dspy.BaseLM | None = None,
-) -> Protocol:
-    """Return the protocol of a run: everything that determines its numbers.
-
-    Args:
-        program: The program.
-        examples: The questions, from `load`.
-        name: The program's name in reports.
-        dataset: The dataset's name.
-        source: The file of the questions, or the name of the rows on the hub.
-        lm: The LM; of its settings, those that affect sampling are stored. The LMs of single steps
-            are the program's own.
-        score: Which F1 counts.
-        limit: The maximum number of questions that was asked for; None for all.
-        seed: Seed of the sample; None for questions in file order.
-        judge: The LM that judges answers in addition to the scores; None for none.
-
-    Raises:
-        InputError: The address of an LM contains a password.
-    """
-    own = program.step_lms()
-    check_addresses(lm, *own.values())
-    program.check_ready()
-    settings, adapter = program.settings(), dspy.settings.adapter
-    sampling = {key: lm.kwargs[key] for key in _SAMPLING if lm.kwargs.get(key) is not None}
-    if adapter and not isinstance(adapter, PlainAdapter):  # which is the default
-        sampling["adapter"] = type(adapter).__name__
-    return Protocol.of(
-        examples,
-        dataset=dataset,
-        source=source,
-        program=name,
-        prompts=fingerprint(program),
-        lm=str(lm.model),
-        lms={name: str(one.model) for name, one in own.items()},
-        endpoint=endpoint_digest(lm),
-        sampling=sampling,
-        **_retrieval_fields(program.retriever),
-        k=settings.get("k"),
-        steps=settings.get("max_steps"),
-        score=score,
-        settings=settings,
-        limit=limit,
-        seed=seed,
-        judge=str(judge.model) if judge else None,
-        digests=digests_of(program, lm=lm, **({"judge": judge} if judge else {})),
-    )
-
-
-def _retrieval_fields(retriever: Any) -> dict[str, Any]:
-    source = getattr(retriever, "source", retriever)
-    index = source.index if isinstance(source, GraphIndex) else source
-    if not isinstance(index, Index):
-        digest = getattr(source, "fingerprint", None)
-        return {
-            "retriever": getattr(source, "__qualname__", type(source).__qualname__),
-            "corpus": digest if isinstance(digest, str) else None,
-        }
-    return {
-        "retriever": index.description,
-        "graph": source.fingerprint if isinstance(source, GraphIndex) else None,
-        "corpus": index.fingerprint,
-        "encoder": index.encoder.name if index.encoder else "",
-    }
-
+from ga_dspy.secrets import withheld
 
 # --- A run in threads, with a journal that survives a crash.
 
@@ -193,7 +103,7 @@ def run(
             protocol's, or there is less than one thread; on a cluster, a step's predictors have
             different LMs.
     """
-    _check(examples, protocol, threads)
+    _check(examples, protocol)
     own = dict[str, dspy.BaseLM]()
     if on_cluster() and isinstance(program, MultiHopProgram):
         program, own = split_lms(program)  # LMs stay here, with their keys
@@ -202,7 +112,7 @@ def run(
         RunJournal(out / JOURNAL, protocol) as journal,
         CallStore(out / CALLS, "run", is_temporary=True) as calls,
     ):
-        done = {position: entry.result for position, entry in journal.entries().items()}
+        done = journal.results()
 
         def lm_for(asked: tuple[int, dspy.Example]) -> Any:
             lm = wrap_for_work(dspy.settings.lm, calls, asked[0])
@@ -210,16 +120,16 @@ def run(
 
         def report_progress(last: Result | None) -> None:
             if progress:
-                progress(RunProgress(total, last, Report(protocol, tuple(done.values()), 0.0)))
+                progress(RunProgress(total, last, Report(protocol, tuple(done.values()))))
 
         def ask_all(positions: Sequence[int], abort_after: int | None) -> None:
             failures, asked = 0, [(position, examples[position]) for position in positions]
             # Closed at once if anything below raises, so that the threads stop asking.
             with closing(map_parallel(asking, asked, threads, lm_for=lm_for)) as answers:
-                for position, result, seconds in answers:
+                for position, result in answers:
                     # A retry that fails does not replace an answer.
                     if not result.error or position not in done or done[position].error:
-                        journal.record(position, result, seconds)
+                        journal.record(position, result)
                         done[position] = result
                     calls.forget(position)
                     report_progress(result)
@@ -239,22 +149,20 @@ def run(
         ask_all(retried, None)
         if judge is not None:
             _judge_all(judge, journal, calls, threads)
-        report = Report.from_entries(protocol, journal.entries().values())
+        report = Report(protocol, tuple(journal.results().values()))
     report.write(out)
     return report
 
 
-def _ask(
-    program: Callable[..., object], asked: tuple[int, dspy.Example]
-) -> tuple[int, Result, float]:
-    """Ask a question; return its position, its result and its seconds."""
+def _ask(program: Callable[..., object], asked: tuple[int, dspy.Example]) -> tuple[int, Result]:
+    """Ask a question; return its position and its result."""
     begun, (position, example) = time.perf_counter(), asked
     try:
         result = Result.from_prediction(example, program(question=example.question))
     except Exception as error:  # noqa: BLE001 - any failure is a counted, named, listed result
         _raise_aborted(error)
         result = Result.from_failure(example, error)
-    return position, result, time.perf_counter() - begun
+    return position, result.model_copy(update={"seconds": time.perf_counter() - begun})
 
 
 def _raise_aborted(error: Exception) -> None:
@@ -264,26 +172,17 @@ def _raise_aborted(error: Exception) -> None:
             raise cause from cause.__cause__
 
 
-def _check(examples: Sequence[dspy.Example], protocol: Protocol, threads: int) -> None:
-    if threads < 1:
-        raise InputError(f"threads is {threads}", expected="1 or more", remedy="pass threads=1")
-    seen: set[str] = set()
+def _check(examples: Sequence[dspy.Example], protocol: Protocol) -> None:
+    seen = set[Any]()
     for position, example in enumerate(examples, start=1):
-        name = example.get("id")
-        if not isinstance(name, str) or not example.get("question"):
-            problem = "has no id or no question"
-        elif name in seen:
-            problem = f"repeats the id {name!r}"
-        elif not accepted_answers(example):
-            problem = "has no accepted answer"
-        else:
-            seen.add(name)
-            continue
-        raise InputError(
-            f"example {position} {problem}",
-            expected="an id of its own, a question and an answer",
-            remedy="load the questions with ga_dspy.eval.load",
-        )
+        id = example.get("id")
+        if id in seen or not (id and example.get("question") and accepted_answers(example)):
+            raise InputError(
+                f"example {position} repeats an id, or has no id, question or accepted answer",
+                expected="an id of its own, a question and an answer",
+                remedy="load the questions with ga_dspy.eval.load",
+            )
+        seen.add(id)
     if not examples or questions_digest(examples) != protocol.questions_sha256:
         raise InputError(
             f"{len(examples)} questions that are not the {protocol.n} of the protocol",
@@ -340,8 +239,8 @@ class Judge(dspy.Module):
 
 def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, threads: int) -> None:
     """Have the judge decide on every answer that has no verdict yet."""
-    entries, asked = journal.entries(), []
-    for position, (result, _) in entries.items():
+    asked = []
+    for position, result in journal.results().items():
         is_judged = result.judged is not None and result.judged.right is not None
         if result.error is None and not is_judged:
             asked.append((position, result))
@@ -352,7 +251,7 @@ def _judge_all(judge: dspy.BaseLM, journal: RunJournal, calls: CallStore, thread
         )
     ) as judged:  # fmt: skip
         for position, result in judged:
-            journal.record(position, result, entries[position].seconds)
+            journal.record(position, result)
             calls.forget(f"judge {position}")
 
 

@@ -7,11 +7,10 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from statistics import harmonic_mean
 from typing import NamedTuple
 
-from ga_dspy.errors import InputError, require
+from ga_dspy.errors import InputError
 from ga_dspy.eval.datasets import Fact
 from ga_dspy.graph import Entity, KnowledgeGraph, Relation
 from ga_dspy.graph.identity import identity, plain_relation, split_qualifier
@@ -33,6 +32,9 @@ class Overlap(NamedTuple):
     f1: float
     precision: float
     recall: float
+
+
+NO_OVERLAP = Overlap(0.0, 0.0, 0.0)
 
 
 def normalise(answer: str) -> str:
@@ -83,7 +85,7 @@ def answer_overlap(predicted: str, gold: str | Iterable[str]) -> Overlap:
     """
     guess = normalise(predicted)
     return max(
-        Overlap(0.0, 0.0, 0.0)
+        NO_OVERLAP
         if guess != answer and (guess in _CLOSED or answer in _CLOSED)
         else _overlap(guess, answer)
         for answer in _accepted(gold)
@@ -133,7 +135,7 @@ def _overlap(guess: str, answer: str) -> Overlap:
     guessed, expected = guess.split(), answer.split()
     common = (Counter(guessed) & Counter(expected)).total()
     if common == 0:
-        return Overlap(0.0, 0.0, 0.0)
+        return NO_OVERLAP
     precision, recall = common / len(guessed), common / len(expected)
     return Overlap(2 * precision * recall / (precision + recall), precision, recall)
 
@@ -346,14 +348,14 @@ def triple_score(predicted: Iterable[Triple], gold: Iterable[Triple]) -> Overlap
     )
     if not wanted:
         return None
-    pairs = [
-        (("ours", i), ("gold", j))
+    pairs = [  # ours have numbers from 0, wanted ones from -1 down
+        (i, ~j)
         for i, one in enumerate(ours)
         for j, other in enumerate(wanted)
         if _have_same_ends(one, other)
     ]
     matching = networkx.bipartite.hopcroft_karp_matching(
-        networkx.Graph(pairs), {one for one, _ in pairs}
+        networkx.Graph(pairs), {i for i, _ in pairs}
     )
     return _shares(len(matching) // 2, ours, wanted)
 
@@ -408,221 +410,80 @@ def count_faithful(
         passages: The passages that were read or quoted, by id.
     """
     cited = [link for link in evidence if link.head]
-    faithful = 0
-    for link in cited:
-        sources = {e.passage for item in _stating(link, graph) for e in item.evidence}
-        quoted = _is_quoted_from(link.quote, passages.get(link.passage_id))
-        faithful += link.passage_id in sources and quoted
-    return len(cited), faithful
+    return len(cited), sum(_is_faithful(link, graph, passages) for link in cited)
 
 
-def _stating(link: EvidenceLink, graph: KnowledgeGraph) -> Iterable[Entity | Relation]:
+def _is_faithful(
+    link: EvidenceLink, graph: KnowledgeGraph, passages: Mapping[str, Passage]
+) -> bool:
+    passage = passages.get(link.passage_id)
+    if passage is None or not link.quote:
+        return False
+    pieces = link.quote.split(_BETWEEN_PIECES)
+    text, *quoted = (" ".join(fold(part).split()) for part in (passage.content, *pieces))
+    stated = {e.passage for item in _stating(link, graph) for e in item.evidence}
+    return passage.id in stated and all(piece in text for piece in quoted)
+
+
+def _stating(link: EvidenceLink, graph: KnowledgeGraph) -> list[Entity] | list[Relation]:
     """Return the relations or entities of the graph that state the link's triple."""
     if link.relation == "described as":
-        return (
+        return [
             entity
             for entity in graph.find_all(link.head)
             if identity(link.tail) in map(identity, (entity.type, *entity.attributes))
-        )
-    return (
-        relation
-        for relation in graph.relations
-        if identity(relation.head) == identity(link.head)
-        and identity(relation.tail) == identity(link.tail)
-        and plain_relation(relation.relation) == plain_relation(link.relation)
-    )
+        ]
+    triple = _triple_key(link)
+    return [relation for relation in graph.relations if _triple_key(relation) == triple]
 
 
-def _is_quoted_from(quote: str, passage: Passage | None) -> bool:
-    if passage is None or not quote:
-        return False
-    text, *pieces = (
-        " ".join(fold(part).split()) for part in (passage.content, *quote.split(_BETWEEN_PIECES))
-    )
-    return all(piece in text for piece in pieces)
+def _triple_key(item: EvidenceLink | Relation) -> tuple[str, str, str]:
+    return identity(item.head), plain_relation(item.relation), identity(item.tail)
 
 
 # --- The judgement "sufficient" as a classifier.
 
-
-class StepVerdict(NamedTuple):
-    """A judged step: whether it was judged sufficient, and whether it was.
-
-    `sufficed` is True if passages of all gold titles had been read by the end of the step; None
-    without gold titles.
-    """
-
-    judged: bool
-    sufficed: bool | None
+Verdict = tuple[bool, bool | None]
+"""Whether a step was judged sufficient, and whether passages of all gold titles had been read."""
 
 
-class Sufficiency(NamedTuple):
-    """The judgements of all steps of all questions.
-
-    A positive is a step judged sufficient. Ratios are fractions from 0 to 1, None without a
-    denominator.
-
-    Attributes:
-        questions: Number of questions counted.
-        precision: Share of the steps judged sufficient that were sufficient.
-        recall: Share of the sufficient steps that were judged sufficient.
-        f1: Harmonic mean of the two.
-        accuracy: Share of the steps that were judged correctly.
-        stopped_early: Share of the questions that ended on "sufficient" without all gold passages.
-        searched_long: Share of the questions that continued after all gold passages were read.
-    """
-
-    questions: int
-    precision: float | None
-    recall: float | None
-    f1: float | None
-    accuracy: float | None
-    stopped_early: float | None
-    searched_long: float | None
-
-
-def sufficiency(questions: Iterable[Sequence[StepVerdict]]) -> Sufficiency:
-    """Evaluate the judged steps of questions.
+def sufficiency(questions: Iterable[Sequence[Verdict]]) -> dict[str, float | None]:
+    """Evaluate the judged steps of questions; a positive is a step judged sufficient.
 
     Args:
-        questions: The judged steps of each question, in order; of a failed one, maybe none.
+        questions: The verdicts of each question, in order; of a failed one, maybe none. Questions
+            without gold titles are left out.
 
-    >>> one = [StepVerdict(judged=False, sufficed=False), StepVerdict(judged=True, sufficed=True)]
-    >>> sufficiency([one]).accuracy
-    1.0
+    Returns:
+        - questions: Number of questions counted.
+        - precision: Percentage of the steps judged sufficient that were sufficient.
+        - recall: Percentage of the sufficient steps that were judged sufficient.
+        - f1: Harmonic mean of the two.
+        - accuracy: Percentage of the steps that were judged correctly.
+        - stopped_early: Percentage of the questions that ended on "sufficient" too early.
+        - searched_long: Percentage of the questions that continued although all was read.
+
+        Percentages of nothing are None.
+
+    >>> sufficiency([[(False, False), (True, True)]])["accuracy"]
+    100.0
     """
-    known = [steps for steps in questions if steps and all(s.sufficed is not None for s in steps)]
-    every = [step for steps in known for step in steps]
-    judged = sum(step.judged for step in every)
-    true = sum(bool(step.sufficed) for step in every)
-    both = sum(step.judged and bool(step.sufficed) for step in every)
-    early = sum(steps[-1].judged and not steps[-1].sufficed for steps in known)
-    long = sum(any(step.sufficed for step in steps[:-1]) for steps in known)
-    return Sufficiency(
-        questions=len(known),
-        precision=_ratio(both, judged),
-        recall=_ratio(both, true),
-        f1=_ratio(2 * both, judged + true),
-        accuracy=_ratio(sum(step.judged == step.sufficed for step in every), len(every)),
-        stopped_early=_ratio(early, len(known)),
-        searched_long=_ratio(long, len(known)),
-    )
+    known = [steps for steps in questions if steps and all(s is not None for _, s in steps)]
+    counts = Counter(step for steps in known for step in steps)
+    right = counts[True, True]
+    judged, sufficed = right + counts[True, False], right + counts[False, True]
+    early = sum(steps[-1] == (True, False) for steps in known)
+    long = sum(any(enough for _, enough in steps[:-1]) for steps in known)
+    return {
+        "questions": len(known),
+        "precision": _percent(right, judged),
+        "recall": _percent(right, sufficed),
+        "f1": _percent(2 * right, judged + sufficed),
+        "accuracy": _percent(right + counts[False, False], counts.total()),
+        "stopped_early": _percent(early, len(known)),
+        "searched_long": _percent(long, len(known)),
+    }
 
 
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-# --- Confidence intervals and tests
-
-_RESAMPLES = 9_999
-_SEED = 20_240_601
-
-
-class Paired(NamedTuple):
-    """Two runs compared over their shared questions.
-
-    `difference` is the mean of the first minus that of the second, in percent points. `p_value` is
-    two-sided: how often randomly swapping the two scores of each question gives a difference at
-    least as large.
-    """
-
-    n: int
-    difference: float
-    p_value: float
-
-    @property
-    def better(self) -> bool:
-        """Whether the first is significantly better, at the 5 % level."""
-        return self.difference > 0 and self.p_value < 0.05
-
-
-def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean, from 9,999 seeded resamples.
-
-    A single value says nothing about the mean: its interval is the whole scale.
-
-    Raises:
-        InputError: There are no values.
-
-    >>> bootstrap_interval([0.5, 0.5, 0.5])
-    (0.5, 0.5)
-    """
-    if not values:
-        raise InputError(
-            "no scores for an interval",
-            expected="at least one score",
-            remedy="leave the interval out if nothing was scored",
-        )
-    return _interval(tuple(values)) if len(values) > 1 else (0.0, 1.0)
-
-
-@lru_cache(maxsize=1024)
-def _interval(values: tuple[float, ...]) -> tuple[float, float]:
-    """Compute an interval, cached because a report shows it in several places."""
-    import numpy as np
-
-    scores = np.asarray(values, dtype=np.float64)
-    random = np.random.default_rng(_SEED)
-    # One resample at a time: all at once would take gigabytes for a full dev set.
-    means = [scores[random.integers(0, len(scores), len(scores))].mean() for _ in range(_RESAMPLES)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def paired_permutation(first: Sequence[float], second: Sequence[float]) -> Paired:
-    """Test the mean difference of two lists of scores with a paired permutation test.
-
-    The test is exact for few questions, else from 9,999 seeded permutations.
-
-    Raises:
-        InputError: The lists are empty or differ in length.
-        MissingExtra: scipy is not installed.
-    """
-    if not first or len(first) != len(second):
-        raise InputError(
-            f"{len(first)} and {len(second)} scores",
-            expected="two lists of the same length, with at least one score",
-            remedy="pair the scores by question",
-        )
-    if len(first) == 1:  # scipy needs two; one pair, swapped or not, is always as extreme
-        return Paired(1, 100.0 * (first[0] - second[0]), 1.0)
-    scipy = require("scipy", "search")
-    import numpy as np
-
-    # Signs of differences are flipped, not scores swapped: the difference of two means differs
-    # between equal permutations in its last bits, which counted as less extreme.
-    test = scipy.stats.permutation_test(
-        (np.asarray(first) - np.asarray(second),),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=_RESAMPLES,
-        batch=500,
-        rng=np.random.default_rng(_SEED),
-    )
-    return Paired(len(first), 100.0 * float(test.statistic), float(test.pvalue))
-
-
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return Holm-Bonferroni adjusted p-values, in the order given (Holm 1979).
-
-    Raises:
-        InputError: A p-value is not from 0 to 1.
-
-    >>> holm([0.04, 0.01, 0.5])
-    (0.08, 0.03, 0.5)
-    """
-    for p_value in p_values:
-        if not 0.0 <= p_value <= 1.0:
-            raise InputError(
-                f"a p-value of {p_value}",
-                expected="from 0 to 1",
-                remedy="pass the p-values of the tests themselves",
-            )
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, position in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
-        adjusted[position] = largest
-    return tuple(adjusted)
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None

@@ -336,14 +336,14 @@ def _measure(
         run(program, job.sets[job.held_out], out=out, protocol=protocol, threads=job.threads)
     _check_answering(gate)
     with RunJournal(out / JOURNAL) as journal:
-        entries = journal.entries()
-    if gate.closed and (label == "before" or not entries):
+        results = tuple(journal.results().values())
+    if gate.closed and (label == "before" or not results):
         raise InputError(
             f"{gate.closed} while the program was measured",
             expected="a budget that at least measures the program before and after",
             remedy="raise the cap and start again: finished calls are kept and not paid twice",
         )
-    report = Report.from_entries(protocol, entries.values())
+    report = Report(protocol, results)
     if len(lost := _unanswered(report)) > _TOLERATED * len(report.results):
         raise RunAborted(
             f"{label} compiling, the program failed on {len(lost)} of "

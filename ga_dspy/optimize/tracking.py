@@ -376,8 +376,7 @@ def _record(report: Report) -> dict[str, Any]:
     results = [result.model_dump(mode="json", exclude={"trace"}) for result in report.results]
     for result in results:
         result["passages"] = [{**passage, "text": ""} for passage in result["passages"]]
-    protocol = report.protocol.model_dump(mode="json")
-    return {"protocol": protocol, "seconds": report.seconds, "results": results}
+    return {"protocol": report.protocol.model_dump(mode="json"), "results": results}
 
 
 def _table(report: Report, before: Report | None = None) -> dict[str, list[Any]]:

@@ -11,19 +11,22 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from ga_dspy.arena.methods import Method, methods
 from ga_dspy.artifact import load as load_artifact
 from ga_dspy.artifact import show
 from ga_dspy.artifact.artifact import nothing
 from ga_dspy.errors import InputError, check_names
-from ga_dspy.eval import Report, RunProgress, ScoreVariant, load, protocol_of, run
+from ga_dspy.eval.datasets import load
+from ga_dspy.eval.methods import Method, methods
+from ga_dspy.eval.protocol import ScoreVariant, protocol_of
+from ga_dspy.eval.report import Report
+from ga_dspy.eval.run import RunProgress, run
 from ga_dspy.graphrag import GraphIndex, GraphRAG
 from ga_dspy.programs import ClosedBook, MultiHopProgram
 from ga_dspy.programs.program import unknown_step
 from ga_dspy.retrieval import Index
 
-_BUDGETED_GROUPS = ("methods", "ablations", "graphrag")
-"""Groups whose methods do not stand for a number of steps or passages."""
+Settings = Mapping[str, Any]
+LMs = Mapping[str, dspy.BaseLM]
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def select_methods(
     artifacts: Sequence[str] = (),
     graphs: bool = False,
     tokens: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    lms: Mapping[str, dspy.BaseLM] | None = None,
+    settings: Settings | None = None,
+    lms: LMs | None = None,
 ) -> tuple[Contestant, ...]:
     """Return the contestants of an arena.
 
@@ -89,8 +92,8 @@ def select_methods(
         names: Comma-separated methods and groups, or "all".
         artifacts: Compiled programs: folders, or anything `ga_dspy.load` takes.
         graphs: Whether there are graphs to search; without them "all" excludes GraphRAG.
-        tokens: Token budget per question. It excludes closed-book and, unless they are named, the
-            depths of vanilla RAG and the numbers of steps.
+        tokens: Token budget per question. With one, "all" excludes closed-book and the methods that
+            stand for a number of passages or steps.
         settings: Settings for all, such as k, except where they contradict a method's name.
         lms: LMs of single steps by step name, for the programs that have the step.
 
@@ -102,15 +105,15 @@ def select_methods(
     named = {name.strip() for name in names.split(",")}
     chosen = []
     for method in methods(names):
-        is_named = method.name in named
-        if method.needs_graph and not (graphs or is_named or method.group in named):
-            continue
-        is_budgeted = method.program is not ClosedBook and (
-            is_named or method.group in _BUDGETED_GROUPS
-        )
-        if tokens is None or is_budgeted:
-            chosen.append(_of_method(method, common, tokens, lms))
-    chosen += [_of_artifact(path, common, tokens, lms) for path in artifacts]
+        is_fixed = method.program is ClosedBook or method.group in ("depths", "steps")
+        is_excluded = (method.needs_graph and not graphs) or (tokens is not None and is_fixed)
+        if not is_excluded or {method.name, method.group} & named:
+            make = partial(_make_method, method, common, tokens, lms)
+            chosen.append(Contestant(method.name, make, tokens, method.needs_graph))
+    for path in artifacts:
+        make, name = partial(_load, path, common, tokens, lms), path.rstrip("/").rsplit("/", 1)[-1]
+        needs_graph = show(path).manifest.program == GraphRAG.__name__
+        chosen.append(Contestant(name, make, tokens, needs_graph))
     if lms:
         programs = [contestant.make(nothing) for contestant in chosen]
         steps = dict.fromkeys(name for one in programs for name, _ in one.named_predictors())
@@ -120,33 +123,22 @@ def select_methods(
     return tuple(chosen)
 
 
-def _of_method(
-    method: Method, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
-) -> Contestant:
+def _make_method(
+    method: Method, common: Settings, tokens: int | None, lms: LMs, index: Any
+) -> MultiHopProgram:
     settings = {**common, **(method.within(tokens) if tokens else {})}
     settings = {name: value for name, value in settings.items() if name not in method.settings}
-
-    def make(index: Any) -> MultiHopProgram:
-        program = method.make(index, **settings)
-        steps = dict(program.named_predictors())
-        program.set_step_lms({name: lm for name, lm in lms.items() if name in steps})
-        return program
-
-    return Contestant(method.name, make, tokens, method.needs_graph)
+    program = method.make(index, **settings)
+    steps = dict(program.named_predictors())
+    program.set_step_lms({name: lm for name, lm in lms.items() if name in steps})
+    return program
 
 
-def _of_artifact(
-    path: str, common: Mapping[str, Any], tokens: int | None, lms: Mapping[str, dspy.BaseLM]
-) -> Contestant:
+def _load(path: str, common: Settings, tokens: int | None, lms: LMs, index: Any) -> MultiHopProgram:
     settings = {**common, **({"token_budget": tokens} if tokens else {})}
-    info = show(path)
-    own = {name: lm for name, lm in lms.items() if name in info.predictors}
-    return Contestant(
-        path.rstrip("/").rsplit("/", 1)[-1],
-        lambda index: load_artifact(path, retriever=index, lms=own, **settings),
-        tokens,
-        info.manifest.program == GraphRAG.__name__,
-    )
+    steps = show(path).predictors
+    own = {name: lm for name, lm in lms.items() if name in steps}
+    return load_artifact(path, retriever=index, lms=own, **settings)
 
 
 def plan_runs(
@@ -167,23 +159,20 @@ def plan_runs(
                 remedy=f"run `ga-dspy graph build --index {benchmark.index} --out …` and pass it "
                 "with --graph, or leave these programs out",
             )
-    _check_unique("dataset files", [benchmark.folder for benchmark in benchmarks])
-    _check_unique("programs", [contestant.folder for contestant in contestants])
-    return [
+    planned = [
         PlannedRun(contestant, benchmark, out / benchmark.folder / contestant.folder)
         for benchmark in benchmarks
         for contestant in contestants
     ]
-
-
-def _check_unique(what: str, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+    folders = [one.out for one in planned]
+    for folder in folders:
+        if folders.count(folder) > 1:
             raise InputError(
-                f"two {what} are called {name}",
-                expected="different names",
+                f"two runs in {folder}",
+                expected="dataset files with different names, and programs with different names",
                 remedy="leave one out, or run it into another folder",
             )
+    return planned
 
 
 def run_arena(

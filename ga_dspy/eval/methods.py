@@ -99,6 +99,11 @@ def _docs_only(steps: int) -> Method:
     return Method(f"qa-docs-{steps}", label, GraphAnchor, settings, "steps")
 
 
+def _steps(steps: int) -> Method:
+    name, label = f"graph-anchor-{steps}", f"GraphAnchor, {steps} steps"
+    return Method(name, label, GraphAnchor, {"max_steps": steps}, "steps")
+
+
 def _vanilla(k: int) -> Method:
     return Method(f"vanilla-rag-{k}", f"Vanilla RAG (top {k})", VanillaRAG, {"k": k}, "depths")
 
@@ -123,14 +128,9 @@ _ALL = (
     _graph_rag("graph-rag-graph", "GraphRAG (graph only)", mode="graph"),
     _graph_rag("graph-rag-hybrid", "GraphRAG (hybrid)", mode="hybrid"),
     _graph_rag("graph-rag-global", "GraphRAG (global)", mode="global"),
-    _vanilla(10),
-    _vanilla(15),
-    _vanilla(20),
-    _graph_anchor("graph-anchor-2", "GraphAnchor, 2 steps", "steps", max_steps=2),
-    _graph_anchor("graph-anchor-3", "GraphAnchor, 3 steps", "steps", max_steps=3),
-    _docs_only(1),
-    _docs_only(2),
-    _docs_only(3),
+    *map(_vanilla, (10, 15, 20)),
+    *map(_steps, (2, 3)),
+    *map(_docs_only, (1, 2, 3)),
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
@@ -165,11 +165,4 @@ def methods(names: str) -> tuple[Method, ...]:
     groups = {found.group for found in _ALL}
     for name in sorted(asked - groups - {"all"}):
         method(name)
-    wanted = tuple(m for m in _ALL if "all" in asked or m.name in asked or m.group in asked)
-    if not wanted:
-        raise InputError(
-            "no method was named",
-            expected=f"all, a group ({', '.join(sorted(groups))}) or names",
-            remedy="pass --programs all",
-        )
-    return wanted
+    return tuple(m for m in _ALL if "all" in asked or m.name in asked or m.group in asked)
