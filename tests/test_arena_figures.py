@@ -166,7 +166,10 @@ def test_a_dataset_and_lm_has_figures_whose_alt_texts_name_the_methods(tmp_path:
     for figure in figures:
         assert figure.group == "HotpotQA, embedded extractive LM (no LLM)"
         assert "GraphAnchor " in figure.alt and "Vanilla RAG " in figure.alt
-    assert "GraphAnchor 100.0 (2 hops), 0.0 (3 hops)" in figures[2].alt
+    assert (
+        "GraphAnchor 100.0 (2 hops)" in figures[2].alt
+        and "GraphAnchor 0.0 (3 hops)" in figures[2].alt
+    )
 
 
 def test_a_report_without_hops_and_steps_says_so(tmp_path: Path) -> None:
@@ -214,7 +217,7 @@ def test_a_method_under_several_token_budgets_is_one_line(tmp_path: Path) -> Non
     tight = [made("graph-anchor", settings={"token_budget": n}) for n in (500, 1500)]
     figures = drawn(tmp_path, made("graph-anchor"), *tight)
     assert files(figures)[:2] == ["f1-by-method", "f1-by-tokens"]
-    assert "GraphAnchor 33.3, 33.3, 33.3" in figures[1].alt
+    assert figures[1].alt.count("GraphAnchor 33.3") == 3
 
 
 def test_no_figure_is_left_of_an_earlier_report(tmp_path: Path) -> None:

@@ -404,12 +404,12 @@ def _note(row: Mapping[str, Any]) -> str:
 
 
 def _alt(title: str, panels: Mapping[str, Sequence[Point]]) -> str:
-    scores: dict[str, list[str]] = {}
-    for panel, points in panels.items():
-        part = f" ({panel})" if panel else ""
-        for point in points:
-            scores.setdefault(point.label, []).append(f"{point.f1:.1f}{part}")
-    return f"{title}: " + "; ".join(f"{label} {', '.join(of)}" for label, of in scores.items())
+    scores = [
+        f"{point.label} {point.f1:.1f}{f' ({panel})' if panel else ''}"
+        for panel, points in panels.items()
+        for point in points
+    ]
+    return f"{title}: {'; '.join(scores)}"
 
 
 # --- Files
