@@ -232,18 +232,18 @@ def test_the_state_after_each_step_is_carried_on_by_questions_that_ended() -> No
     results = [Result.from_prediction(EXAMPLE, prediction()), short, failed()]
     first, second = by_step(results)
     # Helena stands in the passage "Montana" alone, which one of three questions read at step 2.
-    assert (first.reached, first.hit, first.overlap) == (2, 0.0, 0.0)
-    assert second.reached == 1
-    assert second.hit == pytest.approx(100 / 3)
-    assert second.overlap == 50.0
+    assert (first["reached"], first["hit"], first["overlap"]) == (2, 0.0, 0.0)
+    assert second["reached"] == 1
+    assert second["hit"] == pytest.approx(100 / 3)
+    assert second["overlap"] == 50.0
     # The graph holds two entities and one relation in two of three questions.
-    assert [second.entities, second.relations] == pytest.approx([4 / 3, 2 / 3])
+    assert [second["entities"], second["relations"]] == pytest.approx([4 / 3, 2 / 3])
 
 
 def test_a_yes_or_no_question_is_neither_a_hit_nor_a_miss() -> None:
     closed = EXAMPLE.copy(answer="yes", answers=("yes",))
     results = [Result.from_prediction(closed, prediction()), Result.from_failure(closed, OSError())]
-    assert [point.hit for point in by_step(results)] == [None, None]
+    assert [point["hit"] for point in by_step(results)] == [None, None]
 
 
 def test_sufficient_is_held_against_what_had_been_read() -> None:

@@ -59,9 +59,17 @@ def load(dataset: str, path: Path | str, limit: int | None = None) -> list[dspy.
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}", expected="1 or more", remedy="or leave it out")
     name, path = _dataset_name(dataset), Path(path)
-    examples, unusable, ids = list[dspy.Example](), list[str](), set[str]()
     rows = _read_rows(path)
-    name = _detect(rows, path, name)
+    found = _dataset_of(rows, path)
+    # Rows with only question and answer can be from any dataset, and 2Wiki's fields are optional.
+    is_like = found == "bamboogle" or (name, found) == ("2wikimultihopqa", "hotpotqa")
+    if name not in ("qa", found) and not is_like:
+        raise InputError(
+            f"{path} has the fields of {found}",
+            expected=f"a file of {name}",
+            remedy=f"load it as {found!r}, or pass the {name} file",
+        )
+    examples, unusable, ids = list[dspy.Example](), list[str](), set[str]()
     for position, row in enumerate(rows, start=1):
         if reason := _why_unusable(row):
             unusable.append(f"row {position} ({reason})")
@@ -238,37 +246,21 @@ def detect(path: Path | str) -> DatasetName:
         InputError: The file cannot be read, or has the fields of none of the datasets.
     """
     path = Path(path)
-    return _detect(_read_rows(path), path)
+    return _dataset_of(_read_rows(path), path)
 
 
-def _detect(rows: Sequence[object], path: Path, expected: DatasetName | None = None) -> DatasetName:
-    """Detect the dataset of rows, or check the expected one.
-
-    Rows with only question and answer are accepted for any dataset, and HotpotQA's format for
-    2WikiMultiHopQA, which has it too, with optional fields.
-    """
+def _dataset_of(rows: Sequence[object], path: Path) -> DatasetName:
     seen = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping)]
     fields = {str(name).lower() for row in seen for name in row}
     types = {str(row.get("type")) for row in seen}
-    found: DatasetName = "bamboogle"
     if "question" not in fields:
         names = ", ".join(sorted(fields)) or "none"
         raise _wrong_file(path, f"no row has a field 'question' (fields: {names})")
     if "paragraphs" in fields:
-        found = "musique"
-    elif fields & {"evidences", "evidences_id", "entity_ids"} or types & _TYPES_OF_2WIKI:
-        found = "2wikimultihopqa"
-    elif fields & {"context", "supporting_facts", "level"}:
-        found = "hotpotqa"
-    if expected in (None, "qa", found) or found == "bamboogle":
-        return expected or found
-    if (expected, found) == ("2wikimultihopqa", "hotpotqa"):
-        return expected
-    raise InputError(
-        f"{path} has the fields of {found}",
-        expected=f"a file of {expected}",
-        remedy=f"load it as {found!r}, or pass the {expected} file",
-    )
+        return "musique"
+    if fields & {"evidences", "evidences_id", "entity_ids"} or types & _TYPES_OF_2WIKI:
+        return "2wikimultihopqa"
+    return "hotpotqa" if fields & {"context", "supporting_facts", "level"} else "bamboogle"
 
 
 def _read_rows(path: Path) -> list[object]:

@@ -163,7 +163,7 @@ class Report(NamedTuple):
             "grounded_share": grounded_share(self.results),
             "faithful_share": faithful_share(self.results),
             "sufficiency": judgements(self.results),
-            "by_step": [point._asdict() for point in by_step(self.results)],
+            "by_step": by_step(self.results),
         }
 
     def _judge(self) -> dict[str, Any]:
@@ -247,48 +247,36 @@ def paired_test(a: Report, b: Report, score: ScoreName = "f1") -> Paired:
 # --- Further measures: by step, of the judgements, of the cost
 
 
-class StepPoint(NamedTuple):
-    """The state after one step, over all questions (the paper's Figures 3 and 4).
+def by_step(results: Sequence[Result]) -> list[dict[str, float | None]]:
+    """Return the state after each step, over all questions (the paper's Figures 3 and 4).
 
     A question that ended earlier keeps its last state; a failed question counts as nothing read.
 
-    Attributes:
-        step: The number of the step, from 1.
-        reached: The number of questions that reached this step.
-        hit: Percentage of questions with an accepted answer in a passage read so far, among those
-            whose answer is not yes or no; None if there are none.
-        overlap: Percentage of this step's retrieved passages that were read before, averaged over
-            the questions that reached it; None if none did.
-        entities: Mean number of entities in the graph.
-        relations: Mean number of relations in the graph.
+    Returns:
+        - step: The number of the step, from 1.
+        - reached: The number of questions that reached this step.
+        - hit: Percentage of questions with an accepted answer in a passage read so far, among those
+          whose answer is not yes or no; None if there are none.
+        - overlap: Percentage of this step's retrieved passages that were read before, averaged over
+          the questions that reached it; None if none did.
+        - entities, relations: Their mean number in the graph.
     """
-
-    step: int
-    reached: int
-    hit: float | None
-    overlap: float | None
-    entities: float
-    relations: float
-
-
-def by_step(results: Sequence[Result]) -> list[StepPoint]:
-    """Return the state of a run after each step."""
-    steps = max((len(result.trace) for result in results), default=0)
-    return [_step_point(results, number) for number in range(1, steps + 1)]
-
-
-def _step_point(results: Sequence[Result], number: int) -> StepPoint:
-    made = [result.trace[number - 1] for result in results if len(result.trace) >= number]
-    states = [result.trace[:number][-1] for result in results if result.trace]
+    points = []
     failed = [answer_in("", result.gold) for result in results if not result.trace]
-    return StepPoint(
-        number,
-        len(made),
-        _percent_of_known([*(state.hit for state in states), *failed]),
-        _percent_of_known(step.overlap for step in made),
-        sum(state.entities for state in states) / len(results),
-        sum(state.relations for state in states) / len(results),
-    )
+    for step in range(1, 1 + max((len(result.trace) for result in results), default=0)):
+        made = [result.trace[step - 1] for result in results if len(result.trace) >= step]
+        states = [result.trace[:step][-1] for result in results if result.trace]
+        points.append(
+            {
+                "step": step,
+                "reached": len(made),
+                "hit": _percent_of_known([*(state.hit for state in states), *failed]),
+                "overlap": _percent_of_known(one.overlap for one in made),
+                "entities": sum(state.entities for state in states) / len(results),
+                "relations": sum(state.relations for state in states) / len(results),
+            }
+        )
+    return points
 
 
 def judgements(results: Sequence[Result]) -> dict[str, float | None]:
