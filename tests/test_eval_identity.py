@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,14 @@ def edited() -> type[VanillaRAG]:
 
 def searching(found: str) -> Callable[[str], list[str]]:
     return lambda query: [found]
+
+
+DAY = date(2020, 1, 1)
+
+
+def matching(pattern: str, since: date) -> Callable[[str], list[str]]:
+    known = re.compile(pattern)
+    return lambda query: [f"{since}"] if known.search(query) else []
 
 
 def reranked(by: float) -> Callable[[str, list[str]], list[float]]:
@@ -117,6 +127,8 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "subclass source": (lambda: Own(index()), lambda: edited()(index())),
     "which lambda": (given(lambda: lambda q: ["a"]), given(lambda: lambda q: ["b"])),
     "closure": (given(lambda: searching("a")), given(lambda: searching("b"))),
+    "pattern": (given(lambda: matching("a", DAY)), given(lambda: matching("b", DAY))),
+    "date": (given(lambda: matching("a", DAY)), given(lambda: matching("a", date.max))),
     "reranker": (
         given(lambda: index(reranker=reranked(1.0))), given(lambda: index(reranker=reranked(-1.0)))
     ),

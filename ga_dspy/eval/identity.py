@@ -7,13 +7,14 @@ is then compared instead.
 
 from __future__ import annotations
 
+import copyreg
 import enum
 import functools
 import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -181,11 +182,13 @@ class _Description:
 
     def _pickled(self, value: Any) -> Any:
         """Describe an object without attributes, such as a date or an array, as pickle does."""
+        registered = copyreg.dispatch_table.get(type(value))
         try:
-            parts = value.__reduce_ex__(4)
+            parts = registered(value) if registered else value.__reduce_ex__(4)
         except Exception as error:  # an object may refuse in any way
             raise _Unknown(f"an object of {_name(type(value))}") from error
-        return self.of(parts)
+        # Elements come as an iterator over the object, which is described already.
+        return [self.of(list(part) if isinstance(part, Iterator) else part) for part in parts]
 
 
 def _is_relevant(name: str, part: Any) -> bool:
