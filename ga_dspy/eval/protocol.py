@@ -133,10 +133,7 @@ class Protocol(BaseModel):
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that identify the protocol."""
-        # So that hashes of earlier versions stay the same.
-        left_out = {name for name in ("judge", "digests", "lms") if not getattr(self, name)}
-        record = self.model_dump(mode="json", exclude=left_out)
-        text = json.dumps(record, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
