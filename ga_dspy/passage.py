@@ -7,14 +7,7 @@ from datetime import date, time
 from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-)
+import pydantic
 from pydantic_core import core_schema
 
 from ga_dspy import notebook
@@ -99,12 +92,12 @@ _SOURCES = ("source", "file_path", "file_name", "filename", "path", "url")
 _PLACES = ((("page_label", "page"), "p. "), (("slide",), "slide "), (("sheet",), "sheet "))
 
 
-class Sourced(BaseModel):
+class Sourced(pydantic.BaseModel):
     """Base of models with metadata; empty metadata is omitted when they are written."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = pydantic.ConfigDict(frozen=True)
 
-    metadata: Metadata = Field(default=Metadata(), repr=False)
+    metadata: Metadata = pydantic.Field(default=Metadata(), repr=False)
 
     @property
     def source(self) -> str:
@@ -119,8 +112,8 @@ class Sourced(BaseModel):
             parts += [f"{word}{value}" for value in list(known)[:1]]
         return ", ".join(parts)
 
-    @model_serializer(mode="wrap")
-    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    @pydantic.model_serializer(mode="wrap")
+    def _without_empty(self, write: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
         metadata = written.pop("metadata", None)
         return {**written, "metadata": metadata} if metadata else written
@@ -145,7 +138,7 @@ class Passage(Sourced):
     text: str
     title: str = ""
 
-    @field_validator("id", "text", "title")
+    @pydantic.field_validator("id", "text", "title")
     @classmethod
     def _valid_text(cls, text: str) -> str:
         return replace_invalid(text)

@@ -218,11 +218,10 @@ def _withheld(found: re.Match[str]) -> str:
 
 def without(secrets: Iterable[str], texts: Iterable[Any]) -> Iterator[Any]:
     """Yield data with these secrets removed from its texts; JSON stays JSON."""
-    forms = [
-        form.strip('"')
-        for secret in sorted(secrets, key=len, reverse=True)
-        for form in (secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False))
-    ]
+    forms = list[str]()
+    for secret in sorted(secrets, key=len, reverse=True):
+        written = json.dumps(secret), json.dumps(secret, ensure_ascii=False)
+        forms += (form.strip('"') for form in (secret, *written))
     for text in texts:
         for form in forms if isinstance(text, str) else ():
             text = text.replace(form, _WITHHELD)

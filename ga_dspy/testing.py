@@ -9,23 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import (
-    Message,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    TextPart,
-    Usage,
-)
+from dspy import lm15
 
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.lm.adapters import ASKED, ASKED_IN_JSON
@@ -58,7 +49,7 @@ class ScriptedEngine:
         self.script = script
         self.prompts: list[str] = []
 
-    def complete(self, request: Request) -> Response:
+    def complete(self, request: lm15.Request) -> lm15.Response:
         """Answer a request."""
         prompt = _prompt_of(request)
         self.prompts.append(prompt)
@@ -67,21 +58,22 @@ class ScriptedEngine:
             raise reply
         text = reply.text if isinstance(reply, CutOff) else _completion(reply, prompt)
         sent, received = estimate_tokens(prompt), estimate_tokens(text)
-        return Response(
+        total = sent + received
+        return lm15.Response(
             id=None,
             model=request.model,
-            message=Message.assistant([TextPart(text)]),
+            message=lm15.Message.assistant([lm15.TextPart(text)]),
             finish_reason="length" if isinstance(reply, CutOff) else "stop",
-            usage=Usage(input_tokens=sent, output_tokens=received, total_tokens=sent + received),
+            usage=lm15.Usage(input_tokens=sent, output_tokens=received, total_tokens=total),
         )
 
-    def stream(self, request: Request) -> Iterator[Any]:
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Answer a request as a stream of events."""
         response = self.complete(request)
-        yield StreamStartEvent(model=response.model)
+        yield lm15.StreamStartEvent(model=response.model)
         for piece in re.findall(r"\s*\S+|\s+", response.text or ""):
-            yield StreamDeltaEvent(delta=TextDelta(text=piece))
-        yield StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
+            yield lm15.StreamDeltaEvent(delta=lm15.TextDelta(text=piece))
+        yield lm15.StreamEndEvent(finish_reason=response.finish_reason, usage=response.usage)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -103,10 +95,10 @@ class _AsyncEngine:
     def __init__(self, engine: ScriptedEngine) -> None:
         self._engine = engine
 
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: lm15.Request) -> lm15.Response:
         return self._engine.complete(request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:
+    async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:
         for event in self._engine.stream(request):
             yield event
 
@@ -180,21 +172,19 @@ class _Recording:
     """A script of recorded replies, by question and whether an answer is requested."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._records: dict[tuple[str, bool], list[Record]] = {}
-        self.unused: list[Record] = []
-        self.unmatched: list[str] = []
-        for record in records:
+        self.unused, self.unmatched = list(records), list[str]()
+        self._records = defaultdict[tuple[str, bool], list[Record]](list)
+        for record in self.unused:
             key = record["inputs"].get("question", "").strip(), "answer" in record["outputs"]
-            self._records.setdefault(key, []).append(record)
-            self.unused.append(record)
+            self._records[key].append(record)
 
     def __call__(self, prompt: str) -> Reply:
         asked, given = asked_fields(prompt), given_fields(prompt)
-        known = self._records.get((given.get("question", "").strip(), "answer" in asked), [])
+        known = self._records[given.get("question", "").strip(), "answer" in asked]
         now = given.get("passages", "")
         same = [record for record in known if _shows(record, now)]
         if same:
-            record = max(same, key=lambda one: _alike(one["inputs"], given))
+            record = max(same, key=lambda one: len(one["inputs"].items() & given.items()))
             outputs: Mapping[str, str] | None = record["outputs"]
             self.unused = [one for one in self.unused if one is not record]
         else:
@@ -215,11 +205,6 @@ def _shows(record: Record, passages: str) -> bool:
     return then.keys() == now.keys() and all(
         f"{now[label]}\n".startswith(f"{text}\n") for label, text in then.items()
     )
-
-
-def _alike(then: Mapping[str, str], now: Mapping[str, str]) -> int:
-    """Return the number of equal inputs."""
-    return sum(now.get(name) == text for name, text in then.items())
 
 
 def _relabelled(row: Record, passages: str) -> dict[str, str] | None:
@@ -248,7 +233,7 @@ def asked_fields(prompt: str) -> list[str]:
     return re.findall(r"^\d+\. `(\w+)`", listed, re.MULTILINE)
 
 
-def _prompt_of(request: Request) -> str:
+def _prompt_of(request: lm15.Request) -> str:
     system = request.system
     parts = [system if isinstance(system, str) else "".join(p.text for p in system or ())]
     return "\n\n".join([*parts, *(message.text or "" for message in request.messages)])

@@ -5,20 +5,19 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any, Final, Literal, get_args, get_origin
-from weakref import WeakKeyDictionary
 
 import dspy
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ga_dspy.lm.dspy_private import format_field_value, translate_field_type
-from ga_dspy.lm.endpoints import endpoint_digest
+from ga_dspy.lm.endpoints import lm_name
 from ga_dspy.lm.failures import causes
-from ga_dspy.lm.replies import read_reply
+from ga_dspy.lm.replies import cached, read_reply
 
 ASKED = "Reply with these fields, each below its marker, [[ ## name ## ]]:"
 
@@ -105,14 +104,11 @@ class PlainAdapter(dspy.ChatAdapter):
         missing_field_message: str | None = None,
     ) -> str:
         """Return the outputs in the format of a reply."""
-        return self._written(
-            {
-                name: self._value(field, outputs[name])
-                if name in outputs
-                else missing_field_message
-                for name, field in signature.output_fields.items()
-            }
-        )
+        values = dict[str, Any]()
+        for name, field in signature.output_fields.items():
+            known = name in outputs
+            values[name] = self._value(field, outputs[name]) if known else missing_field_message
+        return self._written(values)
 
     def _value(self, field: Any, value: Any) -> Any:
         """Return an output of a demo as a reply has it."""
@@ -139,10 +135,6 @@ class PlainAdapter(dspy.ChatAdapter):
                 text = value if type(value) is str else format_field_value(field, value)
                 parts.append(f"[[ ## {name} ## ]]\n{text}")
         return "\n\n".join([*parts, suffix]).strip()
-
-    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> None:
-        """Return nothing: the system message states the format."""
-        return
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Read the outputs.
@@ -216,7 +208,6 @@ _SCHEMA_REFUSED: Final = re.compile(
 )
 _WITHOUT_SCHEMA: Final = set[tuple[str, str | None]]()
 """Model and address of the LMs that refused a schema."""
-_SCHEMAS: Final = WeakKeyDictionary[Any, dict[str, Any]]()
 
 
 class SchemaAdapter(PlainAdapter):
@@ -237,26 +228,16 @@ class SchemaAdapter(PlainAdapter):
 
     def __call__(self, lm: Any, lm_kwargs: dict[str, Any], **call: Any) -> list[dict[str, Any]]:
         """Ask an LM."""
-        known = (lm.model, endpoint_digest(lm))
-        if known not in _WITHOUT_SCHEMA:
-            try:
+        with _noting_refusal(lm) as takes_schema:
+            if takes_schema:
                 return super().__call__(lm, _with_schema(lm_kwargs, call["signature"]), **call)
-            except dspy.LMError as error:
-                if not _refuses_schema(error):
-                    raise
-                _WITHOUT_SCHEMA.add(known)
         return super().__call__(lm, lm_kwargs, **call)
 
     async def acall(self, lm: Any, lm_kwargs: dict[str, Any], **call: Any) -> list[dict[str, Any]]:
         """Ask an LM from a coroutine."""
-        known = (lm.model, endpoint_digest(lm))
-        if known not in _WITHOUT_SCHEMA:
-            try:
+        with _noting_refusal(lm) as takes_schema:
+            if takes_schema:
                 return await super().acall(lm, _with_schema(lm_kwargs, call["signature"]), **call)
-            except dspy.LMError as error:
-                if not _refuses_schema(error):
-                    raise
-                _WITHOUT_SCHEMA.add(known)
         return await super().acall(lm, lm_kwargs, **call)
 
     def _value(self, field: Any, value: Any) -> Any:
@@ -277,15 +258,20 @@ def _with_schema(lm_kwargs: Mapping[str, Any], signature: type[dspy.Signature]) 
     return {"response_format": {"type": "json_schema", "json_schema": schema}, **lm_kwargs}
 
 
-def _refuses_schema(error: BaseException) -> bool:
-    """Return whether an LM refused a request because of its schema."""
+@contextmanager
+def _noting_refusal(lm: Any) -> Iterator[bool]:
+    """Yield whether an LM takes a schema; end without an error if it refuses one, and note it."""
     refusals = (dspy.LMInvalidRequestError, dspy.LMUnsupportedFeatureError)
-    return any(
-        isinstance(cause, refusals) and _SCHEMA_REFUSED.search(str(cause))
-        for cause in causes(error)
-    )
+    try:
+        yield lm_name(lm) not in _WITHOUT_SCHEMA
+    except dspy.LMError as error:
+        said = (str(cause) for cause in causes(error) if isinstance(cause, refusals))
+        if not any(map(_SCHEMA_REFUSED.search, said)):
+            raise
+        _WITHOUT_SCHEMA.add(lm_name(lm))
 
 
+@cached
 def reply_schema(signature: type[dspy.Signature]) -> dict[str, Any]:
     """Return the JSON schema of a signature's outputs, in order, all of them required.
 
@@ -294,12 +280,9 @@ def reply_schema(signature: type[dspy.Signature]) -> dict[str, Any]:
     >>> reply_schema(dspy.Signature("question -> answer, is_sure: bool"))["properties"]
     {'answer': {'type': 'string'}, 'is_sure': {'type': 'boolean'}}
     """
-    if (schema := _SCHEMAS.get(signature)) is None:
-        kinds = {name: field.annotation for name, field in signature.output_fields.items()}
-        parts = {name: TypeAdapter(kind).json_schema() for name, kind in kinds.items()}
-        schema = _strict({"type": "object", "properties": parts})
-        _SCHEMAS[signature] = schema
-    return schema
+    kinds = {name: field.annotation for name, field in signature.output_fields.items()}
+    parts = {name: TypeAdapter(kind).json_schema() for name, kind in kinds.items()}
+    return _strict({"type": "object", "properties": parts})  # type: ignore[no-any-return]
 
 
 _LEFT_OUT: Final = ("title", "description", "default", "$defs")

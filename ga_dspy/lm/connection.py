@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -46,10 +45,7 @@ def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
     engine, changes = _engine_for(lm, {**lm.kwargs, **settings}), dict[str, Any](num_retries=0)
     if engine is not None:
         changes |= dict.fromkeys(CLIENT_KEYS & lm.kwargs.keys())
-        changes |= {
-            "engine": engine,
-            "async_engine": SimpleNamespace(complete=engine.acomplete),
-        }
+        changes |= {"engine": engine, "async_engine": SimpleNamespace(complete=engine.acomplete)}
     copy = lm.copy(**changes)
     copy.history, copy.callbacks = lm.history, lm.callbacks
 
@@ -76,13 +72,9 @@ def _engine_for(lm: dspy.LM, settings: Mapping[str, Any]) -> Connections | None:
     prefix = lm.model.partition("/")[0].upper()
     gateway = tuple(os.environ.get(f"{prefix}_{name}") for name in ("API_BASE", "BASE_URL"))
     try:
-        with _LOCK:
-            return _engine(lm.model, lm.model_type, lm.engine, client, gateway)
+        return _engine(lm.model, lm.model_type, lm.engine, client, gateway)
     except TypeError:  # a setting that is no plain value
         return None
-
-
-_LOCK = threading.Lock()
 
 
 @lru_cache(maxsize=64)
@@ -160,9 +152,7 @@ class Connections:
     def price(self, answered: Any) -> float | None:
         """Return what a response cost, or several, as DSPy estimates it; None if unknown."""
         responses = answered if isinstance(answered, tuple) else (answered,)
-        prices = [
-            estimate_cost(one, provider=self.provider, requested_model=self.model)[0]
-            for one in responses
-            if isinstance(one, Response)
-        ]
+        known = {"provider": self.provider, "requested_model": self.model}
+        answers = [one for one in responses if isinstance(one, Response)]
+        prices = [estimate_cost(one, **known)[0] for one in answers]
         return sum(prices) if prices and None not in prices else None

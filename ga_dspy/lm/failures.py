@@ -52,16 +52,14 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def is_transient(error: BaseException | None) -> bool:
     """Return whether a retry may succeed: the error or one of its causes is transient."""
-    return any(
-        isinstance(cause, _PASSING)
+    for cause in causes(error):
         # Status 200 and a body that is none: a gateway's, not the model's.
-        or (
-            type(cause) is dspy.LMProviderError
-            and not 300 <= (getattr(cause, "status", 0) or 0) < 500
-        )
-        for cause in causes(error)
-        if not refusal_remedy(cause) and not too_long(cause)
-    )
+        status = getattr(cause, "status", 0) or 0
+        is_of_gateway = type(cause) is dspy.LMProviderError and not 300 <= status < 500
+        is_permanent = refusal_remedy(cause) or too_long(cause)
+        if (isinstance(cause, _PASSING) or is_of_gateway) and not is_permanent:
+            return True
+    return False
 
 
 def is_timeout(error: BaseException | None) -> bool:

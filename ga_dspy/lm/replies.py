@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, get_args, get_origin
-from weakref import WeakKeyDictionary
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin
 
 import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from ga_dspy.lm.dspy_private import parse_value
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def cached(function: Function) -> Function:
+    """Remember what a function returns for each of the last 256 signatures."""
+    return cast("Function", lru_cache(maxsize=256)(function))
+
 
 # --- A reply: its fields, each in its type.
 
@@ -24,15 +31,10 @@ class FieldNames(NamedTuple):
     outputs: tuple[str, ...]
 
 
-_FIELD_NAMES: WeakKeyDictionary[Any, FieldNames] = WeakKeyDictionary()
-
-
+@cached
 def field_names(signature: type[dspy.Signature]) -> FieldNames:
     """Return the names of a signature's fields; DSPy computes them on each access."""
-    if (names := _FIELD_NAMES.get(signature)) is None:
-        names = FieldNames(tuple(signature.input_fields), tuple(signature.output_fields))
-        _FIELD_NAMES[signature] = names
-    return names
+    return FieldNames(tuple(signature.input_fields), tuple(signature.output_fields))
 
 
 def read_reply(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -102,10 +103,8 @@ class CallStore(Journal):
         """Write a finished call."""
         # What an LM of the old kind returns may be anything with attributes.
         text = json.dumps(call.result, ensure_ascii=False, default=vars)
-        self.write(
-            "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?)",
-            *(key, role, call.tokens, call.money, text),
-        )
+        row = (key, role, call.tokens, call.money, text)
+        self.write("INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?)", *row)
 
     def forget(self, role: object) -> None:
         """Remove the calls of a piece of work that is done, and recorded elsewhere."""
@@ -117,10 +116,10 @@ class CallStore(Journal):
 
     def close(self) -> None:
         """Close the file; remove a temporary one that is of no further use."""
+        is_over = self._is_temporary
         try:
-            is_over = self._is_temporary and (
-                self._is_done or not self.rows("SELECT 1 FROM call LIMIT 1")
-            )
+            if is_over and not self._is_done:
+                is_over = not self.rows("SELECT 1 FROM call LIMIT 1")
         finally:
             super().close()
         if is_over:
@@ -299,35 +298,22 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-class _Entries:
-    """What DSPy takes for a module that calls: it leaves its record of each call here."""
-
-    def __init__(self) -> None:
-        self.history: list[dict[str, Any]] = []
-
-
 def recorded(send: Callable[[], Any]) -> tuple[Any, CallResult]:
     """Make an LM call; return its answer, and the result from which it can be replayed."""
-    entries, settings = _Entries(), dspy.settings
+    # DSPy leaves its record of a call with each module that makes it.
+    history, settings = list[dict[str, Any]](), dspy.settings
     with dspy.context(
-        caller_modules=[entries, *(settings.caller_modules or [])],
+        caller_modules=[SimpleNamespace(history=history), *(settings.caller_modules or [])],
         disable_history=False,
-        **{UNRECORDED: entries.history if settings.disable_history else None},
+        **{UNRECORDED: history if settings.disable_history else None},
     ):
         answer = send()
-    entry = entries.history[-1] if entries.history else {"outputs": answer}
+    entry = history[-1] if history else {"outputs": answer}
     raw = answer if isinstance(answer, Response) else entry.get("response")
     responses = raw if isinstance(raw, tuple) else (raw,) if isinstance(raw, Response) else ()
-    result = CallResult(
-        responses,
-        entry["outputs"],
-        entry.get("usage", {}),
-        entry.get("cost"),
-        raw=None if responses else raw,
-        response_model=entry.get("response_model"),
-        cost_details=entry.get("cost_details", {}),
-    )
-    return answer, result
+    names = ("outputs", "usage", "cost", "response_model", "cost_details")
+    about: Any = {name: entry[name] for name in names if name in entry}
+    return answer, CallResult(responses, raw=None if responses else raw, **about)
 
 
 def _tokens(result: CallResult, prompt: int) -> int:

@@ -29,44 +29,32 @@ _DESIGNED: Final = "- Ida Renfro (person) -> designed -> Harlan Bridge (place) [
 _BORN: Final = "- Ida Renfro -> was born in -> Salem (place) [2]"
 _GRAPH: Final = f"{_DESIGNED}\n{_BORN}"
 _NOTES: Final = "Ida Renfro designed Harlan Bridge [1]."
+_ALL_NOTES: Final = f"{_NOTES} She was born in Salem [2]."
 _MISSING: Final = "Ida Renfro designed the bridge [1], but where she was born is missing."
+_FOUND: Final = "Ida Renfro designed the bridge [1] and was born in Salem [2]: all links hold."
+_SEARCHED: Final = f"1. {_QUESTION} => [1]"
 
-_FIRST_STEP: Final = {
-    "query": _QUESTION,
-    "search": "1 of 4",
-    "tried": f"1. {_QUESTION} => [1]",
-    "graph": EMPTY,
-    "graph_after": _DESIGNED,
-    "notes_so_far": EMPTY,
-    "previous_reasoning": "",
-    "passages": _BRIDGE,
-    "additions": _DESIGNED,
-    "notes": _NOTES,
-    "reasoning": _MISSING,
-    "judgement": "insufficient",
-    "candidate": "none",
-    "next_query": _QUERY,
-}
-_SECOND_STEP: Final = {
-    "query": _QUERY,
-    "search": "2 of 4",
-    "tried": f"1. {_QUESTION} => [1] Harlan Bridge\n2. {_QUERY} => [2]",
-    "graph": _DESIGNED,
-    "graph_after": _GRAPH,
-    "notes_so_far": _NOTES,
-    "previous_reasoning": _MISSING,
-    "passages": _RENFRO,
-    "additions": _BORN,
-    "notes": f"{_NOTES} She was born in Salem [2].",
-    "reasoning": "Ida Renfro designed the bridge [1] and was born in Salem [2]: all links hold.",
-    "judgement": "sufficient",
-    "candidate": "Salem",
-    "next_query": "none",
+_Table = Mapping[str, tuple[Any, Any]]
+"""Two worked steps: the values of each field in the first and in the second."""
+_READING: Final[_Table] = {
+    "query": (_QUESTION, _QUERY),
+    "search": ("1 of 4", "2 of 4"),
+    "tried": (_SEARCHED, f"{_SEARCHED} Harlan Bridge\n2. {_QUERY} => [2]"),
+    "graph": (EMPTY, _DESIGNED),
+    "graph_after": (_DESIGNED, _GRAPH),
+    "notes_so_far": (EMPTY, _NOTES),
+    "previous_reasoning": ("", _MISSING),
+    "passages": (_BRIDGE, _RENFRO),
+    "additions": (_DESIGNED, _BORN),
+    "notes": (_NOTES, _ALL_NOTES),
+    "reasoning": (_MISSING, _FOUND),
+    "judgement": ("insufficient", "sufficient"),
+    "candidate": ("none", "Salem"),
+    "next_query": (_QUERY, "none"),
 }
 _ANSWER: Final = {
     "graph": _GRAPH,
-    "graph_after": _GRAPH,
-    "notes": _SECOND_STEP["notes"],
+    "notes": _ALL_NOTES,
     "passages": f"{_BRIDGE}\n\n{_RENFRO}",
     "links": "Harlan Bridge was designed by Ida Renfro [1], who was born in Salem [2].",
     "verdict": "answered",
@@ -96,52 +84,32 @@ Search: {_QUERY}
 
 {_RENFRO}"""
 
-_THOUGHTS: Final = (
-    {"passages": _BRIDGE, "thoughts": EMPTY, "thought": _THOUGHT},
+_TRIED: Final = f"{_SEARCHED} Harlan Bridge; notes rewritten"
+_WORSE: Final = "Harlan Bridge is a stone bridge in Oregon, built in 1914 [1]."
+
+_BASELINES: Final[tuple[_Table, ...]] = (
     {
-        "passages": _ANSWER["passages"],
-        "thoughts": _THOUGHT,
-        "thought": "So the answer is: Salem.",
-    },
-)
-_TURNS: Final = (
-    {
-        "transcript": EMPTY,
-        "searches_left": 4,
-        "thought": _UNKNOWN,
-        "query": _FIRST_QUERY,
-        "answer": "",
+        "passages": (_BRIDGE, _ANSWER["passages"]),
+        "thoughts": (EMPTY, _THOUGHT),
+        "thought": (_THOUGHT, "So the answer is: Salem."),
     },
     {
-        "transcript": _TRANSCRIPT,
-        "searches_left": 2,
-        "thought": "She was born in Salem [2].",
-        "query": "",
-        "answer": "Salem",
+        "transcript": (EMPTY, _TRANSCRIPT),
+        "searches_left": (4, 2),
+        "thought": (_UNKNOWN, "She was born in Salem [2]."),
+        "query": (_FIRST_QUERY, ""),
+        "answer": ("", "Salem"),
     },
-)
-_TRIED: Final = f"1. {_QUESTION} => [1] Harlan Bridge; notes rewritten"
-_GAPS: Final = (
-    {"tried": _TRIED, "notes": _NOTES, "next_query": _QUERY},
     {
-        "tried": f"{_TRIED}\n2. {_QUERY} => [2] Ida Renfro; notes rewritten",
-        "notes": _SECOND_STEP["notes"],
-        "next_query": "",
+        "tried": (_TRIED, f"{_TRIED}\n2. {_QUERY} => [2] Ida Renfro; notes rewritten"),
+        "notes": (_NOTES, _ALL_NOTES),
+        "next_query": (_QUERY, ""),
     },
-)
-_COMPARISONS: Final = (
-    {"old_notes": _NOTES, "new_notes": _SECOND_STEP["notes"], "better": "new"},
     {
-        "old_notes": _NOTES,
-        "new_notes": "Harlan Bridge is a stone bridge in Oregon, built in 1914 [1].",
-        "better": "old",
+        "old_notes": (_NOTES, _NOTES),
+        "new_notes": (_ALL_NOTES, _WORSE),
+        "better": ("new", "old"),
     },
-)
-_BASELINES: Final[tuple[tuple[Mapping[str, Any], ...], ...]] = (
-    _THOUGHTS,
-    _TURNS,
-    _GAPS,
-    _COMPARISONS,
 )
 _KNOWN: Final = dspy.Example(
     question="Which university is older, Bologna or Oxford?", answer="Bologna"
@@ -163,12 +131,12 @@ def examples(signature: type[dspy.Signature], style: Style = "span") -> list[dsp
         return [_KNOWN.copy()]
     if not signature.input_fields.keys() & _READ:
         return []
-    steps = (_FIRST_STEP, _SECOND_STEP, {**_ANSWER, "answer": _ANSWERS[style]})
-    for worked in (*_BASELINES, steps):
-        demos = [_demo(signature, step) for step in worked if asked <= {"question", *step}]
-        if demos:
-            return demos
-    return []
+    for table in (*_BASELINES, _READING):
+        if asked <= {"question", *table}:
+            steps = zip(*table.values(), strict=True)
+            return [_demo(signature, dict(zip(table, step, strict=True))) for step in steps]
+    answered = {**_ANSWER, "answer": _ANSWERS[style]}
+    return [_demo(signature, answered)] if asked <= {"question", *answered} else []
 
 
 # --- Extraction: a passage that is read with no question in mind.

@@ -8,14 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, get_args
 
 import dspy
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    TypeAdapter,
-    create_model,
-    model_serializer,
-    model_validator,
-)
+import pydantic
 
 from ga_dspy.graph import Schema
 from ga_dspy.graph.records import DraftEntity, EntityType
@@ -27,10 +20,10 @@ FACT_FORMAT: Final = """\
 "passages": [passage number]}], or []"""
 
 
-class Fact(BaseModel):
+class Fact(pydantic.BaseModel):
     """A relation between two typed entities, and the numbers of the passages that state it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = pydantic.ConfigDict(extra="forbid")
 
     head: str
     head_type: EntityType
@@ -43,7 +36,7 @@ class Fact(BaseModel):
 class GraphFacts(GraphProposal):
     """A graph proposal that is written as a list of facts; lines are read as well."""
 
-    adapter: ClassVar[TypeAdapter[Any]] = TypeAdapter(list[Fact])
+    adapter: ClassVar[pydantic.TypeAdapter[Any]] = pydantic.TypeAdapter(list[Fact])
     types: ClassVar[tuple[str, ...]] = get_args(EntityType)
 
     @classmethod
@@ -54,30 +47,25 @@ class GraphFacts(GraphProposal):
     @property
     def facts(self) -> list[Fact]:
         """The relations proposed; the type of an end that has none of ours is "other"."""
-        types: dict[str, Any] = {node.name: self._type_of(node) for node in self.draft.nodes}
-        return [
-            Fact.model_construct(
-                head=relation.head,
-                head_type=types[relation.head],
-                relation=relation.relation,
-                tail=relation.tail,
-                tail_type=types[relation.tail],
-                passages=list(relation.passages),
-            )
-            for relation in self.draft.relations
-        ]
+        types, facts = {node.name: self._type_of(node) for node in self.draft.nodes}, list[Fact]()
+        for stated in self.draft.relations:
+            ends: Any = {"head_type": types[stated.head], "tail_type": types[stated.tail]}
+            triple: Any = {"head": stated.head, "relation": stated.relation, "tail": stated.tail}
+            fact = Fact.model_construct(**triple, **ends, passages=list(stated.passages))
+            facts.append(fact)
+        return facts
 
     def format(self) -> str:
         """The facts as JSON, as they stand in a demo."""
         return json.dumps(self.serialize_model(), ensure_ascii=False)
 
-    @model_serializer()
+    @pydantic.model_serializer()
     def serialize_model(self) -> list[dict[str, Any]]:
         """The facts as JSON values."""
         facts: list[dict[str, Any]] = self.adapter.dump_python(self.facts, mode="json")
         return facts
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
         value = value.text if isinstance(value, GraphProposal) else value
@@ -102,11 +90,11 @@ def _facts_of(schema: Schema) -> type[GraphFacts]:
     fields: dict[str, Any] = {"head_type": kind, "tail_type": kind}
     if schema.relations and schema.other == "drop":
         fields["relation"] = Literal.__getitem__((*schema.relations, "same as"))
-    fact = create_model("Fact", __base__=Fact, **fields)
+    fact = pydantic.create_model("Fact", __base__=Fact, **fields)
 
     class SchemaFacts(GraphFacts):
         __doc__ = GraphFacts.__doc__
-        adapter = TypeAdapter(list[fact])
+        adapter = pydantic.TypeAdapter(list[fact])
         types = schema.types
 
     return SchemaFacts

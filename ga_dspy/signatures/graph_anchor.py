@@ -141,6 +141,15 @@ def _asked(signature: type[dspy.Signature], *paragraphs: str, **words: str) -> t
     return asked
 
 
+def _with_notes(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
+    """A signature with notes in the graph's place."""
+    place = list(signature.input_fields).index("graph")
+    with_notes: type[dspy.Signature] = signature.delete("graph").insert(
+        place, name, dspy.InputField(desc=""), str
+    )
+    return with_notes
+
+
 # --- Index: what do the new passages add to the graph, or to running notes?
 
 
@@ -160,15 +169,12 @@ _REWRITE: Final = "Rewrite running notes with what new passages state towards an
 
 def _indexing(signature: type[dspy.Signature], index: IndexKind) -> type[dspy.Signature]:
     """A step that extends the graph, or that has notes in its place and rewrites them."""
-    indexing: Any = signature
-    if index == "graph":
-        additions = "additions", dspy.OutputField(desc=""), GraphProposal
-        return indexing.prepend(*additions)  # type: ignore[no-any-return]
-    place = list(indexing.input_fields).index("graph")
-    notes = dspy.InputField(desc="")
-    indexing = indexing.delete("graph").insert(place, "notes_so_far", notes, str)
-    new = dspy.OutputField(desc="the notes after this step")
-    return indexing.prepend("notes", new, str)  # type: ignore[no-any-return]
+    output: tuple[Any, ...] = "additions", dspy.OutputField(desc=""), GraphProposal
+    if index == "text":
+        signature = _with_notes(signature, "notes_so_far")
+        output = "notes", dspy.OutputField(desc="the notes after this step"), str
+    indexing: type[dspy.Signature] = signature.prepend(*output)
+    return indexing
 
 
 UpdateGraph = _asked(_indexing(_Update, "graph"), _LINES, task=_EXTEND)
@@ -243,13 +249,9 @@ def answer_signature(
 
 def _beside(index: IndexKind, signature: type[dspy.Signature]) -> type[dspy.Signature]:
     """A signature with its graph, with notes in the graph's place, or with neither."""
-    if index == "graph":
-        return signature
-    shown: Any = signature
-    place = list(shown.input_fields).index("graph")
-    shown = shown.delete("graph")
-    notes = dspy.InputField(desc="")
-    return shown.insert(place, "notes", notes, str) if index == "text" else shown  # type: ignore[no-any-return]
+    if index is None:
+        signature = signature.delete("graph")
+    return _with_notes(signature, "notes") if index == "text" else signature
 
 
 ReadAndJudge = read_signature("graph")

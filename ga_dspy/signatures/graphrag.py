@@ -34,15 +34,12 @@ def extract_signature(
 ) -> type[dspy.Signature]:
     """Return `ExtractFacts` under the settings of an `Extractor`."""
     signature: Any = with_schema(ExtractFacts, schema) if schema else ExtractFacts
-    more = [
-        "Read each passage by itself, and put its number behind every line, like [2]."
-        if per_call > 1
-        else "",
-        f"Write at most {max_relations} relations of a passage, those that matter most first."
-        if max_relations
-        else "",
-    ]
-    text = " ".join([signature.instructions, *filter(None, more)])
+    text = signature.instructions
+    if per_call > 1:
+        text += " Read each passage by itself, and put its number behind every line, like [2]."
+    if max_relations:
+        most = f"at most {max_relations} relations of a passage"
+        text += f" Write {most}, those that matter most first."
     return signature if text == signature.instructions else signature.with_instructions(text)  # type: ignore[no-any-return]
 
 
