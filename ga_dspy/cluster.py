@@ -214,7 +214,8 @@ class _ClusterRun:
         try:
             # An item that runs again gets another LM, which counts its calls from the start.
             lm = self.lms.setdefault(attempt, self.lm_for(self.items[attempt[0]]))
-            with dspy.context(**{METER: tally}):
+            heard = [*(dspy.settings.callbacks or []), tally]
+            with dspy.context(**{METER: tally}, callbacks=heard):
                 _, result = recorded(lambda: lm(prompt, messages=messages, **settings))
             answer = json.loads(json.dumps(result.dump(), default=vars))
         except (Exception, BudgetExceeded) as error:  # noqa: BLE001 - raised again in the worker

@@ -600,8 +600,8 @@ def test_a_narrowed_program_shares_the_predictors_and_has_settings_of_its_own(
 ) -> None:
     narrowed = world.program.only(OURS)
     assert dict(narrowed.named_predictors()) == dict(world.program.named_predictors())
-    narrowed.k, narrowed.style = 2, "sentence"
-    assert (world.program.k, world.program.style) == (5, "span")
+    narrowed.k, narrowed.passage_tokens = 2, 500
+    assert (world.program.k, world.program.passage_tokens) == (5, 6000)
     for name, fresh in GraphAnchor(world.index).named_predictors():
         assert getattr(world.program, name).signature.equals(fresh.signature)
     assert "where" in inspect.signature(narrowed).parameters

@@ -18,7 +18,7 @@ from ga_dspy.errors import InputError
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.passage import Passage
 from ga_dspy.programs import StepFailed
-from ga_dspy.programs.calls import Ask, Grounded, Search, adrive, ask, ask_grounded, drive
+from ga_dspy.programs.calls import Ask, Grounded, Search, adrive, ask, drive, ground_reply
 from ga_dspy.programs.meter import Meter
 from ga_dspy.retrieval import Index, as_retriever
 from ga_dspy.signatures import GraphProposal, ReadAndJudge
@@ -68,10 +68,9 @@ def run(
 
 def read(*script: Reply, module: Any = None, trace: Any = None, **options: Any) -> Grounded:
     arguments = ("read", module or dspy.Predict(Read), {"question": "q", "passages": "[1]"})
+    asked = ask(*arguments, Meter(), required=("judgement",), **options)
     with dspy.context(lm=scripted_lm(script), adapter=CHAT, trace=trace):
-        return drive(
-            ask_grounded(*arguments, Meter(), {1: LODGE}, required=("judgement",), **options)
-        )
+        return drive(ground_reply(asked, {1: LODGE}))
 
 
 class Described(dspy.Signature):
@@ -182,12 +181,8 @@ def test_a_lone_surrogate_in_a_graph_line_costs_no_more_than_itself() -> None:
         ' "", "judgement": "sufficient", "next_query": ""}'
     )
     with dspy.context(lm=scripted_lm([raw]), adapter=dspy.JSONAdapter()):
-        found = drive(
-            ask_grounded(
-                "read", dspy.Predict(Read), INPUTS, Meter(), {1: LODGE},
-                required=("judgement",),
-            )
-        )  # fmt: skip
+        asked = ask("read", dspy.Predict(Read), INPUTS, Meter(), required=("judgement",))
+        found = drive(ground_reply(asked, {1: LODGE}))
     assert [relation.tail for relation in found.update.relations] == ["Montana"]
 
 
@@ -366,8 +361,9 @@ def test_a_config_is_sent_with_every_call_and_further_attempts_are_still_fresh()
             return super().forward(**arguments)
 
     with dspy.context(lm=scripted_lm(["Hm.", "Hm.", GOOD]), adapter=CHAT):
-        talk = ask("answer", Noting(AnswerIt), INPUTS, Meter())
-        drive(talk, config={"temperature": 0.7, "max_tokens": 50})
+        meter = Meter()
+        meter.config = {"temperature": 0.7, "max_tokens": 50}
+        drive(ask("answer", Noting(AnswerIt), INPUTS, meter))
     assert sent[0] == {"temperature": 0.7, "max_tokens": 50}
     assert sent[1] == {"temperature": 0.7, "max_tokens": 50, "rollout_id": 1}
     assert sent[2] == {"temperature": 1.0, "max_tokens": 50, "rollout_id": 2}
@@ -375,8 +371,10 @@ def test_a_config_is_sent_with_every_call_and_further_attempts_are_still_fresh()
 
 def test_a_config_is_kept_from_a_module_that_takes_none() -> None:
     with dspy.context(lm=scripted_lm(reply_by_field), adapter=CHAT):
-        talk = ask("answer", Twice(), INPUTS, Meter(), required=("answer",))
-        assert drive(talk, config={"temperature": 0.7}).answer == "Montana"
+        meter = Meter()
+        meter.config = {"temperature": 0.7}
+        talk = ask("answer", Twice(), INPUTS, meter, required=("answer",))
+        assert drive(talk).answer == "Montana"
 
 
 # --- Threads and asyncio

@@ -292,14 +292,15 @@ def test_settings_that_exclude_each_other_are_refused_and_nothing_changes() -> N
     )
 
 
-def test_demos_stay_where_the_fields_stay_and_are_never_lost() -> None:
+def test_no_setting_costs_a_predictor_its_demos() -> None:
     program = GraphAnchor(search)
     program.answer.demos = program.read.demos = [dspy.Example(question="?", answer="!")]
-    program.style, program.k = "sentence", 9
-    assert len(program.answer.demos) == 1 and "full sentences" in program.answer.signature.__doc__
-    with pytest.raises(InputError, match="as_published=True changes what read asks"):
-        program.as_published = True
-    assert program.as_published is False and len(program.read.demos) == 1
+    program.k = 9
+    for name, value, step in (("as_published", True, "read"), ("style", "sentence", "answer")):
+        with pytest.raises(InputError, match=f"{name}={value!r} changes what {step} asks"):
+            setattr(program, name, value)
+    assert (program.as_published, program.style) == (False, "span")
+    assert len(program.read.demos) == len(program.answer.demos) == 1
     program.read.demos = []
     program.read.signature = program.read.signature.with_instructions("Compiled.")
     with pytest.raises(InputError, match="changes what read, answer asks"):

@@ -110,13 +110,10 @@ def test_no_attempt_is_begun_after_the_time_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("asked", ["600", "1e9", "Tue, 01 Jan 2099 00:00:00 GMT"])
-def test_a_server_that_asks_for_a_long_pause_gets_a_minute_and_it_is_said(
-    asked: str, clock: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_asks_for_a_long_pause_gets_a_minute(asked: str, clock: Any) -> None:
     with served("429", retry_after=asked) as (_, lm):
         assert ask(lm).answer == "Montana"
     assert clock.pauses == [60.0]
-    assert "asks for a pause of" in caplog.text and "it gets 1 min" in caplog.text
 
 
 def test_a_pause_that_a_server_asks_for_is_granted(clock: Any) -> None:

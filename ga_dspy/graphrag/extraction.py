@@ -31,7 +31,7 @@ from ga_dspy.grounding import Dropped, ground
 from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.endpoints import EMBEDDED
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, ask_grounded, drive
+from ga_dspy.programs.calls import Conversation, StepFailed, adrive, ask, drive, ground_reply
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.settings import Configured, setting
 from ga_dspy.signatures.examples import extraction_example
@@ -168,9 +168,9 @@ class Extractor(Configured):
         update = GraphUpdate()
         for step in ("extract", *["glean"] * self.gleanings):
             inputs["graph"] = linearise(KnowledgeGraph().merge(update), labels=labels)
-            asked = step, getattr(self, step), inputs, meter, passages
+            asked = ask(step, getattr(self, step), inputs, meter)
             try:
-                found = yield from ask_grounded(*asked, schema=self.schema)
+                found = yield from ground_reply(asked, passages, schema=self.schema)
             except _FAILURES:
                 if step == "extract":
                     raise

@@ -51,7 +51,6 @@ from ga_dspy.signatures import (
     Verdict,
     answer_signature,
 )
-from ga_dspy.signatures.examples import examples
 from ga_dspy.signatures.graphrag import with_summaries
 from ga_dspy.signatures.prompt import EMPTY, cited_labels, free_text, render_passage
 from ga_dspy.text import TokenCounter, mentions, words
@@ -225,8 +224,7 @@ class GraphRAG(MultiHopProgram):
         if self.mode == "hybrid" and self.summaries:
             linked = [link.name for link in found.linked]
             inquiry.topics = topics_with(self._topics, index.graph, linked, self.summaries)
-        outputs = self.answer_with.output_fields if self.answer_with else ()
-        end = yield from answer(inquiry, style=self.style, outputs=outputs)
+        end = yield from answer(inquiry)
         return self._predict(inquiry, end, self._chain(inquiry, end))
 
     def _shown_edges(self, found: Found) -> list[int]:
@@ -266,9 +264,6 @@ class GraphRAG(MultiHopProgram):
             graph=inquiry.graph,
             **stated,
         )
-
-    def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
-        return examples(signature, self.style)
 
     @property
     def _topics(self) -> tuple[Topic, ...]:
@@ -329,8 +324,7 @@ class GraphRAG(MultiHopProgram):
         topics = rank_topics(topics_at(self._topics, self.level), inquiry.question)
         points, read, failures = yield from self._survey(inquiry, topics)
         notes = best_points(points, self.graph_tokens, self.count)
-        inputs = {"question": inquiry.question, "notes": notes or EMPTY}
-        reply = yield from ask_answer(inquiry, inputs, combine)
+        reply = yield from ask_answer(inquiry, combine, notes=notes or EMPTY)
         reply = reply or dspy.Prediction(answer="")
         answered = (reply.answer or "").strip()
         labels = [n for n in cited_labels(free_text(reply.get("cited"))) if 1 <= n <= read]
@@ -369,10 +363,9 @@ class GraphRAG(MultiHopProgram):
             is_over = inquiry.budget.room("collect") < min(room, self.count(text))
             if calls and (calls >= self.batches or is_over):
                 break
-            inputs = {"question": inquiry.question, "documents": text}
             read = max(batch)
             try:
-                reply = yield from ask_step(inquiry, "collect", inputs, "points")
+                reply = yield from ask_step(inquiry, "collect", "points", documents=text)
             except StepFailed as failure:
                 failures.append(str(failure))
             else:

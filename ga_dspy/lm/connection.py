@@ -35,8 +35,8 @@ _SENT_BY_ALL = {
 def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
     """Return a copy of an LM for one attempt, without retries of its own.
 
-    It shares the LM's history and callbacks. An LM with an engine of its own, or a setting for
-    which DSPy may turn to LiteLLM, keeps the way that it has.
+    It shares the LM's history and callbacks, and names it as its `original`. An LM with an engine
+    of its own, or a setting for which DSPy may turn to LiteLLM, keeps the way that it has.
 
     Args:
         lm: The LM.
@@ -47,7 +47,7 @@ def connect(lm: dspy.LM, settings: Mapping[str, Any]) -> dspy.LM:
         changes |= dict.fromkeys(CLIENT_KEYS & lm.kwargs.keys())
         changes |= {"engine": engine, "async_engine": SimpleNamespace(complete=engine.acomplete)}
     copy = lm.copy(**changes)
-    copy.history, copy.callbacks = lm.history, lm.callbacks
+    copy.original, copy.history, copy.callbacks = lm, lm.history, lm.callbacks
 
     def update_history(entry: dict[str, Any]) -> None:
         if engine is not None and entry.get("cost") is None:

@@ -22,10 +22,12 @@ from dspy.clients.backend_selection import select_backend as select_backend
 # DSPy keeps 10,000 calls for `dspy.inspect_history`, whatever `max_history_size` says.
 from dspy.clients.base_lm import GLOBAL_HISTORY as GLOBAL_HISTORY
 
-# A stored call is replayed as the `Response` that it was.
+# A stored call is replayed as the `Response` that it was, and recorded as DSPy records a call.
 from dspy.clients.call_result import CallResult as CallResult
 from dspy.clients.costs import estimate_cost as estimate_cost
 from dspy.clients.engines.lm15_engine import timeouts_for as timeouts_for
+from dspy.clients.execution import finalize as finalize
+from dspy.clients.execution import prepare as prepare
 
 # An estimate needs the price before there is a call.
 from dspy.clients.model_metadata import model_info as model_info

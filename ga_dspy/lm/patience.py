@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 import threading
 import time
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,15 +22,8 @@ import dspy
 import tenacity
 
 from ga_dspy.errors import InputError
+from ga_dspy.lm import failures
 from ga_dspy.lm.endpoints import endpoint_digest
-from ga_dspy.lm.failures import (
-    EndpointDown,
-    EndpointRefused,
-    causes,
-    is_timeout,
-    is_transient,
-    refusal_remedy,
-)
 
 _log = logging.getLogger("ga_dspy")
 
@@ -115,19 +107,15 @@ _OPENS_AT, _POLL, _LONGEST_PAUSE = 6, 0.5, 30.0
 class Breaker:
     """A circuit breaker for one endpoint, shared by threads and tasks.
 
-    It opens when calls fail in a row, and closes when one is answered.
+    It opens when calls fail in a row, and closes when one is answered. While it is open, one call
+    at a time tries the endpoint with a probe: the server may only choke on a request of ours.
 
     Args:
         name: The endpoint's, in messages.
-        probes: Whether it is tried with a request of no consequence, for it may be one of ours that
-            a server chokes on. Else a call that waits is the trial, and one call that fails is none
-            to open for.
     """
 
-    def __init__(self, name: str, probes: bool) -> None:
-        self.name, self.probes = name, probes
-        self._lock = threading.Lock()
-        self.has_asked_too_much = False
+    def __init__(self, name: str) -> None:
+        self.name, self._lock = name, threading.Lock()
         self._since, self._said = 0.0, False
         self.answered()
 
@@ -137,9 +125,8 @@ class Breaker:
             if self._said:
                 down = format_duration(time.monotonic() - self._since)
                 _log.warning("%s answers again after %s: going on", self.name, down)
-            self._failures, self._callers = 0, set[int]()
+            self._failures, self._pause = 0, _POLL
             self._since = self._next = 0.0
-            self._pause = _POLL
             self._open = self._said = False
             self._prober: int | None = None
 
@@ -149,24 +136,23 @@ class Breaker:
             now = time.monotonic()
             self._since = self._since or now
             self._error, self._failures = error, self._failures + 1
-            self._callers.add(caller)
             if not self._open:
-                several = self.probes or len(self._callers) > 1
-                self._open = several and self._failures >= _OPENS_AT
+                self._open = self._failures >= _OPENS_AT
                 self._next = now + max(_POLL, hint)
             elif self._prober == caller:
                 self._prober, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
                 self._next = now + max(_jittered(self._pause), hint)
                 if not self._said and now - self._since < patience.outage:
                     self._said = True
-                    down, most = (
-                        format_duration(now - self._since),
-                        format_duration(patience.outage),
-                    )
-                    how = "answered no call in time" if is_timeout(error) else "has been down"
-                    text = "%s %s for %s: all calls wait for it, %s at most (%s)"
-                    _log.warning(text, self.name, how, down, most, _told(error))
+                    most, why = format_duration(patience.outage), _told(error)
+                    text = "%s: all calls wait for it, %s at most (%s)"
+                    _log.warning(text, self._outage(now), most, why)
             return self._open
+
+    def _outage(self, now: float) -> str:
+        is_slow = failures.is_timeout(self._error)
+        how = "answered no call in time" if is_slow else "has been down"
+        return f"{self.name} {how} for {format_duration(now - self._since)}"
 
     def release(self, caller: int) -> None:
         """Let another call try the endpoint, if it was this one's turn."""
@@ -189,24 +175,24 @@ class Breaker:
             if now - self._since < patience.outage:
                 return _jittered(_POLL)
             self._next = min(self._next, now)  # whoever asks next may try at once
-            silent = format_duration(now - self._since)
-            if is_timeout(self._error):
-                raise EndpointDown(
-                    f"{self.name} answered no call in time for {silent} ({_told(self._error)})",
+            found = f"{self._outage(now)} ({_told(self._error)})"
+            if failures.is_timeout(self._error):
+                raise failures.EndpointDown(
+                    found,
                     expected="an answer before the timeout of a call",
                     remedy="raise --timeout, or cap replies with --lm-set max_tokens=500; then "
                     "start the same again: what was finished is kept",
                 ) from self._error
-            raise EndpointDown(
-                f"{self.name} has been down for {silent} ({_told(self._error)})",
+            raise failures.EndpointDown(
+                found,
                 expected=f"an answer within {format_duration(patience.outage)}",
                 remedy="see that it is up, then start the same again: what was finished is kept "
                 "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",
             ) from self._error
 
-    def probed_by(self, caller: int) -> bool:
+    def is_probed_by(self, caller: int) -> bool:
         """Return whether this call is to send a probe first."""
-        return self.probes and self._prober == caller
+        return self._prober == caller
 
 
 def _jittered(seconds: float) -> float:
@@ -227,9 +213,9 @@ def _breaker(lm: dspy.BaseLM) -> Breaker:
     digest, name = endpoint_digest(lm), f"the endpoint of {lm.model}"
     engine = getattr(lm, "engine", None)
     if digest or isinstance(engine, str):
-        return _BREAKERS.setdefault((lm.model, digest), Breaker(name, probes=True))
+        return _BREAKERS.setdefault((lm.model, digest), Breaker(name))
     is_key = isinstance(engine, Hashable) and hasattr(engine, "__weakref__")
-    return _OWN_BREAKERS.setdefault(engine if is_key else lm, Breaker(name, probes=False))
+    return _OWN_BREAKERS.setdefault(engine if is_key else lm, Breaker(name))
 
 
 # --- The attempts of one call
@@ -243,14 +229,6 @@ class _Again(Exception):
         self.pause = pause
 
 
-def _sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-async def _asleep(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
 def _pause_of(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     return error.pause if isinstance(error, _Again) else 0.0
@@ -261,33 +239,19 @@ _AGAIN = tenacity.retry_if_exception_type(_Again)
 
 def attempts() -> tenacity.Retrying:
     """Return attempts that go on, with pauses, while they raise `_Again`."""
-    return tenacity.Retrying(sleep=_sleep, retry=_AGAIN, wait=_pause_of)
+    return tenacity.Retrying(sleep=time.sleep, retry=_AGAIN, wait=_pause_of)
 
 
 def async_attempts() -> tenacity.AsyncRetrying:
     """The same from a coroutine."""
-    return tenacity.AsyncRetrying(sleep=_asleep, retry=_AGAIN, wait=_pause_of)
+    return tenacity.AsyncRetrying(sleep=asyncio.sleep, retry=_AGAIN, wait=_pause_of)
 
 
-PROBE: Mapping[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
-
-
-@dataclass
-class Sent:
-    """One attempt: what is sent, and the answer.
-
-    Attributes:
-        request: The arguments of the LM.
-        answer: What the LM returned.
-    """
-
-    request: Mapping[str, Any]
-    answer: Any = None
-
-    @property
-    def is_probe(self) -> bool:
-        """Whether this only tries the endpoint; no callback hears of it."""
-        return self.request is PROBE
+_PROBE: Mapping[str, Any] = {"prompt": "Reply with the word OK.", "cache": False}
+_UNHEARD: Mapping[str, Any] = {
+    "callbacks": [], "caller_modules": [], "usage_tracker": None, "disable_history": True,
+}  # fmt: skip
+"""Settings under which nobody hears of a call."""
 
 
 class Call:
@@ -302,7 +266,7 @@ class Call:
         self.failed, self.waited = 0, 0.0
 
     @contextmanager
-    def attempt(self, request: Mapping[str, Any]) -> Iterator[Sent]:
+    def attempt(self, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield what to send now: the request, or a probe of an endpoint that was down.
 
         Raises:
@@ -314,28 +278,29 @@ class Call:
             if self.meter is not None:
                 self.meter.waited += pause
             raise _Again(pause)
-        sent = Sent(PROBE if self.breaker.probed_by(self.caller) else request)
+        is_probe = self.breaker.is_probed_by(self.caller)
         try:
-            yield sent
+            with dspy.context(**_UNHEARD) if is_probe else nullcontext():
+                yield _PROBE if is_probe else request
         except Exception as error:  # noqa: BLE001 - raised again unless a retry may help
-            self._handle(error, sent.is_probe)
+            self._handle(error, is_probe)
         finally:
             self.breaker.release(self.caller)
         self.breaker.answered()
-        if sent.is_probe:
+        if is_probe:
             raise _Again(0.0)
 
     def _handle(self, found: Exception, is_probe: bool) -> None:
         """Raise what follows from a failure; nothing where a probe shows that the server is up."""
         error = self._explained(found)
-        if remedy := next(filter(None, map(refusal_remedy, causes(error))), ""):
+        if remedy := next(filter(None, map(failures.refusal_remedy, failures.causes(error))), ""):
             is_unset = isinstance(error, dspy.LMNotConfiguredError)
             refused = f"{self.breaker.name} refuses: {_told(error)}"
-            raise EndpointRefused(
+            raise failures.EndpointRefused(
                 f"no API key for {self.lm.model}" if is_unset else refused,
                 remedy=f"{remedy}; then start the same again: what was done is kept",
             ) from error
-        if not is_transient(error):
+        if not failures.is_transient(error):
             self.breaker.answered()
             if is_probe:
                 return
@@ -353,8 +318,10 @@ class Call:
     def _explained(self, error: Exception) -> Exception:
         """Return the error; where no answer came in time, one that says what to do about it."""
         seconds = self.lm.kwargs.get("timeout")
-        is_gateway_s = any(getattr(cause, "status", None) == 504 for cause in causes(error))
-        if not is_timeout(error) or is_gateway_s or not isinstance(seconds, int | float):
+        is_gateway_s = any(
+            getattr(cause, "status", None) == 504 for cause in failures.causes(error)
+        )
+        if not failures.is_timeout(error) or is_gateway_s or not isinstance(seconds, int | float):
             return error
         late: Exception = dspy.LMTimeoutError(
             f"No answer within --timeout {seconds:g} s: raise it, or cap replies with "
@@ -365,12 +332,6 @@ class Call:
 
     def _hint(self, error: BaseException) -> float:
         """Return the pause that a server asks for, up to the longest that is granted."""
-        limit = self.patience.retry_after
-        asked = (getattr(cause, "retry_after", None) for cause in causes(error))
+        asked = (getattr(cause, "retry_after", None) for cause in failures.causes(error))
         hint = next((n for n in asked if isinstance(n, int | float) and n > 0), 0.0)
-        if hint > limit and not self.breaker.has_asked_too_much:
-            self.breaker.has_asked_too_much = True
-            asked_for = format_duration(hint) if math.isfinite(hint) else "no end"
-            text = "the server of %s asks for a pause of %s; it gets %s"
-            _log.warning(text, self.lm.model, asked_for, format_duration(limit))
-        return min(float(hint), limit)
+        return min(float(hint), self.patience.retry_after)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
-import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import dspy
-from dspy.lm15 import Request
 from dspy.utils import with_callbacks
 
 from ga_dspy.lm.connection import connect
-from ga_dspy.lm.dspy_private import CallResult
+from ga_dspy.lm.dspy_private import CallResult, finalize, prepare
 from ga_dspy.lm.endpoints import endpoint_digest
-from ga_dspy.lm.patience import METER, Call, Sent, async_attempts, attempts
+from ga_dspy.lm.patience import METER, Call, async_attempts, attempts
 from ga_dspy.lm.store import CallStore, Gate, Scope
 
 # DSPy's adapters still send such messages; here they are only passed on. And a rollout id does
@@ -101,8 +98,8 @@ class LMWrapper(dspy.BaseLM):
         call = Call(self.lm)
         answer: Any = None
         async for attempt in async_attempts():
-            with attempt, call.attempt(request) as sent, self._reporting(sent):
-                sent.answer = answer = await lm.acall(**sent.request)
+            with attempt, call.attempt(request) as sent:
+                answer = await lm.acall(**sent)
         return answer
 
     def _send(self, request: dict[str, Any]) -> Any:
@@ -111,8 +108,8 @@ class LMWrapper(dspy.BaseLM):
         call = Call(self.lm)
         answer: Any = None
         for attempt in attempts():
-            with attempt, call.attempt(request) as sent, self._reporting(sent):
-                sent.answer = answer = lm(**sent.request)
+            with attempt, call.attempt(request) as sent:
+                answer = lm(**sent)
         return answer
 
     def _connected(self, request: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -129,37 +126,8 @@ class LMWrapper(dspy.BaseLM):
             lm = connect(lm, {k: v for k, v in request.items() if k not in _CONTENT})
         return lm, request
 
-    @contextmanager
-    def _reporting(self, sent: Sent) -> Iterator[None]:
-        """The context of an attempt: the meter in force hears of it, of a probe nobody does.
-
-        DSPy would inspect each call of a module and an adapter for the meter as a callback.
-        """
-        meter = _unheard_meter()
-        if sent.is_probe:
-            with dspy.context(
-                callbacks=[], caller_modules=[], usage_tracker=None, disable_history=True
-            ):
-                yield
-        elif meter is None:
-            yield
-        else:
-            meter.on_lm_start("", self.lm, sent.request)
-            try:
-                yield
-            except BaseException as error:
-                meter.on_lm_end("", None, error)
-                raise
-            meter.on_lm_end("", sent.answer)
-
 
 _CONTENT = ("prompt", "messages", "request")
-
-
-def _unheard_meter() -> Any:
-    """Return the meter in force; None if there is none, or it hears of calls as a callback."""
-    callbacks, meter = dspy.settings.callbacks or [], dspy.settings.get(METER)
-    return None if any(meter is callback for callback in callbacks) else meter
 
 
 class Replayed(LMWrapper):
@@ -169,39 +137,13 @@ class Replayed(LMWrapper):
         super().__init__(lm)
         self.record = record
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         """Return the recorded answer."""
-        meter = _unheard_meter()
-        heard: Any = nullcontext()
-        if meter is not None:
-            heard = dspy.context(callbacks=[*(dspy.settings.callbacks or []), meter])
-        with heard:
-            return self._replay(prompt, messages=messages, **kwargs)
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def _replay(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        result, usage = CallResult.load(self.record), self.record["usage"]
-        if usage and dspy.settings.usage_tracker:
-            dspy.settings.usage_tracker.add_usage(self.model, usage)
-        entry = {
-            "prompt": prompt,
-            "messages": messages,
-            "kwargs": {k: v for k, v in kwargs.items() if not k.startswith("api_")},
-            "response": result.responses if result.raw is None else result.raw,
-            "outputs": result.outputs,
-            "usage": usage,
-            "cost": result.cost,
-            "timestamp": datetime.datetime.now().isoformat(),
-            "uuid": str(uuid.uuid4()),
-            "model": self.model,
-            "response_model": result.response_model,
-            "model_type": self.model_type,
-        }
-        if result.cost_details:
-            entry["cost_details"] = result.cost_details
-        self.update_history(entry)
-        typed = isinstance(kwargs.get("request", prompt), Request)
-        return result.responses[0] if typed else result.outputs
+        # DSPy counts the tokens of a call that was not answered from its cache.
+        usage = self.record["usage"]
+        result = replace(CallResult.load(self.record), usage=usage, cache_hit=not usage)
+        return finalize(self, prepare(self, prompt, messages, kwargs), result)
 
 
 # --- Who is wrapped by what

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from typing import NamedTuple
 
 import dspy
 
+from ga_dspy.programs import loop
 from ga_dspy.programs.calls import Conversation, StepFailed, remove_from_trace
 from ga_dspy.programs.evidence import Conclusion
-from ga_dspy.programs.loop import (
-    REPLY_TOKENS,
-    State,
-    answer,
-    ask_answer,
-    ask_step,
-    end_round,
-    fit,
-    predict,
-    search,
-)
+from ga_dspy.programs.loop import State
 from ga_dspy.programs.program import IterativeProgram, MultiHopProgram, Signatures
 from ga_dspy.programs.reading import Labelled
 from ga_dspy.programs.settings import setting
@@ -34,7 +24,6 @@ from ga_dspy.signatures import (
     answer_signature,
 )
 from ga_dspy.signatures.prompt import EMPTY, free_text, indented
-from ga_dspy.text import fold
 
 # --- Closed book: what the LM answers from memory. The measure of what reading adds.
 
@@ -55,9 +44,9 @@ class ClosedBook(MultiHopProgram):
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Answer."""
-        reply = yield from ask_answer(state, {"question": state.question})
+        reply = yield from loop.ask_answer(state)
         text = reply.answer or "" if reply is not None else ""
-        return predict(state, Conclusion.without_citing(text, {}))
+        return loop.predict(state, Conclusion.without_citing(text, {}))
 
 
 # --- Vanilla RAG: retrieve once, answer. The baseline that everything is compared with.
@@ -73,9 +62,9 @@ class VanillaRAG(MultiHopProgram):
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search, answer."""
         with state.round(state.question):
-            yield from search(state)
-        yield from end_round(state)
-        return predict(state, (yield from answer(state)))
+            yield from loop.search(state)
+        yield from loop.end_round(state)
+        return loop.predict(state, (yield from loop.answer(state)))
 
 
 # --- IRCoT: retrieval interleaved with a chain of thought (Trivedi et al., 2023).
@@ -98,33 +87,22 @@ class IRCoT(IterativeProgram):
         query = state.question
         while query:
             with state.round(query):
-                yield from search(state)
+                yield from loop.search(state)
                 thoughts = state.notes or EMPTY
-                shown = fit(state, "think", state.reading.passages, thoughts)
-                inputs = {
-                    "question": state.question,
-                    "passages": shown.text,
-                    "thoughts": thoughts,
-                }
-                reply = yield from ask_step(state, "think", inputs, "thought")
-                self._take_thought(state, " ".join(free_text(reply.thought).split()))
-            query = yield from end_round(state)
-        return predict(state, (yield from answer(state)))
-
-    @staticmethod
-    def _take_thought(state: State, thought: str) -> None:
-        before = {fold(line) for line in state.notes.splitlines()}
-        state.notes = "\n".join(filter(None, (state.notes, thought)))
-        concluded = conclusion(thought)
-        if concluded is not None:
-            state.record(reasoning=thought, judgement="sufficient", candidate=concluded)
-            return
-        state.record(reasoning=thought, judgement="insufficient")
-        if thought and fold(thought) not in before and not state.reading.was_tried(thought):
-            state.record(next_query=thought)
-        else:
-            fault = "the thought repeats an earlier one" if thought else "no thought"
-            state.add_rule(f"{fault}: the search ends")
+                shown = loop.fit(state, "think", state.reading.passages, thoughts)
+                given = {"passages": shown.text, "thoughts": thoughts}
+                reply = yield from loop.ask_step(state, "think", "thought", **given)
+                thought = " ".join(free_text(reply.thought).split())
+                state.notes = "\n".join(filter(None, (state.notes, thought)))
+                concluded = conclusion(thought)
+                if concluded is not None:
+                    state.record(reasoning=thought, judgement="sufficient", candidate=concluded)
+                else:
+                    state.record(reasoning=thought, judgement="insufficient")
+                    repeated = "the thought repeats an earlier one"
+                    loop.choose_query(state, thought, "no thought", repeated)
+            query = yield from loop.end_round(state)
+        return loop.predict(state, (yield from loop.answer(state)))
 
 
 # "The answer is not stated yet" holds none: a conclusion starts with "so", or has a colon.
@@ -166,39 +144,25 @@ class IterRetGen(IterativeProgram):
         query, latest = state.question, None
         while query:
             with state.round(query):
-                yield from search(state)
+                yield from loop.search(state)
                 found = {n: state.reading.passages[n] for n in state.reading.tried[-1].labels}
-                shown = fit(state, "answer", found)
-                inputs = {"question": state.question, "passages": shown.text}
-                reply = yield from ask_step(state, "answer", inputs, "answer")
+                shown = loop.fit(state, "answer", found)
+                reply = yield from loop.ask_step(state, "answer", "answer", passages=shown.text)
                 latest = Conclusion.from_reply(reply, found, shown.left_out)
-                self._choose_query(state, latest.answer)
-            query = yield from end_round(state)
+                answered = latest.answer
+                state.record(candidate=answered)
+                another = f"{state.question} {answered}" if answered else ""
+                repeated = "the answer is one of an earlier round"
+                loop.choose_query(state, another, "no answer", repeated)
+            query = yield from loop.end_round(state)
         if latest is None:
-            latest = yield from answer(state)
-        return predict(state, latest)
-
-    @staticmethod
-    def _choose_query(state: State, answered: str) -> None:
-        query = f"{state.question} {answered}".strip()
-        if not state.reading.was_tried(query):
-            state.record(candidate=answered, next_query=query)
-        else:
-            fault = "the answer is one of an earlier round" if answered else "no answer"
-            state.add_rule(f"{fault}: the search ends", candidate=answered)
+            latest = yield from loop.answer(state)
+        return loop.predict(state, latest)
 
 
 # --- Search-R1's protocol: think and search in turns, in one growing context (Jin et al., 2025).
 #
 # The paper uses a checkpoint trained for it; here any LM may take the turns.
-
-
-class _Turn(NamedTuple):
-    """A thought with a query, or with the answer."""
-
-    thought: str
-    query: str
-    answer: str
 
 
 _NEITHER = "neither a query nor an answer"
@@ -221,50 +185,40 @@ class SearchR1(IterativeProgram):
         query, rule, answered = yield from self._open(state)
         while query:
             with state.round(query, rule):
-                fresh = yield from search(state)
-                found = fit(state, "think", fresh, state.notes).text if fresh else "(nothing new)"
+                fresh = yield from loop.search(state)
+                found = "(nothing new)"
+                if fresh:
+                    found = loop.fit(state, "think", fresh, state.notes).text
                 _note(state, f"{indented(f'Search: {query}')}\n\n{found}")
-                turn = yield from self._turn(state)
-                answered = turn.answer or answered
-                self._take_turn(state, turn)
-            query, rule = (yield from end_round(state)), ""
+                thought, wanted, answered = yield from self._turn(state)
+                judgement = "sufficient" if answered else "insufficient"
+                state.record(reasoning=thought, judgement=judgement, candidate=answered)
+                if not answered:
+                    loop.choose_query(state, wanted, _NEITHER)
+            query, rule = (yield from loop.end_round(state)), ""
         if answered:
-            return predict(state, Conclusion.without_citing(answered, state.reading.passages))
-        return predict(state, (yield from answer(state)))
+            return loop.predict(state, Conclusion.without_citing(answered, state.reading.passages))
+        return loop.predict(state, (yield from loop.answer(state)))
 
     def _open(self, state: State) -> Conversation[tuple[str, str, str]]:
         """The first query, why it is the question if it is, and an answer without a search."""
         try:
-            turn = yield from self._turn(state)
+            _, query, answered = yield from self._turn(state)
         except StepFailed as failure:
             return state.question, f"{failure}: the question was searched", ""
-        if turn.query or turn.answer:
-            return turn.query, "", turn.answer
+        if query or answered:
+            return query, "", answered
         return state.question, f"{_NEITHER}: the question was searched", ""
 
-    def _turn(self, state: State) -> Conversation[_Turn]:
-        inputs = {
-            "question": state.question,
-            "transcript": state.notes or EMPTY,
-            "searches_left": self.max_steps - len(state.reading.tried),
-        }
-        reply = yield from ask_step(state, "think", inputs, "thought")
+    def _turn(self, state: State) -> Conversation[tuple[str, str, str]]:
+        """A thought with a query, or with the answer."""
+        left = self.max_steps - len(state.reading.tried)
+        given = {"transcript": state.notes or EMPTY, "searches_left": left}
+        reply = yield from loop.ask_step(state, "think", "thought", **given)
         thought, answered = free_text(reply.thought), free_text(reply.answer)
         if thought:
             _note(state, indented(f"Thought: {thought}"))
-        return _Turn(thought, "" if answered else free_text(reply.query), answered)
-
-    @staticmethod
-    def _take_turn(state: State, turn: _Turn) -> None:
-        judgement = "sufficient" if turn.answer else "insufficient"
-        state.record(reasoning=turn.thought, judgement=judgement, candidate=turn.answer)
-        if turn.answer:
-            return
-        if turn.query and not state.reading.was_tried(turn.query):
-            state.record(next_query=turn.query)
-        else:
-            fault = "the next query was tried before" if turn.query else _NEITHER
-            state.add_rule(f"{fault}: the search ends")
+        return thought, "" if answered else free_text(reply.query), answered
 
 
 def _note(state: State, text: str) -> None:
@@ -298,7 +252,7 @@ class DeepNote(IterativeProgram):
         query, setbacks = state.question, 0
         while query:
             with state.round(query):
-                fresh = yield from search(state)
+                fresh = yield from loop.search(state)
                 if not fresh and not state.notes:
                     state.add_rule("nothing was found: the search ends")
                 else:
@@ -313,27 +267,19 @@ class DeepNote(IterativeProgram):
                         state.add_rule(rule)
                     elif not state.is_last:
                         yield from self._find_gap(state)
-            query = yield from end_round(state, self._comparison_tokens(state))
-        return predict(state, (yield from answer(state)))
+            query = yield from loop.end_round(state, self._comparison_tokens(state))
+        return loop.predict(state, (yield from loop.answer(state)))
 
     def _update(self, state: State, fresh: Labelled) -> Conversation[bool]:
         """Update the note; keep the update if it is the first or judged better."""
-        inputs = {
-            "question": state.question,
-            "query": state.step.query,
-            "notes_so_far": state.notes or EMPTY,
-            "passages": fit(state, "update", fresh, state.notes).text,
-        }
-        reply = yield from ask_step(state, "update", inputs, "notes")
+        passages = loop.fit(state, "update", fresh, state.notes).text
+        given = {"query": state.step.query, "notes_so_far": state.notes or EMPTY}
+        reply = yield from loop.ask_step(state, "update", "notes", passages=passages, **given)
         notes = free_text(reply.notes)
         is_better = notes != state.notes
         if is_better and state.notes:
-            pair = {
-                "question": state.question,
-                "old_notes": state.notes,
-                "new_notes": notes or EMPTY,
-            }
-            verdict = yield from ask_step(state, "compare", pair, "better")
+            pair = {"old_notes": state.notes, "new_notes": notes or EMPTY}
+            verdict = yield from loop.ask_step(state, "compare", "better", **pair)
             is_better = bool(notes) and verdict.better == "new"
         if is_better:
             state.notes = notes
@@ -344,24 +290,19 @@ class DeepNote(IterativeProgram):
 
     def _find_gap(self, state: State) -> Conversation[None]:
         """Ask what the note lacks."""
-        inputs = {
-            "question": state.question,
-            "tried": state.reading.render_tried(),
-            "notes": state.notes or EMPTY,
-        }
-        reply = yield from ask_step(state, "ask", inputs, "next_query")
+        given = {"tried": state.reading.render_tried(), "notes": state.notes or EMPTY}
+        reply = yield from loop.ask_step(state, "ask", "next_query", **given)
         query = free_text(reply.next_query)
         state.record(judgement="sufficient" if not query else "insufficient")
-        if query and state.reading.was_tried(query):
-            state.add_rule("the next query was tried before: the search ends")
-        else:
-            state.record(next_query=query)
+        if query:
+            loop.choose_query(state, query, "no next query")
 
     def _comparison_tokens(self, state: State) -> int:
         """The tokens of a comparison, which every round has but the first."""
         if self.token_budget is None or state.step.number > 1:
             return 0
-        return state.budget.prompt("compare") + REPLY_TOKENS["read"] + 2 * self.count(state.notes)
+        both_notes = 2 * self.count(state.notes)
+        return state.budget.prompt("compare") + loop.REPLY_TOKENS["read"] + both_notes
 
     def answer_inputs(self, state: State) -> dict[str, str]:
         """The note."""

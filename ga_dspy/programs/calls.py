@@ -7,8 +7,7 @@ import contextvars
 import inspect
 from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,21 +19,13 @@ from pydantic import ValidationError
 from ga_dspy.errors import GaDspyError, InputError
 from ga_dspy.graph import GraphUpdate, KnowledgeGraph, Schema, linearise
 from ga_dspy.grounding import Dropped, ground
+from ga_dspy.lm import replies
 from ga_dspy.lm.adapters import PlainAdapter, SchemaAdapter
 from ga_dspy.lm.endpoints import reply_cap
-from ga_dspy.lm.failures import causes, counts_reply, room_left, too_long
-from ga_dspy.lm.replies import (
-    clean,
-    field_names,
-    has_thoughts,
-    holds_whole,
-    is_echo,
-    read_reply,
-    tidy,
-)
+from ga_dspy.lm.failures import counts_reply, room_left, too_long
 from ga_dspy.lm.wrapper import StepLMs, wrap
 from ga_dspy.passage import Passage
-from ga_dspy.programs.events import Tell
+from ga_dspy.programs.events import Event
 from ga_dspy.programs.meter import Meter
 from ga_dspy.programs.reading import Labelled, shorten
 from ga_dspy.retrieval import Retriever
@@ -55,90 +46,64 @@ from ga_dspy.text import estimate_tokens
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Search:
-    """Passages for a query."""
+class Search(dspy.Retrieve):
+    """Passages for a query.
 
-    retriever: Retriever
-    query: str
-    k: int
-
-    def run(self) -> list[Passage]:
-        """Search in this thread."""
-        if not self._is_watched:
-            return self.search()
-        watched = Retrieval(self)
-        watched(query=self.query, k=self.k)
-        return watched.found
-
-    async def arun(self) -> list[Passage]:
-        """Search from a coroutine; in a worker thread if the retriever cannot be awaited."""
-        if not self._is_watched:
-            return await self.asearch()
-        watched = Retrieval(self)
-        await watched.acall(query=self.query, k=self.k)
-        return watched.found
-
-    @property
-    def _is_watched(self) -> bool:
-        """Whether DSPy's callbacks need a report; a `dspy.Retrieve` reports itself."""
-        source = getattr(self.retriever, "source", None)
-        return bool(dspy.settings.callbacks) and not isinstance(source, dspy.Retrieve)
-
-    def search(self) -> list[Passage]:
-        """Call the retriever."""
-        return self.retriever(self.query, self.k)
-
-    async def asearch(self) -> list[Passage]:
-        """Await the retriever, or call it in a worker thread."""
-        acall = getattr(self.retriever, "acall", None)
-        if acall is None:
-            return await in_thread(self.search)
-        found: list[Passage] = await acall(self.query, self.k)
-        return found
-
-
-class Retrieval(dspy.Retrieve):
-    """A search as DSPy's callbacks see it; MLflow shows a `dspy.Retrieve` as a RETRIEVER span.
-
-    A call returns documents in MLflow's format.
+    DSPy's callbacks hear of it as of any `dspy.Retrieve`, which MLflow shows as a RETRIEVER span
+    with documents in its format. A retriever of DSPy reports itself.
 
     Attributes:
         found: What the retriever returned.
     """
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, retriever: Retriever, query: str, k: int) -> None:
         # Without the base's, which draws from `random`: tracing a run must not change it.
-        self.search, self.k = search, search.k
+        self.retriever, self.query, self.k = retriever, query, k
         self.callbacks: list[BaseCallback] = []
         self.found: list[Passage] = []
+        source = getattr(retriever, "source", None)
+        self._is_heard = bool(dspy.settings.callbacks) and not isinstance(source, dspy.Retrieve)
+
+    def run(self) -> list[Passage]:
+        """Search in this thread."""
+        if not self._is_heard:
+            return self.retriever(self.query, self.k)
+        self(query=self.query, k=self.k)
+        return self.found
+
+    async def arun(self) -> list[Passage]:
+        """Search from a coroutine."""
+        if not self._is_heard:
+            return await self._asearch()
+        await self.acall(query=self.query, k=self.k)
+        return self.found
 
     def forward(self, query: str, k: int | None = None, **_: Any) -> list[dict[str, Any]]:
-        """Search."""
-        self.found = self.search.search()
+        """Call the retriever; return the passages as documents."""
+        self.found = self.retriever(self.query, self.k)
         return documents(self.found)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     async def acall(self, **kwargs: Any) -> list[dict[str, Any]]:
-        """Search from a coroutine."""
-        self.found = await self.search.asearch()
+        """The same from a coroutine."""
+        self.found = await self._asearch()
         return documents(self.found)
+
+    async def _asearch(self) -> list[Passage]:
+        """Await the retriever; call it in a worker thread if it cannot be awaited."""
+        acall: Any = getattr(self.retriever, "acall", partial(in_thread, self.retriever))
+        found: list[Passage] = await acall(self.query, self.k)
+        return found
 
 
 def documents(found: Any) -> list[dict[str, Any]]:
     """Return the passages of a search, or of a GraphRAG program's graph, as documents."""
-    return [
-        {
-            "id": passage.id,
-            "page_content": passage.text,
-            "metadata": {
-                **passage.metadata,
-                "title": passage.title,
-                "doc_uri": passage.title or passage.source or passage.id,
-            },
-        }
-        for passage in getattr(found, "passages", found)
-    ]
+    shown = list[dict[str, Any]]()
+    for passage in getattr(found, "passages", found):
+        uri = passage.title or passage.source or passage.id
+        about = {**passage.metadata, "title": passage.title, "doc_uri": uri}
+        shown.append({"id": passage.id, "page_content": passage.text, "metadata": about})
+    return shown
 
 
 @dataclass(frozen=True)
@@ -146,7 +111,7 @@ class Ask:
     """A module's call for a step.
 
     A `rollout` above 0 bypasses the cached reply; from the second on, the temperature is 1.0.
-    `config` holds parameters for the LM, such as a temperature, and `max_tokens` for a local LM
+    `config` holds parameters for the LM besides those of the question: `max_tokens` for a local LM
     that has no limit (`reply_cap`).
     """
 
@@ -165,32 +130,27 @@ class Ask:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the call: a config only if the module takes one, its own LM wrapped."""
-        again = {"rollout_id": self.rollout} if self.rollout else {}
-        config = {**self.config, **again, **({"temperature": 1.0} if self.rollout > 1 else {})}
-        given = {**self.inputs, "config": config} if config and self.takes_config else self.inputs
-        own = _own_lm(self.predictor)
-        if own is not None:
+        given, config = dict(self.inputs), {**self.config, **self.meter.config}
+        if self.rollout:
+            config["rollout_id"] = self.rollout
+        if self.rollout > 1:
+            config["temperature"] = 1.0
+        if config and self.takes_config:
+            given["config"] = config
+        if (own := _own_lm(self.predictor)) is not None:
             note_secrets(own)
-        if own is not None and self._calls_one_lm:
-            given = {**given, "lm": wrap(own, like=dspy.settings.lm)}
+            if isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought):
+                given["lm"] = wrap(own, like=dspy.settings.lm)
         return given
-
-    @property
-    def _calls_one_lm(self) -> bool:
-        return isinstance(self.predictor, dspy.Predict | dspy.ChainOfThought)
-
-    def _counting(self) -> AbstractContextManager[None]:
-        adapter = usual_adapter(self.predictor)
-        return self.meter.counting(self.step, not self._calls_one_lm, adapter=adapter)
 
     def run(self) -> dspy.Prediction:
         """Call the module."""
-        with self._counting():
+        with self.meter.counting(self.step, usual_adapter(self.predictor)):
             return self.predictor(**self.arguments)
 
     async def arun(self) -> dspy.Prediction:
         """Call the module from a coroutine; in a worker thread if it has no `aforward`."""
-        with self._counting():
+        with self.meter.counting(self.step, usual_adapter(self.predictor)):
             if hasattr(type(self.predictor), "aforward"):
                 return await self.predictor.acall(**self.arguments)
             return await in_thread(self.predictor, **self.arguments)
@@ -212,50 +172,33 @@ def _takes_all(parameter: inspect.Parameter) -> bool:
     return parameter.kind is inspect.Parameter.VAR_KEYWORD
 
 
-Request = Search | Ask | Tell
+Request = Search | Ask | Event
 Conversation = Generator[Request, Any, Result]
 
 
-def drive(
-    conversation: Conversation[Result],
-    run: Callable[[Request], Any] = lambda request: request.run(),
-    *,
-    config: Mapping[str, Any] | None = None,
-) -> Result:
-    """Carry out a conversation in this thread.
-
-    Args:
-        conversation: The algorithm.
-        run: Carries out a request.
-        config: Parameters of every LM call, such as `{"temperature": 0.7}`.
-    """
+def drive(conversation: Conversation[Result]) -> Result:
+    """Carry out a conversation in this thread."""
     resume: Any = partial(next, conversation)
     while True:
-        request, result = _advance(resume, config)
+        request, result = _advance(resume)
         if request is None:
             return result  # type: ignore[no-any-return]
         try:
-            resume = partial(conversation.send, run(request))
+            resume = partial(conversation.send, request.run())
         except Exception as error:  # noqa: BLE001 - handed to the program, which may know it
             resume = partial(conversation.throw, error)
 
 
-async def adrive(
-    conversation: Conversation[Result], *, config: Mapping[str, Any] | None = None
-) -> Result:
+async def adrive(conversation: Conversation[Result]) -> Result:
     """Carry out a conversation from a coroutine.
 
     What the algorithm does between two requests, such as grounding, runs in a worker thread, so
     that the event loop stays responsive. Cancelling the task closes the conversation.
-
-    Args:
-        conversation: The algorithm.
-        config: As in `drive`.
     """
     resume: Any = partial(next, conversation)
     try:
         while True:
-            request, result = await _in_thread(partial(_advance, resume, config))
+            request, result = await _in_thread(partial(_advance, resume))
             if request is None:
                 return result  # type: ignore[no-any-return]
             try:
@@ -266,15 +209,12 @@ async def adrive(
         conversation.close()
 
 
-def _advance(resume: Any, config: Mapping[str, Any] | None) -> tuple[Request | None, Any]:
+def _advance(resume: Any) -> tuple[Request | None, Any]:
     """The next request of a conversation, or None with its result."""
     try:
-        request: Request = resume()
+        return resume(), None
     except StopIteration as end:
         return None, end.value
-    if config and isinstance(request, Ask):
-        request = replace(request, config={**request.config, **config})
-    return request, None
 
 
 # The work is Python's own: more threads would not do it faster, but take turns with the event loop.
@@ -289,10 +229,8 @@ async def _in_thread(work: Callable[[], Result]) -> Result:
     running = loop.run_in_executor(workers, context.run, work)
     try:
         return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.cancelled() or running.exception()
-        raise
+    finally:
+        await asyncio.gather(running, return_exceptions=True)
 
 
 # --- Ask: an unreadable reply is repaired, requested again, or reported.
@@ -308,25 +246,14 @@ class StepFailed(GaDspyError):
             remedy="raise max_tokens, try another adapter (dspy.JSONAdapter, dspy.XMLAdapter) or "
             "a stronger model",
         )
-        self.step, self.cause, self.reply = step, cause, reply
 
     @classmethod
     def from_error(cls, step: str, error: Exception) -> Self:
         """Return the failure of a step that an error of the LM or the retriever caused."""
-        failure = cls.__new__(cls)
-        cause = withheld(f"{type(error).__name__}: {error}")
+        failure, cause = cls.__new__(cls), withheld(f"{type(error).__name__}: {error}")
         GaDspyError.__init__(failure, f"the {step} step failed ({cause})")
-        failure.step, failure.cause, failure.reply = step, cause, ""
         failure.__cause__ = error
         return failure
-
-
-def is_ours(error: BaseException | None) -> bool:
-    """Whether this library raised an error, or its cause, on purpose.
-
-    DSPy wraps what is raised inside an LM. Such an error is no outage: it must reach the caller.
-    """
-    return any(isinstance(cause, GaDspyError) for cause in causes(error))
 
 
 _ATTEMPTS = 4
@@ -361,13 +288,13 @@ def ask(
         StepFailed: No attempt gave the required fields whole, or the question timed out.
         InputError: The module has no such field.
     """
-    given = _safe(predictor, _given(predictor, inputs))
+    given, own = _given(predictor, inputs), own_signature(predictor)
     cause = reply = ""
     attempts, rollout, is_shortened, cap = 0, 0, False, _reply_cap(step, predictor)
     while attempts < _ATTEMPTS:
         if over := meter.overdue():
             raise StepFailed.from_error(step, over) from over
-        signature = own_signature(predictor)
+        signature = own
         request = Ask(step, predictor, given, meter, rollout, cap)
         try:
             prediction = yield request
@@ -383,17 +310,17 @@ def ask(
             continue
         except _UNREADABLE as error:
             signature = getattr(error, "signature", None) or signature
-            values = read_reply(signature, meter.reply, required) if signature else None
+            values = replies.read_reply(signature, meter.reply, required) if signature else None
             reply = meter.reply or str(error)
             prediction = None if values is None else dspy.Prediction(**values)
-            if prediction is not None:
-                _trace(predictor, given, prediction)
+            if prediction is not None and own and dspy.settings.trace is not None:
+                dspy.settings.trace.append((_predictors(predictor)[0], given, prediction))
         else:
             reply = meter.reply or str(prediction)
             prediction = _checked(step, prediction, signature, reply, required)
         if prediction is not None:
             needed = prediction.keys() if required is None else required
-            if not meter.truncated or (signature and holds_whole(signature, reply, needed)):
+            if not meter.truncated or (signature and replies.holds_whole(signature, reply, needed)):
                 for name in optional:
                     prediction[name] = prediction.get(name, "")
                 return prediction
@@ -405,9 +332,9 @@ def ask(
         if cap and meter.truncated and meter.has_thoughts:
             cap = {}
             continue
-        rollout += 2 if meter.truncated else 1
-        if not (meter.cached and request.takes_config):
-            attempts += 2 if meter.truncated else 1
+        tries = 2 if meter.truncated else 1
+        rollout += tries
+        attempts += 0 if meter.cached and request.takes_config else tries
     raise StepFailed(step, cause, reply)
 
 
@@ -432,17 +359,17 @@ def _checked(
             remedy="give an output of its signature that name, or put it in what it returns",
         )
     said: dict[str, Any] | None = {}
-    if signature is not None and has_thoughts(signature, reply):
-        said = read_reply(signature, reply, required)
+    if signature is not None and replies.has_thoughts(signature, reply):
+        said = replies.read_reply(signature, reply, required)
     values = {**prediction, **(said or {})}
     for name, about in signature.output_fields.items() if signature is not None else ():
-        if isinstance(values.get(name), str) and is_echo(values[name], about):
+        if isinstance(values.get(name), str) and replies.is_echo(values[name], about):
             values[name] = None if name in needed else ""
     if said is None or any(values[name] is None for name in needed):
         remove_from_trace(prediction)
         return None
     for name, value in values.items():
-        prediction[name] = tidy(value) if isinstance(value, str) else clean(value)
+        prediction[name] = replies.tidy(value) if isinstance(value, str) else replies.clean(value)
     return prediction
 
 
@@ -460,57 +387,34 @@ class Grounded(NamedTuple):
     dropped: tuple[Dropped, ...]
 
 
-def ask_grounded(
-    step: str,
-    predictor: dspy.Predict,
-    inputs: Mapping[str, Any],
-    meter: Meter,
+def ground_reply(
+    asked: Conversation[dspy.Prediction],
     passages: Labelled,
-    *,
     known: Collection[str] = (),
     schema: Schema | None = None,
-    required: Collection[str] | None = None,
-    optional: Collection[str] = (),
-) -> Generator[Ask, Any, Grounded]:
-    """Ask for additions to a graph; keep what the passages support.
+) -> Conversation[Grounded]:
+    """Keep of a reply's additions to a graph what the passages support.
 
     DSPy's trace, from which optimizers take demos, gets the reply without the rest.
 
     Args:
-        step: The name of the step.
-        predictor: A module with the output `additions`.
-        inputs: Its inputs.
-        meter: Counts the calls.
+        asked: Asks a module with the output `additions`.
         passages: The passages read so far, by label.
         known: As for `ground`.
         schema: As for `ground`.
-        required: As for `ask`.
-        optional: As for `ask`.
-
-    Raises:
-        StepFailed: No attempt gave usable output.
     """
-    asked = ask(
-        step, predictor, inputs, meter, required=required, optional=(*optional, "additions")
-    )
     reply = yield from asked
-    proposal = _proposal(reply.additions)
+    proposal = reply.get("additions")
+    if not isinstance(proposal, GraphProposal):  # a custom signature may declare it as text
+        proposal = GraphProposal.model_validate(proposal or "")
     found = ground(proposal.draft, passages, known, schema)
     labels = {passage.id: label for label, passage in passages.items()}
     lines = linearise(KnowledgeGraph().merge(found.update), labels=labels)
     additions = type(proposal).model_validate(lines)
-    clean = dspy.Prediction(**{**reply.toDict(), "additions": additions})
+    kept = dspy.Prediction(**{**reply.toDict(), "additions": additions})
     if entry := remove_from_trace(reply):
-        dspy.settings.trace.append((*entry[:2], clean))
-    return Grounded(clean, found.update, found.dropped)
-
-
-def _proposal(additions: Any) -> GraphProposal:
-    """The graph lines of a reply; a custom signature may declare them as text."""
-    if isinstance(additions, GraphProposal):
-        return additions
-    proposal: GraphProposal = GraphProposal.model_validate(additions or "")
-    return proposal
+        dspy.settings.trace.append((*entry[:2], kept))
+    return Grounded(kept, found.update, found.dropped)
 
 
 # --- Modules in place of predictors: their inputs, and their entries in DSPy's trace.
@@ -520,29 +424,27 @@ def _proposal(additions: Any) -> GraphProposal:
 
 
 def _given(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that a module takes, by its signature, its `forward` or its predictors."""
+    """The inputs that a module takes, by its signature, its `forward` or its predictors.
+
+    No text among them can be mistaken for a part of the prompt or of a reply.
+    """
+    asked = [replies.field_names(predictor.signature) for predictor in _predictors(module)]
+    fields = [name for names in asked for name in names.inputs]
+    outputs = [name for names in asked for name in names.outputs]
     if (signature := getattr(module, "signature", None)) is not None:
-        asked = field_names(signature).inputs
-        return {name: inputs[name] for name in inputs if name in asked}
-    parameters = _parameters(module)
-    names: Collection[str] = {p.name for p in parameters}
-    if any(map(_takes_all, parameters)):
-        taken = (name for p in _predictors(module) for name in field_names(p.signature).inputs)
-        names = {*names, *taken} & inputs.keys() or inputs
-    return {name: value for name, value in inputs.items() if name in names}
+        taken: Collection[str] = replies.field_names(signature).inputs
+    else:
+        parameters = _parameters(module)
+        taken = {parameter.name for parameter in parameters}
+        if any(map(_takes_all, parameters)):
+            taken = {*taken, *fields} & inputs.keys() or inputs.keys()
+    given = {name: value for name, value in inputs.items() if name in taken}
+    return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in given.items()}
 
 
 def _predictors(module: dspy.Module) -> list[dspy.Predict]:
     """The predictors of a module, without DSPy's search through its history."""
     return [module] if isinstance(module, dspy.Predict) else module.predictors()
-
-
-def _safe(module: dspy.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs without text that could be mistaken for a part of the prompt or a reply."""
-    asked = [field_names(predictor.signature) for predictor in _predictors(module)]
-    fields = [name for names in asked for name in names.inputs]
-    outputs = [name for names in asked for name in names.outputs]
-    return {n: safe(v, fields, outputs) if isinstance(v, str) else v for n, v in inputs.items()}
 
 
 def _own_lm(module: dspy.Module) -> dspy.BaseLM | None:
@@ -573,12 +475,6 @@ def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:
     """Return the signature of a module's only predictor; None if it has several."""
     predictors = _predictors(module)
     return predictors[0].signature if len(predictors) == 1 else None
-
-
-def _trace(module: dspy.Module, inputs: dict[str, Any], prediction: dspy.Prediction) -> None:
-    """Add a call that DSPy counted as failed; skipped if a module has several predictors."""
-    if dspy.settings.trace is not None and own_signature(module):
-        dspy.settings.trace.append((_predictors(module)[0], dict(inputs), prediction))
 
 
 def remove_from_trace(prediction: dspy.Prediction) -> tuple[Any, Any, Any] | None:

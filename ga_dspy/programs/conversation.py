@@ -80,10 +80,5 @@ class Rewrite(dspy.Module):
                     rewritten, failure = "", f"rewritten at a length of {len(rewritten):,}"
             except StepFailed as error:
                 failure = str(error)
-        return dspy.Prediction(
-            question=rewritten or question,
-            failure=failure,
-            usage=dict(meter.usage),
-            calls=meter.calls,
-            tokens=meter.tokens,
-        )
+        cost = {"usage": dict(meter.usage), "calls": meter.calls, "tokens": meter.tokens}
+        return dspy.Prediction(question=rewritten or question, failure=failure, **cost)

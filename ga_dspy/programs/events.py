@@ -36,6 +36,22 @@ class Event:
     message: str
     data: Mapping[str, Any]
 
+    def run(self) -> None:
+        """Pass it to the listener, and its message to DSPy's stream, from a thread."""
+        self._tell_listener()
+        if stream := dspy.settings.send_stream:
+            sync_send_to_stream(stream, StatusMessage(self.message))
+
+    async def arun(self) -> None:
+        """The same from a coroutine."""
+        self._tell_listener()
+        if stream := dspy.settings.send_stream:
+            await stream.send(StatusMessage(self.message))
+
+    def _tell_listener(self) -> None:
+        if listener := _LISTENER.get():
+            listener(self)
+
 
 Listener = Callable[[Event], None]
 
@@ -60,43 +76,15 @@ def watching(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
-def is_watched() -> bool:
-    """Whether there is a listener, or a stream of `dspy.streamify`."""
-    return _LISTENER.get() is not None or dspy.settings.send_stream is not None
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Passes an event to the listener, and its message to DSPy's stream."""
-
-    event: Event
-
-    def run(self) -> None:
-        """Send it from a thread."""
-        self._tell_listener()
-        if stream := dspy.settings.send_stream:
-            sync_send_to_stream(stream, StatusMessage(self.event.message))
-
-    async def arun(self) -> None:
-        """Send it from a coroutine."""
-        self._tell_listener()
-        if stream := dspy.settings.send_stream:
-            await stream.send(StatusMessage(self.event.message))
-
-    def _tell_listener(self) -> None:
-        if listener := _LISTENER.get():
-            listener(self.event)
-
-
 def tell(
     kind: Kind, message: str, data: Callable[[], Mapping[str, Any]]
-) -> Generator[Tell, Any, None]:
-    """Report an event; costs nothing while nobody listens."""
-    if is_watched():
-        yield Tell(Event(kind, inert(message), data()))
+) -> Generator[Event, Any, None]:
+    """Report an event; costs nothing if there is neither a listener nor a `dspy.streamify`."""
+    if _LISTENER.get() is not None or dspy.settings.send_stream is not None:
+        yield Event(kind, inert(message), data())
 
 
-def tell_search(number: int, query: str) -> Generator[Tell, Any, None]:
+def tell_search(number: int, query: str) -> Generator[Event, Any, None]:
     """Report that a step searches."""
     data = {"number": number, "query": query}
     yield from tell("search", f"step {number}: searching {query!r}", lambda: data)
@@ -104,7 +92,7 @@ def tell_search(number: int, query: str) -> Generator[Tell, Any, None]:
 
 def tell_passages(
     number: int, fresh: Labelled, retrieved: Sequence[str]
-) -> Generator[Tell, Any, None]:
+) -> Generator[Event, Any, None]:
     """Report what a step found: the new passages by their labels, and the ids of all."""
     yield from tell(
         "passages",

@@ -14,13 +14,7 @@ from ga_dspy.passage import Passage, Sourced
 from ga_dspy.programs.reading import Labelled
 from ga_dspy.signatures import Style, Verdict
 from ga_dspy.signatures.prompt import cited_labels, free_text
-from ga_dspy.text import (
-    STOPWORDS,
-    mentions,
-    sentences,
-    supports_phrase,
-    words,
-)
+from ga_dspy.text import STOPWORDS, mentions, sentences, supports_phrase, words
 
 Support = Literal["chained", "quoted"]
 """How an answer is supported.
@@ -57,8 +51,12 @@ class EvidenceLink(Sourced):
     @classmethod
     def to(cls, passage: Passage, quote: str, **triple: str) -> Self:
         """Return a link to a passage."""
-        about = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
-        return cls.model_validate({**triple, **about, "quote": quote})
+        return cls.model_validate({**triple, **_place(passage, quote)})
+
+
+def _place(passage: Passage, quote: str) -> dict[str, Any]:
+    about = {"passage_id": passage.id, "title": passage.title, "metadata": passage.metadata}
+    return {**about, "quote": quote}
 
 
 def chain_links(
@@ -90,8 +88,7 @@ def quotes(answer: str, cited: Iterable[Passage], question: str = "") -> tuple[E
     for passage in cited:
         spans = [] if is_judgement(answer) else _mentions(answer, passage)[:1]
         nearest = nearest_sentence(f"{question} {answer}", passage)
-        quote = passage.quote(spans) if spans else nearest
-        links.append(EvidenceLink.to(passage, quote))
+        links.append(EvidenceLink.to(passage, passage.quote(spans) if spans else nearest))
     return tuple(links)
 
 
@@ -168,17 +165,16 @@ class Conclusion(NamedTuple):
         answer = str(reply.get("answer") or "").strip()
         if verdict == "not in passages":
             answer = free_text(answer)
+        labels = _inline(str(reply.get("links") or ""))
         if "cited" in reply:
             labels = cited_labels(free_text(str(reply["cited"] or "")))
-        else:
-            labels = _inline(str(reply.get("links") or ""))
         cited = tuple(label for label in labels if label in passages)
         citations: tuple[Citation, ...] = ()
         if verdict == "premise refuted" and style == "span":
             # A sentence: no passage holds it word for word.
             quoted = any(supports_phrase(answer, passages[n].content) for n in cited)
         elif style == "span":
-            holding = holders(answer, {n: passages[n] for n in cited}) or holders(answer, passages)
+            holding = holders(answer, passages, cited) or holders(answer, passages)
             quoted = bool(holding) or (is_judgement(answer) and bool(cited))
             cited = (tuple(n for n in cited if n in holding) and cited) or holding[:1] or cited
         else:
@@ -200,12 +196,9 @@ class Conclusion(NamedTuple):
 
     def quotes(self, cited: Iterable[Passage], question: str) -> tuple[EvidenceLink, ...]:
         """Return the sentences of the cited passages that hold the answer, or its statements."""
-        stated = (c for c in self.citations if c.holds)
-        links = (
-            EvidenceLink(**c.model_dump(include={"passage_id", "title", "quote", "metadata"}))
-            for c in stated
-        )
-        return tuple(dict.fromkeys(links)) or quotes(self.answer, cited, question)
+        stated = (c.model_dump(exclude={"claim", "holds"}) for c in self.citations if c.holds)
+        links = dict.fromkeys(EvidenceLink.model_validate(each) for each in stated)
+        return tuple(links) or quotes(self.answer, cited, question)
 
     @classmethod
     def without_citing(cls, answer: str, passages: Labelled) -> Self:
@@ -230,11 +223,17 @@ def is_judgement(answer: str) -> bool:
     return bool(_JUDGEMENT.match(answer))
 
 
-def holders(answer: str, passages: Labelled) -> tuple[int, ...]:
-    """Return the labels of the passages that mention a short answer; none for a yes or a no."""
+def holders(
+    answer: str, passages: Labelled, labels: Collection[int] | None = None
+) -> tuple[int, ...]:
+    """Return the labels of the passages that mention a short answer; none for a yes or a no.
+
+    Only the passages with the given `labels` count, if any are given.
+    """
     if not answer or is_judgement(answer):
         return ()
-    return tuple(n for n, passage in passages.items() if mentions(answer, passage.text))
+    among = passages.keys() if labels is None else labels
+    return tuple(n for n in passages if n in among and mentions(answer, passages[n].text))
 
 
 def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
@@ -248,8 +247,7 @@ def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
     >>> bears_on("Who was mayor?", "Ada Lund", [town]), bears_on("Who sang?", "Ada Lund", [town])
     (True, False)
     """
-    wanted = meanings_in(question)
-    holding = []
+    wanted, holding = meanings_in(question), list[str]()
     for passage in cited:
         for start, end in sentences(passage.text):
             sentence = passage.text[start:end]
@@ -267,15 +265,9 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
             passage = passages.get(number)
             if passage is None:
                 yield Citation(claim=claim)
-                continue
-            yield Citation(
-                claim=claim,
-                passage_id=passage.id,
-                title=passage.title,
-                metadata=passage.metadata,
-                holds=supports_phrase(claim, passage.content),
-                quote=nearest_sentence(claim, passage),
-            )
+            else:
+                place = _place(passage, nearest_sentence(claim, passage))
+                yield Citation(claim=claim, holds=supports_phrase(claim, passage.content), **place)
 
 
 def _statements(answer: str) -> Iterable[tuple[int, int]]:

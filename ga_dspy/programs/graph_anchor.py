@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import dspy
 
@@ -19,31 +19,15 @@ from ga_dspy.graph import (
     prune,
     sound_chain,
 )
-from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import Conversation, ask_grounded, model_of
-from ga_dspy.programs.evidence import (
-    Conclusion,
-    EvidenceLink,
-    chain_links,
-    holders,
-    is_judgement,
-)
-from ga_dspy.programs.loop import (
-    OPTIONAL,
-    State,
-    answer,
-    ask_step,
-    end_round,
-    fit,
-    name_outage,
-    predict,
-    search,
-)
+from ga_dspy.programs import loop
+from ga_dspy.programs.calls import Conversation, ground_reply, model_of
+from ga_dspy.programs.evidence import Conclusion, EvidenceLink, chain_links, holders, is_judgement
+from ga_dspy.programs.loop import State
 from ga_dspy.programs.prediction import check_outputs
 from ga_dspy.programs.program import IterativeProgram, Signatures
-from ga_dspy.programs.reading import Labelled, Reading
 from ga_dspy.programs.settings import setting
 from ga_dspy.signatures import (
+    AnswerQuestion,
     IndexKind,
     Style,
     UpdateGraph,
@@ -52,7 +36,6 @@ from ga_dspy.signatures import (
     judge_signature,
     read_signature,
 )
-from ga_dspy.signatures.examples import examples
 from ga_dspy.signatures.facts import with_facts, with_schema
 from ga_dspy.signatures.prompt import EMPTY, free_text, short_text
 from ga_dspy.text import STOPWORDS, fold, proper_names, words
@@ -97,8 +80,7 @@ class GraphAnchor(IterativeProgram):
         'What the final answer sees: "both", "passages" or "graph" (the index).', default="both"
     )
     schema: Schema | None = setting(
-        "The types and relations that the graph should have (`Schema`); None for any.",
-        default=None,
+        "The types and relations that the graph should have (`Schema`); None for any.", default=None
     )
     as_published: bool = setting(
         "The paper's own loop: index and judge in two LM calls, and always a separate call for the "
@@ -160,102 +142,62 @@ class GraphAnchor(IterativeProgram):
         answering = self.answer_with or answer_signature(
             shown, passages=self.answer_from != "graph", style=self.style
         )
-        steps: Signatures = {}
-        if self.index is not None and not self.as_published:
-            steps = {"read": read_signature(self.index)}
-        else:
-            if self.index is not None:
-                steps = {"update": UpdateGraph if self.index == "graph" else UpdateNotes}
-            steps["judge"] = judge_signature(self.index)
-        for step in ("read", "update") if self.index == "graph" else ():
-            if step in steps and self.schema:
-                steps[step] = with_schema(steps[step], self.schema)
-            if step in steps and self.graph_form == "json":
-                steps[step] = with_facts(steps[step], self.schema)
-        return {**steps, "answer": answering}
+        if self.index is None:
+            return {"judge": judge_signature(None), "answer": answering}
+        if self.as_published:
+            update = UpdateGraph if self.index == "graph" else UpdateNotes
+            judge = judge_signature(self.index)
+            return {"update": self._indexing(update), "judge": judge, "answer": answering}
+        return {"read": self._indexing(read_signature(self.index)), "answer": answering}
 
-    def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
-        return examples(signature, self.style)
+    def _indexing(self, signature: type[dspy.Signature]) -> type[dspy.Signature]:
+        """A step that adds to the index, under the schema and in the form that are set."""
+        if self.schema is not None:
+            signature = with_schema(signature, self.schema)
+        return with_facts(signature, self.schema) if self.graph_form == "json" else signature
 
     def converse(self, state: State) -> Conversation[dspy.Prediction]:
         """Search, read into the graph, judge; again while evidence is missing; then answer."""
         query = state.question
         while query:
             with state.round(query):
-                fresh = yield from search(state)
+                fresh = yield from loop.search(state)
                 if not fresh and (made := query_from_graph(state)):
                     state.record(reformulated=made)
-                    fresh = yield from search(state)
+                    fresh = yield from loop.search(state)
                 state.unread.update(fresh)
                 if state.unread:
-                    judged = yield from self._read_and_judge(state)
-                    state.record(**judged)
-                    self._check_query(state)
+                    yield from self._read_and_judge(state)
                 else:
                     state.add_rule("nothing new was found: the search ends")
-            if state.step.failure and not state.is_last:
-                self._make_query(state, "the round failed")
-            query = yield from end_round(state)
-        end = self._certain_candidate(state)
-        if end is None:
-            shown, titled = self._passages_to_answer_from(state)
-            first = _labels(state, state.graph.relations)
-            outputs = self.answer_with.output_fields if self.answer_with else ()
-            end = yield from answer(state, shown, titled, first, style=self.style, outputs=outputs)
-        return predict(state, end, self._chain(state, end))
+            mend_query(state)
+            query = yield from loop.end_round(state)
+        end = yield from self._answer(state)
+        return loop.predict(state, end, self._chain(state, end))
 
-    def _read_and_judge(self, state: State) -> Conversation[dict[str, str]]:
+    def _read_and_judge(self, state: State) -> Conversation[None]:
         """Add the unread passages to the index and judge it: in one LM call, or as published."""
         if self.index is not None and not self.as_published:
-            shown = self._step_inputs(state, "read")
-            reply = yield from self._index(state, "read", shown.inputs, "judgement")
+            inputs, left_out = self._step_inputs(state, "read")
+            reply = yield from self._index(state, "read", inputs, "judgement")
         else:
             if self.index is not None:
-                yield from self._index(state, "update", self._step_inputs(state, "judge").inputs)
-            shown = self._step_inputs(state, "judge")
-            reply = yield from ask_step(state, "judge", shown.inputs, "judgement")
-        state.unread = {label: state.unread[label] for label in shown.left_out}
-        return {
-            "reasoning": free_text(reply.reasoning),
-            "judgement": reply.judgement,
-            "candidate": short_text(reply.candidate),
-            "next_query": " ".join(short_text(reply.next_query).split()),
-        }
-
-    def _index(
-        self, state: State, step: str, inputs: dict[str, Any], *required: str
-    ) -> Conversation[dspy.Prediction]:
-        """Add what the passages state to the graph, or to the notes."""
-        if self.index == "text":
-            reply = yield from ask_step(state, step, inputs, *required)
-            state.notes = free_text(reply.notes) or state.notes
-            state.reading.note_gain("notes rewritten")
-            return reply
-        before = state.graph
-        asked = ask_grounded(
-            step,
-            getattr(self, step),
-            inputs,
-            state.meter,
-            state.reading.passages,
-            known={entity.name: entity.type for entity in before.entities},
-            schema=self.schema,
-            required=required,
-            optional=OPTIONAL if required else (),
+                inputs, _ = self._step_inputs(state, "judge")
+                yield from self._index(state, "update", inputs)
+            inputs, left_out = self._step_inputs(state, "judge")
+            reply = yield from loop.ask_step(state, "judge", "judgement", **inputs)
+        state.unread = {label: state.unread[label] for label in left_out}
+        state.record(
+            reasoning=free_text(reply.reasoning),
+            judgement=reply.judgement,
+            candidate=short_text(reply.candidate),
+            next_query=" ".join(short_text(reply.next_query).split()),
         )
-        found = yield from name_outage(step, asked)
-        state.graph = before.merge(found.update)
-        gain = state.graph.difference(before)
-        state.reading.note_gain(
-            f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
-        )
-        state.record(**gain._asdict(), dropped=found.dropped)
-        return found.reply
 
-    def _step_inputs(self, state: State, step: str) -> _StepInputs:
-        """The inputs of a step that reads, with as many unread passages as it has room for."""
+    def _step_inputs(self, state: State, step: str) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """The inputs of a step that reads, and the labels of passages that it has no room for."""
         kept = self.answer_inputs(state)
-        shown = fit(state, step, state.unread, *kept.values())
+        shown = loop.fit(state, step, state.unread, *kept.values())
         number = state.step.number
         last = ", the last: a candidate, no query" if number == self.max_steps else ""
         inputs = {
@@ -268,24 +210,29 @@ class GraphAnchor(IterativeProgram):
             "previous_reasoning": state.reasoning,
             "passages": shown.text,
         }
-        return _StepInputs(inputs, shown.left_out)
+        return inputs, shown.left_out
 
-    def _check_query(self, state: State) -> None:
-        """Apply the rules for a judgement without a query, or with one that was tried."""
-        query = state.step.next_query
-        if state.is_last or (query and not state.reading.was_tried(query)):
-            return
-        fault = "the next query was tried before" if query else "no next query"
-        self._make_query(state, fault)
-
-    def _make_query(self, state: State, fault: str) -> None:
-        """Make the next query from the graph; without one the search ends."""
-        query = query_from_graph(state)
-        if not query and state.step.failure:
-            query = query_of_names(state.question, state.reading)
-        state.made_query = bool(query)
-        made = "one was made from the graph" if query else "the search ends"
-        state.add_rule(f"{fault}: {made}", next_query=query)
+    def _index(
+        self, state: State, step: str, inputs: dict[str, Any], *required: str
+    ) -> Conversation[dspy.Prediction]:
+        """Add what the passages state to the graph, or to the notes."""
+        if self.index == "text":
+            reply = yield from loop.ask_step(state, step, *required, **inputs)
+            state.notes = free_text(reply.notes) or state.notes
+            state.reading.note_gain("notes rewritten")
+            return reply
+        before = state.graph
+        known = {entity.name: entity.type for entity in before.entities}
+        asked = loop.ask_step(state, step, *required, **inputs)
+        grounding = ground_reply(asked, state.reading.passages, known, self.schema)
+        found = yield from loop.name_outage(step, grounding)
+        state.graph = before.merge(found.update)
+        gain = state.graph.difference(before)
+        state.reading.note_gain(
+            f"{len(gain.entities)} entities, {len(gain.relations)} relations added"
+        )
+        state.record(**gain._asdict(), dropped=found.dropped)
+        return found.reply
 
     def answer_inputs(self, state: State) -> dict[str, str]:
         """The graph within its budget, and the notes."""
@@ -297,48 +244,38 @@ class GraphAnchor(IterativeProgram):
         )
         return {"graph": pruned.text, "notes": state.notes or EMPTY}
 
-    def _passages_to_answer_from(self, state: State) -> tuple[Labelled, Labelled]:
-        """The passages to show, and those of which the title is enough.
+    def _answer(self, state: State) -> Conversation[Conclusion]:
+        """The judge's candidate, if the graph leads to it, a passage states it, and it fits.
 
-        If the judge was content, these are the passages of the chain to its candidate, or else all
-        that the graph cites, if one of them states the candidate.
+        Else the answer step reads the passages that lead to the candidate, or all that the graph
+        cites if one of them states it, and the titles of the others. If the judge was not content,
+        it reads all.
         """
-        passages, candidate = state.reading.passages, state.step.candidate
-        if self.as_published or state.step.judgement != "sufficient":
-            return passages, {}
-        cited = _labels(state, evidence_chain(state.graph, state.question, candidate))
+        passages, candidate = state.reading.passages, state.candidate
         by_graph = _labels(state, state.graph.relations)
-        if not cited and (is_judgement(candidate) or holders(candidate, _only(passages, by_graph))):
-            cited = by_graph
-        if not cited:
-            return passages, {}
-        return _only(passages, cited), _only(passages, passages.keys() - set(cited))
-
-    def _certain_candidate(self, state: State) -> Conclusion | None:
-        """The judge's candidate, if the graph leads to it, a passage states it, and it fits."""
-        if self.as_published or not self._spares_answer or not self._judge_may_answer():
-            return None
-        if state.step.judgement != "sufficient":
-            return None
-        graph, question, candidate = state.graph, state.question, state.candidate
-        chain = evidence_chain(graph, question, candidate)
-        cited = _labels(state, chain)
-        holding = holders(candidate, _only(state.reading.passages, cited))
-        if not chain or not (holding or is_judgement(candidate)):
-            return None
-        if not fits_question(graph, question, candidate, chain):
-            return None
-        return Conclusion(state.candidate, "answered", cited, bool(holding))
+        shown: Collection[int] | None = None
+        if state.step.judgement == "sufficient" and not self.as_published:
+            chain = evidence_chain(state.graph, state.question, candidate)
+            cited = _labels(state, chain)
+            holding = holders(candidate, passages, cited)
+            is_stated = bool(holding) or is_judgement(candidate)
+            may_answer = chain and is_stated and self._judge_may_answer()
+            if may_answer and fits_question(state.graph, state.question, candidate, chain):
+                return Conclusion(candidate, "answered", cited, bool(holding))
+            if is_judgement(candidate) or holders(candidate, passages, by_graph):
+                cited = cited or by_graph
+            if cited and state.step.candidate:
+                shown = cited
+        return (yield from loop.answer(state, shown, by_graph))
 
     def _judge_may_answer(self) -> bool:
         """Whether the answer is a span, and nothing besides, from the model that judges."""
-        asked, judge = self.signatures(), "read" if "read" in vars(self) else "judge"
+        judge = "judge" if self.index is None else "read"
         return (
-            self.style == "span"
-            and self.answer_with is None
-            and self.answer_from == "both"
+            self._spares_answer
+            and (self.style, self.answer_with, self.answer_from) == ("span", None, "both")
             and isinstance(self.answer, dspy.Predict)
-            and self.answer.signature.output_fields.keys() == asked["answer"].output_fields.keys()
+            and self.answer.signature.output_fields.keys() == AnswerQuestion.output_fields.keys()
             and model_of("answer", self.answer) == model_of(judge, getattr(self, judge))
         )
 
@@ -351,23 +288,39 @@ class GraphAnchor(IterativeProgram):
         return chain_links(chain, by_id)
 
 
-class _StepInputs(NamedTuple):
-    """The inputs of a step, and the labels of the passages that it has no room for."""
-
-    inputs: dict[str, Any]
-    left_out: tuple[int, ...]
-
-
-def _only(passages: Labelled, labels: Collection[int]) -> dict[int, Passage]:
-    """The passages with these labels, in the order they were read."""
-    return {label: passage for label, passage in passages.items() if label in labels}
-
-
 def _labels(state: State, relations: Sequence[Relation]) -> tuple[int, ...]:
     """The labels of the passages that relations are grounded in, each once."""
     ids = (evidence.passage for relation in relations for evidence in relation.evidence)
     known = state.reading.labels
     return tuple(dict.fromkeys(known[id] for id in ids if id in known))
+
+
+# --- The next query, where the judge leaves none.
+
+
+def mend_query(state: State) -> None:
+    """Make the next query from the graph if a judge left none, or one that was tried.
+
+    It is also made after a round that failed. Without such a query the search ends.
+    """
+    step, reading = state.step, state.reading
+    if state.is_last or not (step.judgement or step.failure):
+        return
+    if step.failure:
+        fault = "the round failed"
+    elif not step.next_query:
+        fault = "no next query"
+    elif reading.was_tried(step.next_query):
+        fault = "the next query was tried before"
+    else:
+        return
+    query = query_from_graph(state)
+    if not query and step.failure:
+        names = " ".join(sorted(proper_names(state.question)))
+        query = "" if reading.was_tried(names) else names
+    state.made_query = bool(query)
+    made = "one was made from the graph" if query else "the search ends"
+    state.add_rule(f"{fault}: {made}", next_query=query)
 
 
 _MOST_WORDS = 6
@@ -398,9 +351,3 @@ def query_from_graph(state: State) -> str:
         if not reading.was_tried(query):
             return query
     return ""
-
-
-def query_of_names(question: str, reading: Reading) -> str:
-    """The names in a question, as a query; empty where there are none or they were searched."""
-    query = " ".join(sorted(proper_names(question)))
-    return "" if reading.was_tried(query) else query

@@ -7,30 +7,23 @@ they learn stands in the `State`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import dspy
 
-from ga_dspy.errors import RunAborted
+from ga_dspy.errors import GaDspyError, RunAborted
 from ga_dspy.graph import KnowledgeGraph
-from ga_dspy.lm.failures import is_transient
+from ga_dspy.lm.failures import causes, is_transient
 from ga_dspy.passage import Passage
-from ga_dspy.programs.calls import (
-    Conversation,
-    Result,
-    Search,
-    StepFailed,
-    ask,
-    is_ours,
-    usual_adapter,
-)
+from ga_dspy.programs.calls import Conversation, Result, Search, StepFailed, ask, usual_adapter
 from ga_dspy.programs.events import tell, tell_passages, tell_search
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, Support, bears_on
 from ga_dspy.programs.meter import Meter, prompt_tokens
-from ga_dspy.programs.prediction import Prediction, Step, check_outputs, step_as_json
+from ga_dspy.programs.prediction import Prediction, Step, check_outputs
 from ga_dspy.programs.reading import Labelled, PromptPassages, Reading, fit_passages
 from ga_dspy.signatures import Style
 from ga_dspy.text import TokenCounter
@@ -72,6 +65,8 @@ class State:
         unread: Passages that were found and that no prompt of a round has shown yet.
         graph: The graph so far; empty in programs without one.
         notes: Notes, thoughts, or a transcript.
+        reasoning: What the latest judge concluded.
+        candidate: The latest answer that a judge saw.
         steps: The finished rounds.
         step: The round under way, or the last one.
         failures: What failed outside of the rounds.
@@ -86,6 +81,8 @@ class State:
     unread: dict[int, Passage] = field(default_factory=dict)
     graph: KnowledgeGraph = field(default_factory=KnowledgeGraph)
     notes: str = ""
+    reasoning: str = ""
+    candidate: str = ""
     steps: list[Step] = field(default_factory=list)
     step: Step = field(default_factory=lambda: Step(number=0, query=""))
     failures: list[str] = field(default_factory=list)
@@ -105,17 +102,8 @@ class State:
     @property
     def is_last(self) -> bool:
         """Whether the search ends with the round under way, whatever its next query."""
-        return self.step.is_done or self.step.number >= self.max_steps
-
-    @property
-    def reasoning(self) -> str:
-        """What the latest judge concluded."""
-        return next((step.reasoning for step in reversed(self.steps) if step.reasoning), "")
-
-    @property
-    def candidate(self) -> str:
-        """The latest answer that a judge saw."""
-        return next((step.candidate for step in reversed(self.steps) if step.candidate), "")
+        is_content = self.step.judgement in ("sufficient", "exhausted")
+        return is_content or self.step.number >= self.max_steps
 
     @contextmanager
     def round(self, query: str, rule: str = "") -> Iterator[None]:
@@ -181,17 +169,19 @@ def fit(state: State, step: str, passages: Labelled, *texts: str) -> PromptPassa
 
 
 def ask_step(
-    state: State, step: str, inputs: Mapping[str, Any], *required: str
+    state: State, step: str, /, *required: str, **inputs: Any
 ) -> Conversation[dspy.Prediction]:
     """Ask the predictor of a step; only the `required` outputs are mandatory.
+
+    It gets the question, and those of the `inputs` that it takes.
 
     Raises:
         StepFailed: No attempt gave a usable reply, or the LM could not be reached.
     """
     # Optional outputs enter the trace: a demo must not have another step's fields.
     optional = OPTIONAL if "judgement" in required else ()
-    module = getattr(state.program, step)
-    asked = ask(step, module, inputs, state.meter, required=required, optional=optional)
+    module, given = getattr(state.program, step), {"question": state.question, **inputs}
+    asked = ask(step, module, given, state.meter, required=required, optional=optional)
     return (yield from name_outage(step, asked))
 
 
@@ -204,9 +194,20 @@ def name_outage(step: str, conversation: Conversation[Result]) -> Conversation[R
     try:
         return (yield from conversation)
     except Exception as error:
-        if is_ours(error):
+        # DSPy wraps what is raised inside an LM: our own errors must reach the caller.
+        if any(isinstance(cause, GaDspyError) for cause in causes(error)):
             raise
         raise StepFailed.from_error(step, error) from error
+
+
+def choose_query(
+    state: State, query: str, none: str, repeated: str = "the next query was tried before"
+) -> None:
+    """Record the next query; the search ends if there is none, or if it was tried before."""
+    if query and not state.reading.was_tried(query):
+        state.record(next_query=query)
+    else:
+        state.add_rule(f"{repeated if query else none}: the search ends")
 
 
 def end_round(state: State, extra: int = 0) -> Conversation[str]:
@@ -220,54 +221,46 @@ def end_round(state: State, extra: int = 0) -> Conversation[str]:
         if not state.budget.allows(cost):
             rule = "the token budget allows no further round: the search ends"
             state.add_rule(rule, next_query="")
-    state.steps.append(state.step)
-    yield from tell("step", state.step.message, lambda: step_as_json(state.step))
-    return "" if state.is_last else state.step.next_query
+    step = state.step
+    state.steps.append(step)
+    state.reasoning = step.reasoning or state.reasoning
+    state.candidate = step.candidate or state.candidate
+    yield from tell("step", step.message, partial(step.model_dump, mode="json"))
+    return "" if state.is_last else step.next_query
 
 
 # --- The answer.
 
 
 def answer(
-    state: State,
-    passages: Labelled | None = None,
-    titled: Labelled | None = None,
-    first: Sequence[int] = (),
-    *,
-    style: Style = "span",
-    outputs: Collection[str] = (),
+    state: State, shown: Collection[int] | None = None, first: Sequence[int] = ()
 ) -> Conversation[Conclusion]:
-    """Ask for the answer.
+    """Ask for the answer, in the style and with the signature that the program has set, if any.
 
     If the step fails, or the budget allows no further call, the judge's candidate is the answer.
 
     Args:
         state: The question.
-        passages: The passages to show; all that were read if left out.
-        titled: Passages of which the title is shown.
+        shown: Labels of the passages to show, and only titles of the others; all if left out.
         first: Labels of the passages that matter most, should not all fit.
-        style: The form of the answer.
-        outputs: The output fields of a custom answer signature.
     """
     yield from tell("answering", "answering from what was read", dict)
-    read = state.reading.passages
-    beside = state.program.answer_inputs(state)
+    read, program = state.reading.passages, state.program
+    beside = program.answer_inputs(state)
     room = state.budget.room("answer", *beside.values())
     if room < MINIMUM_ROOM and state.steps and state.meter.calls:
         state.failures.append("the token budget left nothing for an answer of its own")
         return Conclusion.without_citing(state.candidate, read)
-    shown = read if passages is None else passages
-    fitted = fit_passages(shown, max(room, MINIMUM_ROOM), state.program.count, first, titled)
-    inputs = {
-        "question": state.question,
-        "passages": fitted.text,
-        "candidate": state.candidate,
-        "previous_reasoning": state.reasoning,
-        **beside,
-    }
-    reply = yield from ask_answer(state, inputs)
+    full = {label: read[label] for label in read if shown is None or label in shown}
+    titled = {label: read[label] for label in read if label not in full}
+    fitted = fit_passages(full, max(room, MINIMUM_ROOM), program.count, first, titled)
+    given = {"passages": fitted.text, "candidate": state.candidate, **beside}
+    reply = yield from ask_answer(state, **{"previous_reasoning": state.reasoning, **given})
     if reply is None:
         return Conclusion.without_citing(state.candidate, read)
+    style: Style = getattr(program, "style", "span")
+    own = getattr(program, "answer_with", None)
+    outputs = own.output_fields if own else ()
     end = Conclusion.from_reply(reply, read, fitted.left_out, style, outputs)
     if end.answer or not state.candidate or end.verdict == "premise refuted":
         return end
@@ -275,7 +268,7 @@ def answer(
 
 
 def ask_answer(
-    state: State, inputs: Mapping[str, Any], step: str = "answer"
+    state: State, step: str = "answer", /, **inputs: Any
 ) -> Conversation[dspy.Prediction | None]:
     """Ask the answer step; return None if it failed and an earlier call was answered.
 
@@ -283,7 +276,7 @@ def ask_answer(
         Exception: No call of the question reached the LM: the cause.
     """
     try:
-        return (yield from ask_step(state, step, inputs, "answer"))
+        return (yield from ask_step(state, step, "answer", **inputs))
     except StepFailed as failure:
         if not state.meter.answered:
             cause = failure.__cause__ or failure
@@ -294,13 +287,14 @@ def ask_answer(
 
 def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ()) -> dspy.Prediction:
     """Return the prediction for an answer and the chain of the graph that leads to it, if any."""
-    passages = state.reading.passages
+    passages, meter = state.reading.passages, state.meter
     cited = tuple(passages[label] for label in end.cited)
-    evidence, supported = tuple[EvidenceLink, ...](), _support(state, end, cited, chain)
-    if supported == "chained":
-        evidence = chain
-    elif supported == "quoted":
-        evidence = end.quotes(cited, state.question)
+    supported: Support | None = None
+    evidence: tuple[EvidenceLink, ...] = ()
+    if end.is_answer and chain:
+        supported, evidence = "chained", chain
+    elif end.is_answer and end.quoted and bears_on(state.question, end.answer, cited):
+        supported, evidence = "quoted", end.quotes(cited, state.question)
     is_enough = state.program.abstain in (None, supported) or supported == "chained"
     failed_rounds = (step.failure for step in state.steps if step.failure)
     if end.more:
@@ -319,25 +313,13 @@ def predict(state: State, end: Conclusion, chain: tuple[EvidenceLink, ...] = ())
         notes=state.notes,
         steps=tuple(state.steps),
         failures=(*failed_rounds, *state.failures),
-        may_pass=state.meter.may_pass,
-        usage=dict(state.meter.usage),
-        calls=state.meter.calls,
-        tokens=state.meter.tokens,
+        may_pass=meter.may_pass,
+        usage=dict(meter.usage),
+        calls=meter.calls,
+        tokens=meter.tokens,
         # The last field is what `dspy.majority` counts.
         answer=end.answer if is_enough else "",
     )
-
-
-def _support(
-    state: State, end: Conclusion, cited: Sequence[Passage], chain: Sequence[EvidenceLink]
-) -> Support | None:
-    """How the passages support an answer."""
-    if not end.is_answer:
-        return None
-    if chain:
-        return "chained"
-    is_quoted = end.quoted and bears_on(state.question, end.answer, cited)
-    return "quoted" if is_quoted else None
 
 
 # --- The tokens that a question may cost.
@@ -360,13 +342,12 @@ class Budget:
         state, program = self.state, self.state.program
         if program.token_budget is None:
             return program.passage_tokens
-        kind = "answer" if step == "answer" else "read"
         beside = [*texts, state.question, state.reasoning, state.candidate]
+        needed = self.prompt(step) + REPLY_TOKENS["answer" if step == "answer" else "read"]
         if step != "answer":
             beside.append(state.reading.render_tried())
-        needed = self.prompt(step) + REPLY_TOKENS[kind] + sum(map(program.count, beside))
-        if step != "answer":
             needed += self.answer_share()
+        needed += sum(map(program.count, beside))
         return min(program.passage_tokens, program.token_budget - state.meter.tokens - needed)
 
     def prompt(self, step: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,11 +12,10 @@ import dspy
 from dspy.utils import BaseCallback
 from pydantic import BaseModel, ConfigDict
 
-from ga_dspy.lm.adapters import PlainAdapter
 from ga_dspy.lm.dspy_private import GLOBAL_HISTORY
 from ga_dspy.lm.endpoints import endpoint_digest, lm_name, note_thoughts
 from ga_dspy.lm.failures import is_timeout, is_transient
-from ga_dspy.lm.patience import Patience, format_duration, now
+from ga_dspy.lm.patience import METER, Patience, format_duration, now
 from ga_dspy.lm.store import reported_tokens
 from ga_dspy.lm.wrapper import wrap
 from ga_dspy.text import TokenCounter, estimate_tokens
@@ -89,18 +88,10 @@ class Usage(BaseModel):
         (3, None)
         """
         known = list(parts)
+        counted = cls.model_fields.keys() - {"cost"}
+        counts: Any = {name: sum(getattr(part, name) for part in known) for name in counted}
         prices = [part.cost for part in known if part.cost is not None]
-        return cls(
-            calls=sum(part.calls for part in known),
-            cached=sum(part.cached for part in known),
-            failed=sum(part.failed for part in known),
-            timeouts=sum(part.timeouts for part in known),
-            unreadable=sum(part.unreadable for part in known),
-            cut_prompts=sum(part.cut_prompts for part in known),
-            prompt_tokens=sum(part.prompt_tokens for part in known),
-            completion_tokens=sum(part.completion_tokens for part in known),
-            cost=sum(prices, 0.0) if len(prices) == len(known) else None,
-        )
+        return cls(**counts, cost=sum(prices) if len(prices) == len(known) else None)
 
 
 class LMCall(NamedTuple):
@@ -121,6 +112,7 @@ class Meter(BaseCallback):
     """Counts LM calls, including an adapter's second attempts.
 
     Attributes:
+        config: Parameters of every LM call of the question, such as `{"temperature": 0.7}`.
         usage: What each step of the program cost so far, by the step's name.
         seconds: Wall time inside LM calls so far, including cached ones.
         waited: Seconds spent waiting for an endpoint that was down.
@@ -131,31 +123,25 @@ class Meter(BaseCallback):
         cached: Whether it came from DSPy's cache.
         answered: Whether any call was answered.
         may_pass: Whether a failure was transient.
-        history: Receives DSPy's record of each call; stays empty.
+        history: DSPy's record of the current call.
+        step: The step whose calls are counted.
         on_call: Called with each finished call, if set.
     """
 
     def __init__(self) -> None:
+        self.config: Mapping[str, Any] = {}
         self.usage: dict[str, Usage] = {}
-        self.seconds = 0.0
-        self.waited = 0.0
-        self.truncated = False
-        self.reply = ""
-        self.cached = self.answered = self.may_pass = self.has_thoughts = False
-        self.history = _History(self)
-        self.on_call: Callable[[LMCall], None] | None = None
-        self._step = ""
-        self._outer: Any = None
+        self.seconds = self.waited = 0.0
+        self.step = self.reply = ""
         self.sent: list[Any] = []
-        self._live = False
+        self.truncated = self.cached = self.has_thoughts = False
+        self.answered = self.may_pass = False
+        self.history: list[dict[str, Any]] = []
+        self.on_call: Callable[[LMCall], None] | None = None
         self._lm: Any = None
+        self._outer: Any = None
+        self._is_live = False
         self._since, self._began = now(), 0.0
-        self._record: dict[str, Any] = {}
-
-    @property
-    def step(self) -> str:
-        """The step whose calls are counted."""
-        return self._step
 
     @property
     def sent_tokens(self) -> int:
@@ -182,19 +168,18 @@ class Meter(BaseCallback):
 
     def reject(self) -> None:
         """Count the last reply as unreadable."""
-        last = Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1)
-        self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), last])
+        self._add(Usage(calls=-1, cached=-int(self.cached), failed=1, unreadable=1))
 
     def add_failed(self, attempts: int, waited: float) -> None:
         """Add the failed attempts and the waiting time of a call made on another machine."""
         self.waited += waited
-        total = [self.usage.get(self._step, Usage()), Usage(failed=attempts)]
-        self.usage[self._step] = Usage.total(total)
+        self._add(Usage(failed=attempts))
+
+    def _add(self, usage: Usage) -> None:
+        self.usage[self.step] = Usage.total([self.usage.get(self.step, Usage()), usage])
 
     @contextmanager
-    def counting(
-        self, step: str, everywhere: bool = True, *, adapter: dspy.Adapter | None = None
-    ) -> Iterator[None]:
+    def counting(self, step: str, adapter: dspy.Adapter) -> Iterator[None]:
         """Count the calls that the current thread or task makes inside this block.
 
         DSPy's history and trace are limited to the last 1,000 calls, unless another number is set:
@@ -202,19 +187,17 @@ class Meter(BaseCallback):
 
         Args:
             step: The name of the step: "read", "answer", …
-            everywhere: Whether LMs without our wrapper may be called, too.
-            adapter: The adapter if none is configured; `PlainAdapter` if left out.
+            adapter: The adapter if none is configured.
         """
         settings = dspy.settings
-        heard = [*(settings.callbacks or []), self] if everywhere else settings.callbacks
-        self._outer, self._step = settings.usage_tracker, step
+        self._outer, self.step = settings.usage_tracker, step
         sizes = ("max_history_size", "max_trace_size")
         with dspy.context(
             **{name: _KEPT for name in sizes if settings.get(name) == _KEPT_BY_DSPY},
+            **{METER: self},
             lm=wrap(settings.lm),
-            ga_dspy_meter=self,
-            adapter=settings.adapter or adapter or PlainAdapter(),
-            callbacks=heard,
+            adapter=settings.adapter or adapter,
+            callbacks=[*(settings.callbacks or []), self],
             usage_tracker=self,
             caller_modules=[self, *(settings.caller_modules or [])],
         ):
@@ -225,61 +208,60 @@ class Meter(BaseCallback):
                 raise
 
     def add_usage(self, model: str, usage: dict[str, Any]) -> None:
-        """Record that a call was not cached; pass it on to an outer tracker."""
-        self._live = True
+        """Note that a call was not cached; pass its usage on to an outer tracker."""
+        self._is_live = True
         if self._outer is not None:
             self._outer.add_usage(model, usage)
 
-    def add_record(self, record: dict[str, Any]) -> None:
-        """Keep DSPy's record of the current call."""
-        if dspy.settings.max_history_size == _KEPT:
-            del GLOBAL_HISTORY[:-_KEPT]
-        response = record.get("response")
-        parts = [response, *(getattr(response, "choices", None) or ())]
-        self.truncated = any(getattr(part, "finish_reason", "") == "length" for part in parts)
-        self._record = record
-
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Keep what is sent, to estimate its tokens if the LM reports none."""
-        self.truncated, self.reply, self._live, self._record = False, "", False, {}
-        self._lm, self.has_thoughts = instance, False
+        self.truncated = self.has_thoughts = self._is_live = False
+        self.reply, self._lm = "", getattr(instance, "original", instance)
         self.sent = inputs.get("messages") or [{"content": inputs.get("prompt")}]
+        self.history.clear()
         self._began = time.perf_counter()
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Count the call and its time."""
         seconds = time.perf_counter() - self._began
         self.seconds += seconds
-        prompt, completion, is_cut = 0, 0, False
-        self.cached = exception is None and not self._live
+        self.cached = exception is None and not self._is_live
         if exception is None:
-            first = next(iter(outputs or ()), "")
-            apart = first.get("reasoning_content") if isinstance(first, dict) else ""
-            self.reply = str((first.get("text") or "") if isinstance(first, dict) else first)
-            self.answered = True
-            if apart or "<think" in self.reply:
-                self.has_thoughts = True
-                note_thoughts(self._lm)
-            is_cut = self._is_cut()
-            prompt, completion = reported_tokens(self._record) or (
-                self.sent_tokens,
-                estimate_tokens("".join(str(output) for output in outputs or ())),
-            )
-        call = Usage(
-            calls=int(exception is None),
-            cached=int(self.cached),
-            failed=int(exception is not None),
-            timeouts=int(is_timeout(exception)),
-            cut_prompts=int(is_cut),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cost=self._record.get("cost") if exception is None else 0.0,
-        )
-        self.usage[self._step] = Usage.total([self.usage.get(self._step, Usage()), call])
+            call = self._answered(outputs or ())
+        else:
+            call = Usage(failed=1, timeouts=int(is_timeout(exception)))
+        self._add(call)
         if self.on_call is not None:
             self.on_call(LMCall(self._lm.model, self.sent, outputs, exception, seconds, call))
 
-    def _is_cut(self) -> bool:
+    def _answered(self, outputs: Sequence[Any]) -> Usage:
+        """Note what is known of an answer; return what it cost."""
+        record = self.history[-1] if self.history else {}
+        if dspy.settings.max_history_size == _KEPT:
+            del GLOBAL_HISTORY[:-_KEPT]
+        response = record.get("response")
+        parts = [response, *(getattr(response, "choices", None) or ())]
+        self.truncated = any(getattr(part, "finish_reason", "") == "length" for part in parts)
+        first = next(iter(outputs), "")
+        first = first if isinstance(first, dict) else {"text": first}
+        self.answered, self.reply = True, str(first.get("text") or "")
+        if first.get("reasoning_content") or "<think" in self.reply:
+            self.has_thoughts = True
+            note_thoughts(self._lm)
+        prompt, completion = reported_tokens(record) or (
+            self.sent_tokens,
+            estimate_tokens("".join(str(output) for output in outputs)),
+        )
+        return Usage(
+            calls=1,
+            cached=int(self.cached),
+            cut_prompts=int(self._is_cut(record.get("usage") or {})),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cost=record.get("cost"),
+        )
+
+    def _is_cut(self, usage: Mapping[str, Any]) -> bool:
         """Whether the server cut the prompt: a whole prompt has at least a token per word.
 
         Only local servers do that silently. Reports under 1,000 tokens come from servers that count
@@ -287,7 +269,6 @@ class Meter(BaseCallback):
         """
         if self.cached or not endpoint_digest(self._lm):
             return False
-        usage = self._record.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         read = (usage.get("prompt_tokens") or 0) + cached
         words = sum(len(str(message.get("content")).split()) for message in self.sent)
@@ -307,17 +288,6 @@ class Meter(BaseCallback):
 _FEWEST_REPORTED = 1_000
 _CUT: set[tuple[str, str | None]] = set()
 """The LMs whose cut prompts were reported."""
-
-
-class _History(list[Any]):
-    """A list that passes what DSPy appends to the meter, and stays empty."""
-
-    def __init__(self, meter: Meter) -> None:
-        super().__init__()
-        self._meter = meter
-
-    def append(self, entry: Any) -> None:
-        self._meter.add_record(entry)
 
 
 def prompt_tokens(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
 from ga_dspy import notebook
@@ -40,7 +40,8 @@ class Step(BaseModel):
         next_query: What the judge wants to search next, or empty.
         rule: Where the program overruled the judge: what it did and why.
         failure: Why the step failed, or empty.
-        graph: The graph after this step (snapshots share their parts).
+        graph: The graph after this step (snapshots share their parts); left out of JSON, since the
+            gains of the steps add up to it.
         notes: The notes after this step, in programs that keep notes.
     """
 
@@ -63,13 +64,8 @@ class Step(BaseModel):
     next_query: str = ""
     rule: str = ""
     failure: str = ""
-    graph: KnowledgeGraph = KnowledgeGraph()
+    graph: KnowledgeGraph = Field(default=KnowledgeGraph(), exclude=True)
     notes: str = ""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the judge wants no further search."""
-        return self.judgement in ("sufficient", "exhausted")
 
     @property
     def message(self) -> str:
@@ -157,10 +153,9 @@ class Prediction(dspy.Prediction):
         """The answer, its support, and the size of the rest."""
         if "steps" not in self:
             return str(super().__repr__())
-        stated = {name: self[name] for name in ("answer", "verdict", "supported")}
-        counted = {name: len(self[name]) for name in ("evidence", "passages", "steps")}
-        graph, spent = {"graph": self.graph}, {"calls": self.calls, "tokens": self.tokens}
-        shown = {**stated, **counted, **graph, **spent}
+        shown = {name: self[name] for name in ("answer", "verdict", "supported")}
+        shown |= {name: len(self[name]) for name in ("evidence", "passages", "steps")}
+        shown |= {name: self[name] for name in ("graph", "calls", "tokens")}
         return f"Prediction({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _repr_html_(self) -> str:
@@ -187,15 +182,9 @@ def as_json(prediction: dspy.Prediction) -> dict[str, Any]:
     """Return a prediction, or a copy of one in another class, as JSON values."""
     ordered = {"answer": prediction.answer, **prediction}
     record = {name: to_jsonable_python(v, fallback=str) for name, v in ordered.items()}
-    record["steps"] = [step_as_json(step) for step in prediction.steps]
     shown = {part: getattr(prediction.graph, part) for part in ("entities", "relations")}
     record["graph"] = to_jsonable_python(shown)
     return record
-
-
-def step_as_json(step: Step) -> dict[str, Any]:
-    """Return a step as JSON values, without the graph, which the steps' gains add up to."""
-    return step.model_dump(mode="json", exclude={"graph"})
 
 
 def observation(prediction: dspy.Prediction) -> str:

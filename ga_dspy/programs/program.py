@@ -18,7 +18,6 @@ from typing import Any, Literal, Self
 
 import dspy
 from dspy.utils import with_callbacks
-from pydantic import BaseModel
 
 from ga_dspy.errors import InputError
 from ga_dspy.passage import replace_invalid
@@ -172,8 +171,7 @@ class MultiHopProgram(Configured):
         return predictor
 
     def _examples(self, signature: type[dspy.Signature]) -> list[dspy.Example]:
-        """Return the demos that a predictor starts with."""
-        return examples(signature)
+        return examples(signature, getattr(self, "style", "span"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a retriever, predictor or setting.
@@ -195,37 +193,21 @@ class MultiHopProgram(Configured):
     def _set(self, name: str, value: Any) -> None:
         """Change a setting; make the predictors that depend on it again."""
         self._check(name, value)
-        before, old = self.signatures(), vars(self)[name]
+        changed = copy.copy(self)
+        changed.__dict__[name] = value
+        before, after = self.signatures(), changed.signatures()
+        steps = [n for n in before if n not in after or not _is_same(before[n], after[n])]
+        if tuned := [step for step in steps if self._is_tuned(step, before[step])]:
+            raise InputError(
+                f"{name}={value!r} changes what {', '.join(tuned)} asks",
+                expected="a predictor without demos, instruction or LM of its own there",
+                remedy=f"make another program with {name}={value!r}, and compile that",
+            )
         self.__dict__[name] = value
-        try:
-            after = self.signatures()
-            changed = [n for n in before if n not in after or not _is_same(before[n], after[n])]
-            kept = [n for n in changed if n in after and self._keeps(n, before[n], after[n])]
-            lost = [n for n in changed if n not in kept and self._is_tuned(n, before[n])]
-            if lost:
-                raise InputError(
-                    f"{name}={value!r} changes what {', '.join(lost)} asks",
-                    expected="a predictor without demos, instruction or LM of its own there",
-                    remedy=f"make another program with {name}={value!r}, and compile that",
-                )
-        except InputError:
-            self.__dict__[name] = old
-            raise
-        for step in changed:
-            if step in kept:
-                predictor = copy.copy(getattr(self, step))  # `only` shares the one that is here
-                predictor.signature = after[step]
-                setattr(self, step, predictor)
-            else:
-                delattr(self, step)
+        for step in steps:
+            delattr(self, step)
         for step in after.keys() - vars(self).keys():
             setattr(self, step, self._predictor(after[step]))
-
-    def _keeps(self, step: str, old: type[dspy.Signature], new: type[dspy.Signature]) -> bool:
-        """Whether a predictor keeps its demos under a new signature: the fields are the same."""
-        module = getattr(self, step)
-        is_ours = isinstance(module, dspy.Predict) and module.signature.equals(old)
-        return is_ours and list(old.fields) == list(new.fields)
 
     def _is_tuned(self, step: str, signature: type[dspy.Signature]) -> bool:
         """Whether a predictor differs from the one that the program made."""
@@ -308,7 +290,7 @@ class MultiHopProgram(Configured):
             config: Parameters sent with every LM call, such as a temperature.
         """
         with self._access_scope():
-            return drive(self._run_with_events(question), config=config)
+            return drive(self._run_with_events(question, config))
 
     @_taking_where
     async def aforward(
@@ -332,7 +314,7 @@ class MultiHopProgram(Configured):
         if more:
             raise TypeError(f"{type(self).__name__} takes no {', '.join(more)}")
         with self._access_scope():
-            return await adrive(self._run_with_events(question), config=config)
+            return await adrive(self._run_with_events(question, config))
 
     @property
     def scope(self) -> tuple[Where, ...]:
@@ -369,8 +351,11 @@ class MultiHopProgram(Configured):
         """Return the context that a question is answered in."""
         return nullcontext()
 
-    def _run_with_events(self, question: str) -> Conversation[dspy.Prediction]:
+    def _run_with_events(
+        self, question: str, config: Mapping[str, Any] | None
+    ) -> Conversation[dspy.Prediction]:
         state = self.start(question)
+        state.meter.config = config or {}
         conversation = self.converse(state)
         for observer in OBSERVERS:
             conversation = observer(state, conversation)
@@ -392,13 +377,13 @@ class MultiHopProgram(Configured):
             name: The tool's name.
             desc: The tool's description; by default, that it answers from documents.
         """
-        return _Tool(
+        tool = dspy.Tool(
             self._observe,
-            self._aobserve,
             name=name,
             desc=desc or "Answers a question from the documents at hand, and quotes its evidence.",
             arg_desc={"question": "one complete question that needs no context to be understood"},
         )
+        return _Tool.model_construct(**dict(tool), coroutine=self._aobserve)
 
     def _observe(self, question: str) -> str:
         return observation(self(question=question))
@@ -461,20 +446,14 @@ def split_lms(program: MultiHopProgram) -> tuple[MultiHopProgram, dict[str, dspy
 
 def _is_same(one: type[dspy.Signature], other: type[dspy.Signature]) -> bool:
     """Whether two signatures ask for the same."""
-    kinds = ({name: field.annotation for name, field in s.fields.items()} for s in (one, other))
-    return [*next(kinds).items()] == [*next(kinds).items()] and one.equals(other)
+    kinds = [[(name, field.annotation) for name, field in s.fields.items()] for s in (one, other)]
+    return kinds[0] == kinds[1] and one.equals(other)
 
 
 class _Tool(dspy.Tool):
-    """A tool that is called by `function`, and awaited by `coroutine`."""
+    """A tool that is awaited by another function than it is called by."""
 
     coroutine: Callable[..., Any]
-
-    def __init__(
-        self, function: Callable[..., Any], coroutine: Callable[..., Any], **about: Any
-    ) -> None:
-        BaseModel.__init__(self, func=function, coroutine=coroutine, **about)
-        self._parse_function(function, self.arg_desc)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     async def acall(self, **kwargs: Any) -> Any:

@@ -43,10 +43,8 @@ class Reading:
     """
 
     def __init__(self) -> None:
-        self.passages: dict[int, Passage] = {}
-        self.labels: dict[str, int] = {}
-        self.tried: list[Tried] = []
-        self._by_content: dict[str, int] = {}
+        self.passages, self.tried = dict[int, Passage](), list[Tried]()
+        self.labels, self._by_content = dict[str, int](), dict[str, int]()
 
     def add(
         self, query: str, found: Iterable[Passage], *, made: bool = False
@@ -91,10 +89,9 @@ class Reading:
         return "\n".join(lines) or prompt.EMPTY
 
     def _line(self, tried: Tried, below: Collection[int]) -> str:
-        titles = (
-            f"[{n}]" if n in below else f"[{n}] {prompt.title_of(self.passages[n])}"
-            for n in tried.fresh
-        )
+        titles = []
+        for n in tried.fresh:
+            titles.append(f"[{n}]" if n in below else f"[{n}] {prompt.title_of(self.passages[n])}")
         brought = ", ".join(titles) or "nothing new"
         mark = "(made from the graph) " if tried.made else ""
         gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 import dspy
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from ga_dspy.errors import InputError
 
@@ -119,10 +119,7 @@ class Configured(dspy.Module):
         """Return the settings that make this program again, by name, as JSON values."""
         saved = (name for name, one in self.declared().items() if one.metadata["saved"])
         values = {name: getattr(self, name) for name in saved}
-        return {
-            name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-            for name, value in values.items()
-        }
+        return {name: to_jsonable_python(value) for name, value in values.items()}
 
 
 def listed_values(kind: Any) -> tuple[Any, ...]:
