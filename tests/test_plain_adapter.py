@@ -57,7 +57,7 @@ def messages(signature: Any, demos: Any = (), **inputs: Any) -> list[dict[str, s
 
 def test_the_system_message_says_each_field_once() -> None:
     system, user = messages(Weather, town="Oslo", day="today", hint="")
-    schema = PlainAdapter().format_field_structure(Weather).partition("schema: ")[2]
+    schema = PlainAdapter().format_system_message(Weather).partition("schema: ")[2]
     assert system["content"] == (
         "Tell the weather.\n\nIn one word.\n\n"
         "You are given:\n- day: when\n- hint: what others said\n\n"

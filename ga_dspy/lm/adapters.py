@@ -61,41 +61,24 @@ class PlainAdapter(dspy.ChatAdapter):
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """Return the instruction, the inputs and the format of the reply."""
-        parts = (
-            self.format_task_description(signature),
-            self.format_field_description(signature),
-            self.format_field_structure(signature),
-        )
-        return "\n\n".join(filter(None, parts))
-
-    def format_task_description(self, signature: type[dspy.Signature]) -> str:
-        """Return the instruction."""
-        return inspect.cleandoc(signature.instructions)
-
-    def format_field_description(self, signature: type[dspy.Signature]) -> str:
-        """Return a line for each input that has a description."""
+        parts = [inspect.cleandoc(signature.instructions)]
         about = ((name, _described(name, field)) for name, field in signature.input_fields.items())
-        lines = [f"- {name}: {text}" for name, text in about if text]
-        return "\n".join(["You are given:", *lines] if lines else [])
-
-    def format_field_structure(self, signature: type[dspy.Signature]) -> str:
-        """Return a line for each output: its name, its description and its format."""
-        lines = [self._asked]
+        if given := [f"- {name}: {text}" for name, text in about if text]:
+            parts.append("\n".join(["You are given:", *given]))
+        wanted = [self._asked]
         for name, field in signature.output_fields.items():
-            about, form = _described(name, field), _form(name, field)
-            parts = (f"- {name}:" if about else f"- {name}", about, f"({form})" if form else "")
-            lines.append(" ".join(filter(None, parts)))
-        return "\n".join(lines)
+            text, form = _described(name, field), _form(name, field)
+            line = (f"- {name}:" if text else f"- {name}", text, f"({form})" if form else "")
+            wanted.append(" ".join(filter(None, line)))
+        return "\n\n".join(filter(None, [*parts, "\n".join(wanted)]))
 
     def format_demos(
         self, signature: type[dspy.Signature], demos: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Return the demos as messages; a missing optional input is empty."""
         optional = {n: "" for n, f in signature.input_fields.items() if not f.is_required()}
-        turns: list[dict[str, Any]] = super().format_demos(
-            signature, [{**optional, **demo} for demo in demos]
-        )
-        return turns
+        whole = [{**optional, **demo} for demo in demos]
+        return super().format_demos(signature, whole)  # type: ignore[no-any-return]
 
     def format_assistant_message_content(
         self,
@@ -111,8 +94,12 @@ class PlainAdapter(dspy.ChatAdapter):
         return self._written(values)
 
     def _value(self, field: Any, value: Any) -> Any:
-        """Return an output of a demo as a reply has it."""
-        return format_field_value(field, _typed(value, field.annotation))
+        """Return an output of a demo as a reply has it: of its type if that is one of DSPy's."""
+        kind = field.annotation
+        if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, dspy.Type):
+            with suppress(ValueError):
+                value = kind.model_validate(value)
+        return format_field_value(field, value)
 
     def _written(self, values: dict[str, Any]) -> str:
         """Return a reply with these values, each below its marker."""
@@ -148,15 +135,6 @@ class PlainAdapter(dspy.ChatAdapter):
                 adapter_name="PlainAdapter", signature=signature, lm_response=completion
             )
         return values
-
-
-def _typed(value: Any, kind: Any) -> Any:
-    """Return a demo's text as a value of its type if that is one of DSPy's types."""
-    custom: Any = kind if isinstance(kind, type) and issubclass(kind, dspy.Type) else None
-    if isinstance(value, str) and custom:
-        with suppress(ValueError):
-            return custom.model_validate(value)
-    return value
 
 
 def _show_markers(name: str, known_as: str) -> None:

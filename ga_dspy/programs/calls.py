@@ -456,19 +456,14 @@ def _reply_cap(step: str, module: dspy.Module) -> dict[str, int]:
     """The `max_tokens` for a module's calls, if it needs one and has none."""
     if any(predictor.config.get("max_tokens") for predictor in _predictors(module)):
         return {}
-    cap = reply_cap(_lm_of(step, module))
+    cap = reply_cap(lm_of(step, module))
     return {"max_tokens": cap} if cap else {}
 
 
-def _lm_of(step: str, module: dspy.Module) -> Any:
-    """The LM of a step."""
+def lm_of(step: str, module: dspy.Module) -> Any:
+    """Return the LM of a step."""
     lm = _own_lm(module) or dspy.settings.lm
     return lm.of_step(step) if isinstance(lm, StepLMs) else lm
-
-
-def model_of(step: str, module: dspy.Module) -> str:
-    """Return the name of a step's model."""
-    return str(getattr(_lm_of(step, module), "model", ""))
 
 
 def own_signature(module: dspy.Module) -> type[dspy.Signature] | None:

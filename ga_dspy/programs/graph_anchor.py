@@ -20,7 +20,7 @@ from ga_dspy.graph import (
     sound_chain,
 )
 from ga_dspy.programs import loop
-from ga_dspy.programs.calls import Conversation, ground_reply, model_of
+from ga_dspy.programs.calls import Conversation, ground_reply, lm_of
 from ga_dspy.programs.evidence import Conclusion, EvidenceLink, chain_links, holders, is_judgement
 from ga_dspy.programs.loop import State
 from ga_dspy.programs.prediction import check_outputs
@@ -276,7 +276,7 @@ class GraphAnchor(IterativeProgram):
             and (self.style, self.answer_with, self.answer_from) == ("span", None, "both")
             and isinstance(self.answer, dspy.Predict)
             and self.answer.signature.output_fields.keys() == AnswerQuestion.output_fields.keys()
-            and model_of("answer", self.answer) == model_of(judge, getattr(self, judge))
+            and lm_of("answer", self.answer).model == lm_of(judge, getattr(self, judge)).model
         )
 
     def _chain(self, state: State, end: Conclusion) -> tuple[EvidenceLink, ...]:
