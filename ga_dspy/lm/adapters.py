@@ -96,7 +96,8 @@ class PlainAdapter(dspy.ChatAdapter):
     def _value(self, field: Any, value: Any) -> Any:
         """Return an output of a demo as a reply has it: of its type if that is one of DSPy's."""
         kind = field.annotation
-        if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, dspy.Type):
+        is_typed = isinstance(kind, type) and issubclass(kind, dspy.Type)
+        if is_typed and isinstance(value, str):
             with suppress(ValueError):
                 value = kind.model_validate(value)
         return format_field_value(field, value)

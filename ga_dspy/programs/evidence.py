@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import dspy
@@ -258,8 +259,10 @@ def bears_on(question: str, answer: str, cited: Iterable[Passage]) -> bool:
 
 def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
     """Yield each statement of an answer with each passage number in it or after it."""
-    for start, end in _statements(answer):
-        statement = answer[start:end]
+    plain = _CITATION.sub(lambda found: " " * len(found[0]), answer)
+    starts = (start for start, _ in sentences(plain))
+    for start, end in pairwise([*starts, len(answer)]):
+        statement = answer[start:end]  # with the numbers after its full stop
         claim = _CITATION.sub("", statement).strip()
         for number in _inline(statement):
             passage = passages.get(number)
@@ -268,13 +271,6 @@ def check_citations(answer: str, passages: Labelled) -> Iterable[Citation]:
             else:
                 place = _place(passage, nearest_sentence(claim, passage))
                 yield Citation(claim=claim, holds=supports_phrase(claim, passage.content), **place)
-
-
-def _statements(answer: str) -> Iterable[tuple[int, int]]:
-    """The sentences of an answer, each with the numbers after its full stop."""
-    spans = list(sentences(_CITATION.sub(lambda found: " " * len(found[0]), answer)))
-    ends = [start for start, _ in spans[1:]] + [len(answer)]
-    return [(start, end) for (start, _), end in zip(spans, ends, strict=True)]
 
 
 def nearest_sentence(text: str, passage: Passage) -> str:

@@ -85,17 +85,17 @@ class Reading:
         Args:
             below: Labels of the passages in the prompt; the others are listed with their titles.
         """
-        lines = (f"{n}. {self._line(tried, below)}" for n, tried in enumerate(self.tried, 1))
+        lines = []
+        for number, tried in enumerate(self.tried, 1):
+            titles = []
+            for n in tried.fresh:
+                title = "" if n in below else f" {prompt.title_of(self.passages[n])}"
+                titles.append(f"[{n}]{title}")
+            brought = ", ".join(titles) or "nothing new"
+            mark = "(made from the graph) " if tried.made else ""
+            gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
+            lines.append(f"{number}. {' '.join(tried.query.split())} => {mark}{brought}{gained}")
         return "\n".join(lines) or prompt.EMPTY
-
-    def _line(self, tried: Tried, below: Collection[int]) -> str:
-        titles = []
-        for n in tried.fresh:
-            titles.append(f"[{n}]" if n in below else f"[{n}] {prompt.title_of(self.passages[n])}")
-        brought = ", ".join(titles) or "nothing new"
-        mark = "(made from the graph) " if tried.made else ""
-        gained = f"; {tried.gained}" if tried.gained and tried.fresh else ""
-        return f"{' '.join(tried.query.split())} => {mark}{brought}{gained}"
 
 
 _folded = cached_short(maxsize=256, max_length=4000)(fold)
