@@ -128,9 +128,9 @@ class Breaker:
             self._failures, self._pause = 0, _POLL
             self._since = self._next = 0.0
             self._open = self._said = False
-            self._prober: int | None = None
+            self._prober: Call | None = None
 
-    def failed(self, caller: int, error: BaseException, patience: Patience, hint: float) -> bool:
+    def failed(self, caller: Call, error: BaseException, patience: Patience, hint: float) -> bool:
         """Note a transient failure; return whether the breaker is open."""
         with self._lock:
             now = time.monotonic()
@@ -139,7 +139,7 @@ class Breaker:
             if not self._open:
                 self._open = self._failures >= _OPENS_AT
                 self._next = now + max(_POLL, hint)
-            elif self._prober == caller:
+            elif self._prober is caller:
                 self._prober, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
                 self._next = now + max(_jittered(self._pause), hint)
                 if not self._said and now - self._since < patience.outage:
@@ -154,12 +154,12 @@ class Breaker:
         how = "answered no call in time" if is_slow else "has been down"
         return f"{self.name} {how} for {format_duration(now - self._since)}"
 
-    def release(self, caller: int) -> None:
+    def release(self, caller: Call) -> None:
         """Let another call try the endpoint, if it was this one's turn."""
         with self._lock:
-            self._prober = None if self._prober == caller else self._prober
+            self._prober = None if self._prober is caller else self._prober
 
-    def pause(self, caller: int, patience: Patience) -> float:
+    def pause(self, caller: Call, patience: Patience) -> float:
         """Return the seconds to wait; 0 if the endpoint is up, or this call is to try it.
 
         Raises:
@@ -190,9 +190,9 @@ class Breaker:
                 "(more patience: --patience 2h, or ga_dspy.patient(outage=7200))",
             ) from self._error
 
-    def is_probed_by(self, caller: int) -> bool:
+    def is_probed_by(self, caller: Call) -> bool:
         """Return whether this call is to send a probe first."""
-        return self._prober == caller
+        return self._prober is caller
 
 
 def _jittered(seconds: float) -> float:
@@ -262,8 +262,7 @@ class Call:
         # A stream cannot begin again: there DSPy's own retries apply.
         self.retries = self.patience.retries if dspy.settings.send_stream is None else 0
         self.meter = dspy.settings.get(METER)
-        self.caller, self.begun = random.getrandbits(64), time.monotonic()
-        self.failed, self.waited = 0, 0.0
+        self.begun, self.failed, self.waited = time.monotonic(), 0, 0.0
 
     @contextmanager
     def attempt(self, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -273,19 +272,19 @@ class Call:
             EndpointRefused: No call will be answered.
             EndpointDown: The endpoint was down for too long.
         """
-        if self.retries and (pause := self.breaker.pause(self.caller, self.patience)):
+        if self.retries and (pause := self.breaker.pause(self, self.patience)):
             self.waited += pause
             if self.meter is not None:
                 self.meter.waited += pause
             raise _Again(pause)
-        is_probe = self.breaker.is_probed_by(self.caller)
+        is_probe = self.breaker.is_probed_by(self)
         try:
             with dspy.context(**_UNHEARD) if is_probe else nullcontext():
                 yield _PROBE if is_probe else request
         except Exception as error:  # noqa: BLE001 - raised again unless a retry may help
             self._handle(error, is_probe)
         finally:
-            self.breaker.release(self.caller)
+            self.breaker.release(self)
         self.breaker.answered()
         if is_probe:
             raise _Again(0.0)
@@ -306,7 +305,7 @@ class Call:
                 return
             raise found
         hint = self._hint(error)
-        if self.retries and self.breaker.failed(self.caller, error, self.patience, hint):
+        if self.retries and self.breaker.failed(self, error, self.patience, hint):
             raise _Again(0.0) from error
         pause = max(_jittered(min(2.0**self.failed / 2, _LONGEST_PAUSE)), hint)
         self.failed += 1

@@ -303,12 +303,8 @@ class MultiHopProgram(Configured):
             config: As in `forward`.
             more: Further arguments of a subclass's `forward`.
         """
-        order = type(self).__mro__
-        forward, aforward = (
-            next(place for place, kind in enumerate(order) if name in vars(kind))
-            for name in _FORWARDS
-        )
-        if forward < aforward:
+        nearest = next(kind for kind in type(self).__mro__ if {*_FORWARDS} & vars(kind).keys())
+        if "aforward" not in vars(nearest):
             given = more if config is None else {"config": config, **more}
             return await in_thread(partial(type(self).forward, self, question=question, **given))
         if more:
