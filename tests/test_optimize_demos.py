@@ -157,7 +157,7 @@ UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": 
             {**TURN, "query": "", "answer": "The river Gilão flows"},
             "not the right one",
         ),
-        (SearchR1, "think", {**TURN, "query": "", "answer": ""}, "neither searches nor answers"),
+        (SearchR1, "think", {**TURN, "query": "", "answer": ""}, "does not hold the answer"),
         (SearchR1, "think", {**TURN, "query": "tavira", "answer": ""}, "repeats the query"),
         (
             SearchR1,
@@ -168,12 +168,9 @@ UPDATE = {"question": QUESTION, "query": "q", "notes_so_far": BORN, "passages": 
         (IRCoT, "think", {**THINK, "thought": "The Gilão flows there."}, ""),
         (IRCoT, "think", {**THINK, "thought": "So the answer is: Gilão."}, ""),
         (IRCoT, "think", {**THINK, "thought": "So the answer is: Douro."}, "not the right one"),
-        (IRCoT, "think", {**THINK, "thought": "Born in Tavira."}, "repeats a thought"),
-        (IRCoT, "think", {**THINK, "thought": "None"}, "no thought"),
         (DeepNote, "ask", {**GAPS, "next_query": "Tavira"}, ""),
         (DeepNote, "ask", {**GAPS, "next_query": QUESTION.lower()}, "repeats the query"),
         (DeepNote, "update", {**UPDATE, "notes": FLOWS}, ""),
-        (DeepNote, "update", {**UPDATE, "notes": "Flows [7]."}, "does not show: 7"),
     ],
 )
 def test_a_turn_that_leads_nowhere_or_leans_on_nothing_is_no_demonstration(

@@ -119,11 +119,8 @@ def test_a_thought_that_concludes_too_early_or_too_late_hears_of_it() -> None:
     )
 
 
-def test_each_turn_hears_of_the_search_it_asked_for_the_first_among_them() -> None:
+def test_each_turn_hears_of_the_search_it_asked_for() -> None:
     run = Run(SearchR1(search), [turn("Porto"), turn("Ines Marlow"), turn(answered="Tavira")])
-    assert run.told("think", 0) == (
-        'The first query "Porto" did not bring the needed passage "Ines Marlow", "Tavira".'
-    )
     assert run.told("think", 1) == FINE
     assert "Step 2: the search was ended too early" in run.told("think", 2)
 
@@ -135,54 +132,22 @@ def test_a_turn_that_answers_hears_of_its_answer_and_one_that_searches_does_not(
     assert "too long" not in run.told("think", 0) + run.told("think", 1)
 
 
-def test_an_answer_without_a_search_is_told_that_nothing_was_read() -> None:
-    told = Run(SearchR1(search), [turn(answered="Douro")]).told("think")
-    assert "answered without a search" in told and 'The answer is "Gilão"' in told
-
-
 def test_turns_belong_to_their_rounds_where_the_first_one_failed() -> None:
     run = Run(SearchR1(search), [*["{"] * 4, turn("Porto"), turn(answered="Tavira")])
     assert 'the next query "Porto" did not bring' in run.told("think", 0)
     assert "Step 2: the search was ended too early" in run.told("think", 1)
 
 
-def test_an_answer_asked_in_every_round_hears_of_the_one_it_gave() -> None:
+def test_the_last_of_several_answers_hears_of_its_faults() -> None:
     script = [answer("Porto", "1"), answer("Tavira"), answer("the river Gilão", "2")]
     run = Run(IterRetGen(search, max_steps=3), script)
-    assert "do not hold the answer" in run.told("answer", 0)
-    assert "do not hold the answer" in run.told("answer", 1)
+    assert run.told("answer", 0) == run.told("answer", 1) == FINE
     assert 'The answer "the river Gilão" is too long' in run.told("answer", 2)
-
-
-def test_an_earlier_answer_is_measured_by_the_passages_of_its_round() -> None:
-    script = [answer("Tavira", "1"), answer("river Gilão", "2"), answer("Gilão", "2")]
-    run = Run(IterRetGen(search, max_steps=3), script)
-    assert 'The answer "river Gilão" is too long' in run.told("answer", 1)
-    assert run.told("answer", 2) == FINE
 
 
 def test_a_round_that_failed_is_told_to_the_only_predictor_there_is() -> None:
     run = Run(IterRetGen(search), [answer("Tavira", "1"), *["{"] * 4])
     assert "Step 2: the answer step got no usable output" in run.told("answer")
-
-
-def test_a_note_that_drops_a_needed_passage_is_told_so_and_a_graph_is_not_spoken_of() -> None:
-    script = [note(BORN), ask("Tavira"), note("A river flows there [1]."), NEW, ask(), RIGHT]
-    run = Run(DeepNote(search), script)
-    fault = 'Step 2: the needed passage "Tavira" was read, and the notes kept after it cite nothing'
-    assert fault in run.told("update", 1) and fault in run.told("compare")
-    assert run.told("update", 0) == FINE
-    assert "graph" not in "".join(run.told(name) for name in run.prediction.usage)
-
-
-def test_a_comparison_that_gave_a_needed_update_up_hears_of_it() -> None:
-    script = [
-        note(BORN), ask("Porto"), note("Porto [2]."), OLD,
-        ask("Tavira"), note(FLOWS), OLD, answer("Douro"),
-    ]  # fmt: skip
-    run = Run(DeepNote(search), script)
-    assert run.told("compare", 0) == FINE
-    assert 'Step 3: the needed passage "Tavira" was read' in run.told("compare", 1)
 
 
 def test_a_query_from_the_gaps_hears_of_what_it_did_not_bring() -> None:
@@ -193,10 +158,9 @@ def test_a_query_from_the_gaps_hears_of_what_it_did_not_bring() -> None:
     assert "Porto" not in run.told("update")
 
 
-def test_a_text_index_hears_of_notes_and_of_no_graph() -> None:
+def test_a_text_index_hears_of_its_search_and_of_no_graph() -> None:
     judged = {"reasoning": "r", "judgement": "sufficient", "candidate": "", "next_query": ""}
     run = Run(GraphAnchor(search, index="text"), [{"notes": "None known.", **judged}, RIGHT])
-    assert '"Ines Marlow" was read, and the notes kept after it cite' in run.told("read")
     assert '"sufficient" was said too early' in run.told("read")
     assert "graph" not in run.told("read")
 

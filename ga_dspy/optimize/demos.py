@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import dedent
 from typing import Any, NamedTuple
 
 import dspy
-import pydantic
 
 from ga_dspy.eval import f1, normalise
-from ga_dspy.grounding import ground
-from ga_dspy.optimize.metric import cited_in
-from ga_dspy.passage import Passage
+from ga_dspy.grounding import ground, shown_passages
 from ga_dspy.programs import MultiHopProgram
 from ga_dspy.programs.baselines import conclusion
 from ga_dspy.secrets import secrets_in
 from ga_dspy.signatures import GraphProposal
-from ga_dspy.signatures.prompt import free_text
+from ga_dspy.signatures.prompt import cited_labels, free_text
 from ga_dspy.text import fold, mentions
 
-_BLOCK = re.compile(r"^\[(\d+)\] (.*)((?:\n(?!\[\d+\] ).+)+)", re.MULTILINE)
 _LABEL = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
 _TRIED = re.compile(r"^\d+\. (.*) => ", re.MULTILINE)
 _SEARCHED = re.compile(r"^Search: (.*)$", re.MULTILINE)
+_IN_BRACKETS = re.compile(r"\[([\d,;\s]+)\]")
 _CUT = "<TRUNCATED FOR BREVITY>"  # what SIMBA leaves of a long input
 _MARK = "augmented"
 
@@ -71,8 +67,8 @@ def faults(
     """Yield the faults that a demo would teach.
 
     An item of the graph that its passages do not support (from a rejected attempt, or from passages
-    that the demo does not show), a secret, a guess, a wrong candidate or answer, a turn that leads
-    nowhere, a cut-off input.
+    that the demo does not show), a secret, a guess, a wrong candidate or answer, a repeated query,
+    a cut-off input.
     """
     if any(_CUT in str(value) for value in demo.values()):
         yield "an input is cut off"
@@ -91,64 +87,26 @@ def faults(
 
 
 def _ungrounded(demo: Mapping[str, Any]) -> Iterator[str]:
-    try:
-        draft = GraphProposal.model_validate(demo["additions"]).draft
-    except pydantic.ValidationError:
-        yield "its graph cannot be read"
-        return
-    shown = "\n\n".join(
-        str(demo.get(field) or "") for field in ("passages_read_before", "passages")
-    )
+    draft = GraphProposal.model_validate(demo["additions"]).draft
+    fields = ("passages_read_before", "passages")
+    shown = "\n\n".join(str(demo.get(field) or "") for field in fields)
     for item in ground(draft, shown_passages(shown)).dropped:
         yield f"its passages do not support {item}"
 
 
-def shown_passages(text: str) -> dict[int, Passage]:
-    r"""Return the passages of a prompt, by label.
-
-    >>> shown_passages("[2] Helena\n  Districts:\n  [1] East\n\n[5] Butte\nA town.")[2].text
-    'Districts:\n[1] East'
-    """
-    return {
-        int(label): Passage(
-            id=label, title="" if title == "(untitled)" else title, text=dedent(body).strip()
-        )
-        for label, title, body in _BLOCK.findall(text)
-    }
-
-
 def _aimless(demo: Mapping[str, Any], signature: type[dspy.Signature]) -> Iterator[str]:
-    """Yield the faults of a turn of a search that leads nowhere, or has no basis.
-
-    Repeating a thought or a query, neither thinking nor searching nor answering, answering
-    without having read the answer, notes that cite what was not shown.
-    """
-    outputs = {name: free_text(str(demo.get(name) or "")) for name in signature.output_fields}
+    """Yield the faults of a turn that repeats a query, or answers what it has not read."""
     transcript = str(demo.get("transcript", ""))
-    queries = (outputs.get("next_query") or outputs.get("query") or "").splitlines()
     earlier = [*_TRIED.findall(str(demo.get("tried", ""))), *_SEARCHED.findall(transcript)]
     searched = {fold(query) for query in earlier}
-    for query in queries:
-        if fold(query) in searched:
-            yield f"it repeats the query {query!r}"
-    if "thoughts" in demo and "thought" in demo:
-        if not outputs["thought"]:
-            yield "it has no thought"
-        elif outputs["thought"] in str(demo["thoughts"]).splitlines():
-            yield "it repeats a thought"
+    for name in signature.output_fields.keys() & {"query", "next_query"}:
+        for query in free_text(str(demo.get(name) or "")).splitlines():
+            if fold(query) in searched:
+                yield f"it repeats the query {query!r}"
     if "transcript" in demo and "answer" in demo and not _searches(demo):
-        answer = outputs["answer"]
-        if not answer:
-            yield "it neither searches nor answers"
-        elif fold(answer) not in ("yes", "no") and not mentions(answer, transcript):
+        answer = free_text(str(demo["answer"]))
+        if fold(answer) not in ("yes", "no") and not mentions(answer, transcript):
             yield f"its transcript does not hold the answer {answer!r}"
-        elif not _LABEL.search(transcript):
-            yield "it answers without having read a passage"
-    if "notes" in outputs:
-        shown = {int(label) for label in _LABEL.findall(str(demo.get("passages", "")))}
-        shown |= {*cited_in(str(demo.get("notes_so_far", "")))}
-        if unknown := [str(label) for label in cited_in(outputs["notes"]) if label not in shown]:
-            yield f"its notes cite passages that it does not show: {', '.join(unknown)}"
 
 
 def _wrong(demo: Mapping[str, Any], gold: Sequence[str], threshold: float) -> Iterator[str]:
@@ -176,6 +134,15 @@ def shortened(demo: dspy.Example) -> dspy.Example:
     cited = {label for text in own for label in cited_in(text)}
     kept = [b for b in blocks if (found := _LABEL.match(b)) and int(found[1]) in cited]
     return demo.copy(passages="\n\n".join(kept)) if kept else demo
+
+
+def cited_in(notes: str) -> tuple[int, ...]:
+    """Return the passage numbers in notes, which are in square brackets.
+
+    >>> cited_in("Born in 1961 in Tavira [1, 4].")
+    (1, 4)
+    """
+    return cited_labels(" ".join(_IN_BRACKETS.findall(notes)))
 
 
 def labelled(program: MultiHopProgram, rows: Sequence[dspy.Example]) -> MultiHopProgram:
